@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class BackgroundLoop:
-    """An event loop in a daemon thread, for `sync` and for work that continues while the caller's loop is busy.
+    """An event loop in a daemon thread, for `sync` and for work that must continue while the caller's loop is busy.
 
     Args:
         name: Name of the thread.

@@ -1,7 +1,7 @@
 """Clocks: the time, a monotonic time and sleep. Tests pass clocks of their own.
 
-Wall clocks step: NTP corrects them, people set them, and virtual machines resume with old ones. Times on which charges
-depend are therefore measured with `RunClock`, which reads the wall clock once and then counts on with the uptime.
+Wall clocks step: NTP corrects them, people set them, and virtual machines resume with an old time. Times on which
+charges depend are therefore measured with `RunClock`, which reads the wall clock once and then adds the uptime.
 """
 
 from __future__ import annotations
@@ -137,9 +137,9 @@ class RunClock:
     def min_age_s(self, at: float, *, earlier: bool) -> float:
         """Return the least number of seconds, 0 or more, that have certainly passed since a stored time.
 
-        The age of a time of this process is exact. A time of an earlier process is at least as old as this process. It
-        is older if the wall clock was not set between the two starts, or, after a restart of the machine, by the wall
-        clock, but then no older than the uptime of the machine.
+        The age of a time that this process stored is exact. A time that an earlier process stored is at least as old as
+        this process. If the wall clock was not set between the two starts, the age is the difference of the clocks.
+        After a restart of the machine it is that difference too, but at most the uptime of the machine.
 
         Args:
             at: The stored time, in seconds since the epoch.

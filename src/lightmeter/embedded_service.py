@@ -1,7 +1,7 @@
 """Start the embedded service for a run: the only module of the toolkit that imports the service.
 
 The service runs in a background thread with its own event loop, on loopback. Its database is beside the journal: after
-a crash, the next start finishes acknowledged requests, and the balance is the same.
+a crash, the next start finishes the acknowledged requests, and the balance is the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lightmeter.settings import Settings
 __all__ = ["EMBEDDED_CREDITS", "Endpoint", "embedded_backends", "is_embedded", "open_endpoint"]
 
 EMBEDDED_CREDITS: Final = 1_000_000
-"""Opening balance. The embedded service charges like any other, so that users can try out budgets; nobody pays."""
+"""Opening balance in credits. They cost nothing; the embedded service charges them so that users can try budgets."""
 
 ACCOUNT: Final = "embedded"
 """Name of the only account of the embedded service."""
@@ -38,7 +38,7 @@ class Endpoint:
     Attributes:
         base_url: Base URL of the service.
         api_key: Key of the account.
-        embedded: It is the embedded service.
+        embedded: Whether it is the embedded service.
     """
 
     base_url: str
@@ -68,13 +68,13 @@ def needed_backends(options: Options, settings: Settings) -> tuple[str, ...]:
     """Return the back ends that a run with these options uses. The service loads the models of no others."""
     features = frozenset(options.features or FEATURES)
     able = {offer.name: offer for offer in embedded_backends(settings) if offer.available}
-    named = options.backends or tuple(name for name, offer in able.items() if offer.default)
-    return tuple(name for name in named if name in able and features.intersection(able[name].features))
+    names = options.backends or tuple(name for name, offer in able.items() if offer.default)
+    return tuple(name for name in names if name in able and features.intersection(able[name].features))
 
 
 @asynccontextmanager
 async def open_endpoint(options: Options, settings: Settings, out: Path) -> AsyncIterator[Endpoint]:
-    """Yield the endpoint of the named service, or start the embedded one and stop it at the end of the block.
+    """Yield the endpoint of the service in the options; without one, start the embedded service for the block.
 
     Args:
         options: The options of the run, which may name the service.

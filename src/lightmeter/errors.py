@@ -6,21 +6,21 @@
     ├── UsageError               exit 2   the command or call cannot be executed as given
     │   ├── SettingsError                 an option or a setting is missing or wrong
     │   ├── ManifestError                 the manifest cannot be read at all
-    │   └── PlanChanged                   what was planned is not what is there now
+    │   └── PlanChanged                   the manifest or a price changed since the plan was made
     ├── ServiceError             exit 1   the service refused, failed, or did not answer
     │   ├── AccessDenied         exit 4   the key is missing or wrong
     │   ├── OutOfCredits         exit 3   the account holds less than the price
     │   ├── Refused                       any other refusal with a message
     │   ├── RequestFailed                 the service accepted the request and could not process it
     │   ├── Unreachable          exit 2   no connection was made: nothing was sent
-    │   ├── OutcomeUnknown                sent, and no answer came: it may have been charged
+    │   ├── OutcomeUnknown                sent, and no usable answer came: it may have been charged
     │   └── ProtocolError                 an answer that violates the API's contract
     ├── BudgetReached            exit 3   the next request could exceed the budget
     ├── JournalError             exit 2   the journal of a run cannot be used
-    │   ├── JournalLocked                 another process is running this folder
-    │   ├── JournalConflict               an old state or a copy: it would pay again
+    │   ├── JournalLocked                 another process is running the run in this folder
+    │   ├── JournalConflict               the journal is an old state or a copy: the run would pay again
     │   ├── JournalVersion                written by a newer lightmeter
-    │   └── InvalidTransition             a life cycle has no such transition
+    │   └── InvalidTransition             a state machine has no such transition
     ├── TablesError              exit 2   tables cannot be read or written: a broken file, a full or read-only disk
     ├── MediaError               exit 1   an image or a video that cannot be used
     │   ├── UnsupportedMedia              an unsupported format
@@ -168,7 +168,7 @@ class JournalError(LightmeterError):
 
 
 class JournalLocked(JournalError):
-    """Another process is running this folder."""
+    """Another process is running the run in this folder."""
 
 
 class JournalConflict(JournalError):
@@ -180,7 +180,7 @@ class JournalVersion(JournalError):
 
 
 class InvalidTransition(JournalError):
-    """A life cycle has no transition for an event: a bug, not bad input."""
+    """A state machine has no transition for an event: a bug, not bad input."""
 
     exit_code = 1
 

@@ -1,4 +1,4 @@
-"""Optional dependencies: imported when a feature needs them, with one sentence that says how to install them."""
+"""Imports optional dependencies when a feature needs them, or says how to install them."""
 
 from __future__ import annotations
 

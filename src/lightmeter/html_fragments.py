@@ -60,7 +60,7 @@ def format_number(value: float) -> str:
 
 
 def format_percent(part: float, whole: float) -> str:
-    """Return a part in percent; only an empty part is 0 %, and only the whole is 100 %."""
+    """Return a part in percent, rounded so that only 0 gives 0 % and only the whole gives 100 %."""
     if not whole or not part:
         return "0 %"
     percent = 100 * part / whole

@@ -57,16 +57,16 @@ class ResumeOptions(TypedDict, total=False):
 
     Attributes:
         budget: Most credits that the run may spend; None means no cap.
-        max_at_risk: Most credits in flight without an answer: what a power cut could cost. None means no cap.
-        batch_size: Images in one request; "auto" sends single images, which are answered at once.
-        max_concurrency: Most requests in flight. The rate limiter decides how many there are, up to this.
-        precheck: Check each row before spending on it.
+        max_at_risk: Most credits in flight without an answer, which a power cut could lose. None means no cap.
+        batch_size: Images in one request; "auto" sends single images unless larger batches are faster or cheaper.
+        max_concurrency: Most requests in flight; the rate limiter may allow fewer.
+        precheck: Check each row before a request is sent for it.
         upload: Whether pictures by URL are fetched here and sent as bytes: never, as a fallback for those that the
             service cannot fetch, or always.
-        reuse: Use answers that an earlier run paid for, where the settings name a folder that keeps them.
-        careful: Send one request at a time: the balance then proves the end of each one whose answer is lost.
-        sole_spender: Nobody else spends from this account while the run lasts. The balance then also proves which
-            requests were charged.
+        reuse: Use cached answers of earlier runs, if the settings name a folder for them (`answers_dir`).
+        careful: Send one request at a time: if its answer is lost, the balance proves whether it was charged.
+        sole_spender: Nobody else spends from this account during the run. The balance then also proves which requests
+            were charged.
         table_format: Format of the tables.
         base_url: The service; None means the embedded one.
     """
@@ -88,13 +88,13 @@ class PlanOptions(ResumeOptions, total=False):
     """Keyword arguments of `plan`: those of `ResumeOptions`, and the options that are fixed once a run is planned.
 
     Attributes:
-        features: What to ask for; empty means all but the extra features. With `ask`, `descriptions` is among them.
-        backends: Back ends to ask; empty means the defaults of the service.
+        features: Features to analyse; empty means all but the extra features. With `ask`, `descriptions` is among them.
+        backends: Back ends to use; empty means the defaults of the service.
         role: Persona of descriptions.
         language: Language of descriptions.
         prompt: The user's own prompt for descriptions.
-        ask: The user's own question with a JSON schema, whose answers become a table: a file or its content. It is
-            sent as the prompt.
+        ask: The user's own question with a JSON schema: a file or its content. It is sent as the prompt; the answers
+            become a table.
         tag_score: Least tag score, 0 to 1. It is sent with each request and never applied again.
         capture_interval: Seconds between captured frames of a video.
         max_frames: Most frames of a video; 0 means no limit.
@@ -102,8 +102,8 @@ class PlanOptions(ResumeOptions, total=False):
         id_column: Its column of ids; None means `id`.
         kind_column: Its column of kinds; None means `kind`.
         lenient: Read a CSV record whose quote is not closed as a bad row. By default it is an error.
-        prices: The user's own prices, which override the shipped table: a file or its content. None means those of
-            the settings, if there are any.
+        prices: The user's own prices, which override the shipped table: a file or its content. None means the
+            prices in the settings, if there are any.
     """
 
     features: Sequence[str] | str | None
@@ -131,7 +131,7 @@ def _names(value: Any) -> Any:
 
 
 DESCRIPTIONS: Final = "descriptions"
-"""The feature that answers prompts."""
+"""The feature whose results are the answers to a prompt."""
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 
@@ -141,9 +141,9 @@ def _ask_to_dict(ask: Ask | None) -> dict[str, Any] | None:
 
 
 class Options(BaseModel):
-    """All options of a run, validated: the fields of `PlanOptions`, which describes them.
+    """All options of a run, validated. `PlanOptions` describes the fields.
 
-    `ask` and `prices` keep the content of a file as it was when it was read.
+    `ask` and `prices` contain the content of a file at the time it was read.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -176,7 +176,7 @@ class Options(BaseModel):
 
     @field_validator("features")
     @classmethod
-    def _known_features(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    def _check_features(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         known = _check_names(value, (*FEATURES, *EXTRA_FEATURES), "feature")
         has_ask = info.data.get("ask") is not None
         return (*known, DESCRIPTIONS) if has_ask and known and DESCRIPTIONS not in known else known
@@ -190,17 +190,17 @@ class Options(BaseModel):
 
     @field_validator("role")
     @classmethod
-    def _known_role(cls, value: str) -> str:
+    def _check_role(cls, value: str) -> str:
         return _check_names((value.lower(),), ROLES, "role")[0]
 
     @property
     def read_options(self) -> ReadOptions:
-        """The options with which the manifest is read."""
+        """The options that decide how the rows of a manifest are read."""
         return ReadOptions(**{name: getattr(self, name) for name in READ_OPTIONS})
 
     @property
     def sent_prompt(self) -> str | None:
-        """The prompt of requests: the user's, or the question of `ask` with its JSON schema."""
+        """The prompt in requests: the option `prompt`, or the question of `ask` with its JSON schema."""
         return self.prompt if self.ask is None else self.ask.request_prompt
 
     def retry_request(self, error: str, backends: Sequence[str]) -> AnalyzeRequest:
@@ -208,7 +208,7 @@ class Options(BaseModel):
 
         Args:
             error: What was wrong with the answer.
-            backends: Back ends that gave it; empty: all of the run.
+            backends: Back ends that gave that answer; empty means all of the run.
 
         Raises:
             UsageError: the run has no question.

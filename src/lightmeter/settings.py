@@ -40,26 +40,26 @@ class Settings(BaseSettings):
 
     api_key: SecretStr | None = Field(default=None, description="Key of the account at the service.")
     base_url: str | None = Field(
-        default=None, description="Address of the service; none: the embedded service is started for the run."
+        default=None, description="Address of the service; without one, a run starts the embedded service."
     )
     cache_dir: Path = Field(
         default_factory=lambda: user_cache_path("lightmeter"),
-        description="Where converted models and other things that can be made again are kept.",
+        description="Folder for converted models and other files that can be created again.",
     )
     answers_dir: Path | None = Field(
         default=None,
-        description="Where answers are kept for later runs; none: every run pays for its own.",
+        description="Folder where answers are cached for later runs; without one, each run pays for all its answers.",
     )
     answers_days: float = Field(
         default=30,
         gt=0,
-        description="Days after which a kept answer is not used any more: what is at a URL may change.",
+        description="Days for which a cached answer is used; pictures at a URL may change.",
     )
     state_dir: Path = Field(
         default_factory=lambda: user_state_path("lightmeter"),
         description=(
-            "Where what must not be lost is kept: the ledger of a key's budget, how far each run's journal has come, "
-            "the pace that processes share."
+            "Folder for files that must not be lost: the ledger of a key's budget, the progress of each run's journal, "
+            "the rate limit that processes share."
         ),
     )
     key_budget: int | None = Field(
@@ -72,32 +72,32 @@ class Settings(BaseSettings):
         default=None,
         description=(
             "Folder with your own logos, for the back end `logos`: `Brand.png`, or a folder `Brand` with several "
-            "pictures; none: there is no such back end."
+            "pictures; without it, there is no such back end."
         ),
     )
     prices: Path | None = Field(
-        default=None, description="A file of your own prices, JSON or TOML, over those that lightmeter ships."
+        default=None, description="A file of your own prices, JSON or TOML, which override those that lightmeter ships."
     )
     backends: Annotated[dict[str, Any], NoDecode] = Field(
         default_factory=dict,
         description=(
-            "Back ends of the service, by name: a table for each one that is added or changed, or the name of the back "
-            "end that answers in its place."
+            "Back ends of the service, by name: a table of settings for each one that you add or change, or the name "
+            "of another back end that replaces it."
         ),
     )
     charges_final_s: float = Field(
         default=200.0,
         ge=0,
         description=(
-            "Seconds after it was sent during which a request without an answer may still be charged: a balance proves "
-            "it unpaid only when read later."
+            "Seconds after sending during which a request without an answer may still be charged. Only a balance that "
+            "is read later proves that it was not."
         ),
     )
     proxy: str | None = Field(
         default=None,
         description=(
-            "Proxy for requests to the service: `http://host:port`, or `environment` for what HTTPS_PROXY, HTTP_PROXY "
-            "and NO_PROXY say; none: no proxy, whatever the environment says."
+            "Proxy for requests to the service: `http://host:port`, or `environment` for the variables HTTPS_PROXY, "
+            "HTTP_PROXY and NO_PROXY. Without it no proxy is used, whatever the environment says."
         ),
     )
 

@@ -64,7 +64,7 @@ MAX_CHANGES_PER_COMMIT: Final = 512
 _WAL_RETRY_S: Final = 0.01
 
 _DISK_ERRORS: Final = (apsw.FullError, apsw.IOError, apsw.CorruptError, ReadOnlyError, CantOpenError)
-"""Errors of the disk, not of a statement: the whole transaction fails with them."""
+"""Errors of the disk, not of a statement: they fail the whole transaction."""
 
 
 def connect(path: Path, *, create: bool = True, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Connection:
@@ -72,7 +72,7 @@ def connect(path: Path, *, create: bool = True, busy_timeout_ms: int = BUSY_TIME
 
     Args:
         path: The database file.
-        create: Whether a missing file is made; otherwise it is an error.
+        create: Whether a missing file is created; otherwise it is an error.
         busy_timeout_ms: How long a statement waits while another process holds a lock.
 
     Raises:
@@ -90,7 +90,7 @@ def open_wal(
     """Open a database for writing in WAL mode, so that readers and the writer do not block each other.
 
     Args:
-        path: The database file; made if it is missing.
+        path: The database file; created if it is missing.
         synchronous: `full` flushes every commit to disk; `normal` may lose the last commits in a power cut.
         busy_timeout_ms: How long a statement waits while another process holds a lock.
 
@@ -109,9 +109,11 @@ def open_wal(
 
 
 def _switch_to_wal(connection: Connection, timeout_s: float) -> None:
-    """Retry while another process switches too: SQLite then reports "busy" at once, whatever the busy timeout.
+    """Switch to WAL mode; retry while another process does so too.
 
-    Both processes have read the file header and both want to write it, so waiting inside SQLite would be a deadlock.
+    SQLite then reports "busy" at once, whatever the busy timeout.
+
+    Both processes have read the file header and both would write it, so waiting inside SQLite would be a deadlock.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -126,7 +128,7 @@ def _switch_to_wal(connection: Connection, timeout_s: float) -> None:
 
 
 def open_read_only(path: Path) -> Connection:
-    """Open an existing database for reading; a statement that would have to wait raises `BusyError` at once."""
+    """Open an existing database for reading; a statement that meets a lock raises `BusyError` at once."""
     return Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
 
 
@@ -139,7 +141,7 @@ def open_immutable(path: Path) -> Connection:
 def hold_exclusive_lock(path: Path) -> Connection:
     """Lock a file between processes until the returned connection is closed or the process dies, however it dies.
 
-    The lock is an exclusive transaction on an empty database of its own.
+    The lock is an exclusive transaction on an empty database in that file.
 
     Raises:
         BusyError: another process holds the lock.
@@ -155,7 +157,7 @@ def hold_exclusive_lock(path: Path) -> Connection:
 
 
 def is_exclusively_locked(path: Path) -> bool:
-    """Return whether a process holds the lock of `hold_exclusive_lock`, without taking it."""
+    """Return whether a process holds the lock of `hold_exclusive_lock`; do not acquire it."""
     if not path.exists():
         return False
     try:
@@ -186,7 +188,7 @@ def write_transaction(db: Connection) -> Iterator[None]:
 
 
 class WriterClosed(RuntimeError):
-    """A change was given to a `GroupCommitWriter` that is closed."""
+    """A change was queued in a `GroupCommitWriter` that is closed."""
 
 
 class GroupCommitWriter:
@@ -195,7 +197,7 @@ class GroupCommitWriter:
     Args:
         connection: The database; the writer closes it.
         name: Name of the thread.
-        to_error: Turns an error that fails a whole transaction into the exception that its callers receive.
+        to_error: Converts an error of a whole transaction to the exception that the callers receive.
         free_disk_space: Called when the disk is full; True if it freed space, so that the commit is tried again.
 
     Attributes:
@@ -343,7 +345,7 @@ class GroupCommitWriter:
 
 
 def _deliver(outcomes: Sequence[_Outcome]) -> None:
-    """Complete the callers' futures; each event loop is woken once, however many of its tasks wait."""
+    """Complete the callers' futures; wake each event loop only once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Outcome]] = {}
     for outcome in outcomes:
         future = outcome[0]

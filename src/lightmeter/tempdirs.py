@@ -1,6 +1,6 @@
-"""Temporary folders that do not outlive their process: the next process removes those of a killed one.
+"""Temporary folders that are removed even if their process is killed: the next process removes them.
 
-Each folder is locked by its process. The system releases the lock when the process ends, however it ends.
+Each process locks its folders. The system releases the locks when the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PREFIX: Final = "lightmeter-scratch-"
 
 
 class LockedTempDir:
-    """A temporary folder, removed at the end of the `with` block, with this object, or at the end of the process.
+    """A temporary folder that is removed at the end of the `with` block, of this object or of the process.
 
     Attributes:
         path: The folder.

@@ -167,7 +167,7 @@ async def test_a_plan_file_uses_its_cached_answers_or_is_refused(plan_and_run, t
     assert lm.load_plan(path).counts == plan.counts
     with AnswerCache.open(answers_dir) as answers:
         answers.remove_older(2**40)
-    with pytest.raises(PlanChanged, match="no longer kept"):
+    with pytest.raises(PlanChanged, match="no longer cached"):
         lm.load_plan(path)
     monkeypatch.delenv("LIGHTMETER_ANSWERS_DIR")
     with pytest.raises(PlanChanged, match="No folder"):

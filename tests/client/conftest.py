@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter, "Heard"], Awaitable[None]]
+Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter, "ReceivedRequests"], Awaitable[None]]
 
 
 @dataclass
-class Heard:
-    """What came to the server."""
+class ReceivedRequests:
+    """The requests that the server received."""
 
     base_url: str = ""
     connections: int = 0
@@ -23,29 +23,29 @@ class Heard:
 
 
 class StepClock:
-    """A clock that only moves when somebody sleeps."""
+    """A clock that advances only during `sleep`."""
 
     def __init__(self):
         self.time_s = 1000.0
         self.slept = []
 
     def now(self):
-        """Seconds, as of the last sleep."""
+        """Return the time in seconds."""
         return self.time_s
 
     def monotonic(self):
-        """The same."""
+        """Return the time in seconds."""
         return self.time_s
 
     async def sleep(self, seconds):
-        """Move on at once."""
+        """Advance the time at once."""
         self.slept.append(seconds)
         self.time_s += seconds
         await asyncio.sleep(0)
 
 
 async def read_request(reader: asyncio.StreamReader) -> bytes:
-    """One request, head and body; raises IncompleteReadError when the other side is done."""
+    """Read one request, head and body; raise `IncompleteReadError` if the connection ends."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = 0
     for line in head.lower().split(b"\r\n"):
@@ -55,20 +55,20 @@ async def read_request(reader: asyncio.StreamReader) -> bytes:
 
 
 def http(status: int, body: object = b"", **headers: str) -> bytes:
-    """An HTTP answer; anything but bytes is written as JSON."""
+    """Return an HTTP answer; a body other than bytes is encoded as JSON."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = [f"HTTP/1.1 {status} Something", f"Content-Length: {len(content)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
 
 
-def saying(*answers: bytes) -> Script:
-    """A script that answers each request with the next of `answers`, over any number of connections."""
+def answering(*answers: bytes) -> Script:
+    """Return a script that answers each request with the next of `answers`, over any number of connections."""
     left = list(answers)
 
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: Heard) -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, received: ReceivedRequests) -> None:
         while left:
-            heard.requests.append(await read_request(reader))
+            received.requests.append(await read_request(reader))
             writer.write(left.pop(0))
             await writer.drain()
 
@@ -76,15 +76,15 @@ def saying(*answers: bytes) -> Script:
 
 
 @asynccontextmanager
-async def _serving(script: Script) -> AsyncIterator[Heard]:
-    heard = Heard()
+async def _serving(script: Script) -> AsyncIterator[ReceivedRequests]:
+    received = ReceivedRequests()
     tasks: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.connections += 1
+        received.connections += 1
         tasks.add(asyncio.current_task())
         try:
-            await script(reader, writer, heard)
+            await script(reader, writer, received)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass  # the client has gone, or the test is over
         finally:
@@ -92,9 +92,9 @@ async def _serving(script: Script) -> AsyncIterator[Heard]:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    heard.base_url = f"http://127.0.0.1:{port}"
+    received.base_url = f"http://127.0.0.1:{port}"
     try:
-        yield heard
+        yield received
     finally:
         server.close()
         for task in tasks:
@@ -105,5 +105,5 @@ async def _serving(script: Script) -> AsyncIterator[Heard]:
 
 @pytest.fixture
 def serving():
-    """A real server on a free port of the loopback, for `async with`."""
+    """Start a server with a script on a free loopback port, for `async with`."""
     return _serving

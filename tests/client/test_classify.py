@@ -25,18 +25,18 @@ NOW = 1_770_000_000.0
 
 
 def answer(body=None, status=200, **headers):
-    """An answer with this JSON body, or these bytes, and these headers."""
+    """Return an answer with a body (JSON, or bytes as they are) and headers."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     return RawAnswer(status, {name.replace("_", "-"): value for name, value in headers.items()}, content)
 
 
 def submission(*args, **kwargs):
-    """The verdict on such a submission."""
+    """Return the verdict on the answer to a submission."""
     return classify_submission(answer(*args, **kwargs), now=NOW).verdict
 
 
 def poll(*args, **kwargs):
-    """The verdict on such a poll."""
+    """Return the verdict on the answer to a poll."""
     return classify_poll(answer(*args, **kwargs), now=NOW).verdict
 
 
@@ -145,7 +145,7 @@ def test_an_error_with_a_request_id_was_taken():
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_status_failed(status):
-    """The `failed` of the newer dialect is FAILED, from both endpoints."""
+    """The `status` `failed` of the newer dialect is FAILED, from both endpoints."""
     body = {"request_id": "r", "status": "failed", "error": "Request failed: no luck", "credits_paid": 1}
     judged = classify_submission(answer(body, status))
     assert (judged.verdict, judged.error) == (ResponseVerdict.FAILED, "Request failed: no luck")

@@ -22,7 +22,7 @@ from lightmeter.errors import (
 from lightmeter.models.request import AnalyzeRequest
 from lightmeter.models.vocabulary import MAX_FILE_BYTES
 
-from .conftest import StepClock, http, read_request, saying
+from .conftest import StepClock, answering, http, read_request
 
 RESULTS = {"assets": [{"name": "cat.jpg"}], "errors": []}
 DONE = {"request_id": "r 1", "all": RESULTS, "credits_paid": 1, "credits": 9}
@@ -31,16 +31,16 @@ URLS = ["http://127.0.0.1/cat.jpg"]
 
 
 def body_of(request):
-    """The JSON that a request carried."""
+    """Return the JSON body of a recorded request."""
     return json.loads(request.partition(b"\r\n\r\n")[2])
 
 
 async def test_a_single_image_is_answered_at_once(serving):
     """A synchronous answer is returned typed; only given options are sent, single values as strings."""
-    async with serving(saying(http(200, DONE))) as heard, Client(heard.base_url, "key") as client:
+    async with serving(answering(http(200, DONE))) as received, Client(received.base_url, "key") as client:
         answer = await client.analyze(urls=URLS, backends=["imagenet"], features=["tags"], tag_score=0.5)
     assert (answer.all.assets[0].name, answer.credits_paid) == ("cat.jpg", 1)
-    assert body_of(heard.requests[0]) == {
+    assert body_of(received.requests[0]) == {
         "url": URLS[0], "backend": "imagenet", "feature": "tags", "tag_score": 0.5,
     }  # fmt: skip
 
@@ -48,13 +48,13 @@ async def test_a_single_image_is_answered_at_once(serving):
 @pytest.mark.parametrize("word", [{}, {"status": "completed"}])
 async def test_several_are_polled_under_our_own_address(serving, word):
     """An acknowledged request is polled under the configured base URL, whatever `response_uri` says."""
-    script = saying(
+    script = answering(
         http(202, ACK), http(200, {"request_id": "r 1", "status": "processing"}), http(200, {**DONE, **word})
     )
-    async with serving(script) as heard, Client(heard.base_url, "key", clock=StepClock()) as client:
+    async with serving(script) as received, Client(received.base_url, "key", clock=StepClock()) as client:
         answer = await client.analyze(urls=[*URLS, *URLS], backends=["imagenet"])
     assert answer.all.assets[0].name == "cat.jpg"
-    assert [request.split(b"\r\n")[0] for request in heard.requests] == [
+    assert [request.split(b"\r\n")[0] for request in received.requests] == [
         b"POST /api/fetch HTTP/1.1",
         b"GET /api/response/r%201 HTTP/1.1",
         b"GET /api/response/r%201 HTTP/1.1",
@@ -65,9 +65,9 @@ async def test_polls_that_fail_are_asked_again(serving):
     """A failed or throttled poll is repeated after the requested pause."""
     answers = [http(202, ACK), http(502), b"", http(429, Retry_After="30"), http(200, DONE)]
 
-    async def script(reader, writer, heard):
+    async def script(reader, writer, received):
         while answers:
-            heard.requests.append(await read_request(reader))
+            received.requests.append(await read_request(reader))
             said = answers.pop(0)
             if not said:
                 return
@@ -75,23 +75,23 @@ async def test_polls_that_fail_are_asked_again(serving):
             await writer.drain()
 
     clock = StepClock()
-    async with serving(script) as heard, Client(heard.base_url, "key", clock=clock) as client:
+    async with serving(script) as received, Client(received.base_url, "key", clock=clock) as client:
         assert (await client.analyze(urls=URLS, backends=["x"])).credits_paid == 1
     assert max(clock.slept) == 30.0
-    assert sum(request.startswith(b"POST") for request in heard.requests) == 1
+    assert sum(request.startswith(b"POST") for request in received.requests) == 1
 
 
 async def test_waiting_has_a_deadline(serving):
     """A request without a result is given up after the timeout, and the exception names its id."""
 
-    async def script(reader, writer, heard):
+    async def script(reader, writer, received):
         while True:
-            heard.requests.append(await read_request(reader))
+            received.requests.append(await read_request(reader))
             writer.write(http(202, ACK))
             await writer.drain()
 
     clock = StepClock()
-    async with serving(script) as heard, Client(heard.base_url, "key", clock=clock) as client:
+    async with serving(script) as received, Client(received.base_url, "key", clock=clock) as client:
         with pytest.raises(OutcomeUnknown, match="no result after 60 s") as caught:
             await client.analyze(urls=URLS, backends=["x"], timeout_s=60)
     assert "r 1" in caught.value.hint
@@ -113,14 +113,14 @@ async def test_waiting_has_a_deadline(serving):
 )
 async def test_every_refusal_has_its_error(serving, status, body, error):
     """Each verdict without results raises its exception with the service's text and the HTTP status."""
-    async with serving(saying(http(status, body))) as heard, Client(heard.base_url, "key") as client:
+    async with serving(answering(http(status, body))) as received, Client(received.base_url, "key") as client:
         with pytest.raises(error) as caught:
             await client.analyze(urls=URLS, backends=["x"])
     assert type(caught.value) is error
     assert caught.value.http_status == status
     assert caught.value.hint
     assert not isinstance(body, dict) or str(caught.value) == body["error"]
-    assert len(heard.requests) == 1
+    assert len(received.requests) == 1
 
 
 async def test_failures_of_a_poll_are_told(serving):
@@ -130,8 +130,8 @@ async def test_failures_of_a_poll_are_told(serving):
         (http(200, {"status": "failed", "error": "no"}), RequestFailed),
         (http(404, gone), OutcomeUnknown),
     ):
-        script, clock = saying(http(202, ACK), said), StepClock()
-        async with serving(script) as heard, Client(heard.base_url, "key", clock=clock) as client:
+        script, clock = answering(http(202, ACK), said), StepClock()
+        async with serving(script) as received, Client(received.base_url, "key", clock=clock) as client:
             with pytest.raises(error):
                 await client.analyze(urls=URLS, backends=["x"])
 
@@ -140,9 +140,9 @@ async def test_files_travel_as_base64(serving, tmp_path):
     """Bytes and local files are sent as base64 with names, in the given order."""
     path = tmp_path / "cat.jpg"
     path.write_bytes(b"\xff\xd8 from disk")
-    async with serving(saying(http(200, DONE))) as heard, Client(heard.base_url, "key") as client:
+    async with serving(answering(http(200, DONE))) as received, Client(received.base_url, "key") as client:
         await client.analyze(files=[b"in memory", path, str(path)], backends=["x"])
-    body = body_of(heard.requests[0])
+    body = body_of(received.requests[0])
     assert [b64decode(file) for file in body["file"]] == [b"in memory", b"\xff\xd8 from disk", b"\xff\xd8 from disk"]
     assert body["file_name"] == ["file-0", "cat.jpg", "cat.jpg"]
 
@@ -150,9 +150,9 @@ async def test_files_travel_as_base64(serving, tmp_path):
 async def test_large_uploads_arrive(serving):
     """A file of several megabytes arrives unchanged."""
     content = bytes(range(256)) * 8_000
-    async with serving(saying(http(200, DONE))) as heard, Client(heard.base_url, "key") as client:
+    async with serving(answering(http(200, DONE))) as received, Client(received.base_url, "key") as client:
         await client.analyze(files=[content], backends=["x"])
-    assert b64decode(body_of(heard.requests[0])["file"]) == content
+    assert b64decode(body_of(received.requests[0])["file"]) == content
 
 
 async def test_invalid_requests_are_not_sent(serving, tmp_path):
@@ -160,7 +160,7 @@ async def test_invalid_requests_are_not_sent(serving, tmp_path):
     large = tmp_path / "large.jpg"
     with large.open("wb") as file:
         file.truncate(MAX_FILE_BYTES + 1)
-    async with serving(saying()) as heard, Client(heard.base_url, "key") as client:
+    async with serving(answering()) as received, Client(received.base_url, "key") as client:
         for error, wrong in (
             (UsageError, {}),
             (MediaTooLarge, {"files": [large]}),
@@ -171,40 +171,40 @@ async def test_invalid_requests_are_not_sent(serving, tmp_path):
         ):
             with pytest.raises(error):
                 await client.analyze(**wrong)
-    assert heard.connections == 0
+    assert received.connections == 0
 
 
 async def test_submissions_can_carry_an_idempotency_key(serving):
     """The idempotency key is sent as a header only if one is given."""
     request = AnalyzeRequest(url=URLS)
-    async with serving(saying(http(200, DONE), http(200, DONE))) as heard, Client(heard.base_url) as client:
+    async with serving(answering(http(200, DONE), http(200, DONE))) as received, Client(received.base_url) as client:
         raw, judgement = await client.submit(request, idempotency_key="run-1")
         await client.submit(request)
     assert judgement.verdict is ResponseVerdict.ANSWERED
     assert json.loads(raw.body) == DONE
-    assert b"\r\nIdempotency-Key: run-1\r\n" in heard.requests[0]
-    assert b"idempotency" not in heard.requests[1].lower()
+    assert b"\r\nIdempotency-Key: run-1\r\n" in received.requests[0]
+    assert b"idempotency" not in received.requests[1].lower()
 
 
 async def test_credits(serving):
     """The balance is a whole number of credits."""
-    async with serving(saying(http(200, {"credits": 42}))) as heard, Client(heard.base_url, "key") as client:
+    async with serving(answering(http(200, {"credits": 42}))) as received, Client(received.base_url, "key") as client:
         assert await client.credits() == 42
-    assert heard.requests[0].startswith(b"GET /api/credits HTTP/1.1\r\n")
+    assert received.requests[0].startswith(b"GET /api/credits HTTP/1.1\r\n")
 
 
 async def test_a_balance_is_asked_for_again_when_told_to_slow_down(serving):
     """`credits` repeats a throttled request after the Retry-After or a pause, a limited number of times."""
     clock, slow = StepClock(), http(429, {"error": "Too many requests."})
-    script = saying(slow, http(429, b"", Retry_After="7"), http(200, {"credits": 42}), *[slow] * 6)
-    async with serving(script) as heard, Client(heard.base_url, "key", clock=clock) as client:
+    script = answering(slow, http(429, b"", Retry_After="7"), http(200, {"credits": 42}), *[slow] * 6)
+    async with serving(script) as received, Client(received.base_url, "key", clock=clock) as client:
         assert await client.credits() == 42
         assert clock.slept == [0.5, 7.0]
         with pytest.raises(ProtocolError, match="Too many requests"):
             await client.credits()
-    assert len(heard.requests) == 8
-    far = saying(http(429, b"", Retry_After="3600"))
-    async with serving(far) as heard, Client(heard.base_url, "key", clock=clock) as client:
+    assert len(received.requests) == 8
+    far = answering(http(429, b"", Retry_After="3600"))
+    async with serving(far) as received, Client(received.base_url, "key", clock=clock) as client:
         with pytest.raises(ProtocolError):
             await client.credits()
 
@@ -224,7 +224,7 @@ async def test_a_balance_is_asked_for_again_when_told_to_slow_down(serving):
 )
 async def test_answers_without_a_balance(serving, status, body, error):
     """A wrong key raises `AccessDenied` at any status; any other answer without a balance raises `ProtocolError`."""
-    async with serving(saying(http(status, body))) as heard, Client(heard.base_url, "key") as client:
+    async with serving(answering(http(status, body))) as received, Client(received.base_url, "key") as client:
         with pytest.raises(error) as caught:
             await client.credits()
     assert caught.value.http_status == status
@@ -244,24 +244,24 @@ async def test_answers_without_a_balance(serving, status, body, error):
 )
 async def test_back_ends_are_listed_where_the_service_does(serving, status, body, names):
     """The list of back ends is read with prices; any other answer means None."""
-    async with serving(saying(http(status, body))) as heard, Client(heard.base_url, "key") as client:
+    async with serving(answering(http(status, body))) as received, Client(received.base_url, "key") as client:
         offers = await client.backends()
-    assert heard.requests[0].startswith(b"GET /api/backends HTTP/1.1")
+    assert received.requests[0].startswith(b"GET /api/backends HTTP/1.1")
     assert (None if offers is None else [offer.name for offer in offers]) == names
 
 
 async def test_key_checks_ask_for_nothing(serving):
     """A refused empty request proves that the key is accepted; a denial proves that it is not."""
     refused, denied = {"error": "File/URL params are required."}, {"error": "Access denied."}
-    script = saying(http(400, refused), http(402, {"error": "No credits."}), http(401, denied), http(200, b"<html>"))
-    async with serving(script) as heard, Client(heard.base_url, "key") as client:
+    script = answering(http(400, refused), http(402, {"error": "No credits."}), http(401, denied), http(200, b"<html>"))
+    async with serving(script) as received, Client(received.base_url, "key") as client:
         await client.check_key()
         await client.check_key()
         with pytest.raises(AccessDenied):
             await client.check_key()
         with pytest.raises(ProtocolError):
             await client.check_key()
-    assert [body_of(request) for request in heard.requests] == [{}] * 4
+    assert [body_of(request) for request in received.requests] == [{}] * 4
 
 
 async def test_an_unreachable_service():

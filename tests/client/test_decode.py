@@ -9,7 +9,7 @@ from lightmeter.facts.lenient_json import parse_object_lenient
 
 
 def typed(data):
-    """The typed answer of such an object, by way of its bytes."""
+    """Return the typed answer for a JSON object."""
     return decode_answer(json.dumps(data).encode())
 
 

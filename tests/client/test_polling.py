@@ -14,7 +14,7 @@ SCHEDULE = PollSchedule()
 
 
 def polls_until(done_s, schedule=SCHEDULE, kind="", size=1):
-    """When the polls of a request come that is done at `done_s`."""
+    """Return the times of all polls of a request that is done at `done_s`."""
     times, age_s = [], 0.0
     while age_s < done_s and not schedule.expired(age_s):
         age_s += schedule.next_delay(len(times), age_s, kind, size)
@@ -23,7 +23,7 @@ def polls_until(done_s, schedule=SCHEDULE, kind="", size=1):
 
 
 def teach(schedule, seconds, kind="", size=1):
-    """Let requests that take so long pass through a schedule; returns the polls of each."""
+    """Let a schedule learn from requests with these completion times; return the polls of each."""
     polls = []
     for done_s in seconds:
         times = polls_until(done_s, schedule, kind, size)

@@ -21,8 +21,8 @@ EVENTS = st.lists(
 ENOUGH_S = 6 * 3600.0
 
 
-def played(events, limiter):
-    """Play events; the time after the last, the latest end of a Retry-After, and the records still out."""
+def play_events(events, limiter):
+    """Play events; return the time after the last, the latest end of a Retry-After, and the unanswered records."""
     now, quiet_until, out = 0.0, 0.0, []
     for event, pause_s, asked_s in events:
         now += pause_s
@@ -48,8 +48,8 @@ def sent_one(limiter, now):
     return limiter.on_sent(now)
 
 
-def limited(rejected=2):
-    """A limiter that has met a limit on the rate, its door open again, and the time."""
+def limiter_with_rate_limit(rejected=2):
+    """Return a limiter with a rate limit and no pause, and the time."""
     limiter, now = AdaptiveLimiter(8), 0.0
     for _ in range(20):
         limiter.on_answer(now + 0.1, 0.1, sent_one(limiter, now))
@@ -66,7 +66,7 @@ def limited(rejected=2):
 def test_nothing_is_sent_before_a_retry_after_ends(events, later_s):
     """Nothing is sent before every Retry-After has ended, whatever else happened."""
     limiter = AdaptiveLimiter(16)
-    now, quiet_until, _ = played(events, limiter)
+    now, quiet_until, _ = play_events(events, limiter)
     if limiter.wait_s(now + later_s, 0) == 0:
         assert now + later_s >= quiet_until
 
@@ -75,7 +75,7 @@ def test_nothing_is_sent_before_a_retry_after_ends(events, later_s):
 def test_always_recovers(events, max_in_flight):
     """After any history the backoff ends, and a service that accepts everything is used fully again."""
     limiter = AdaptiveLimiter(max_in_flight)
-    now, _, out = played(events, limiter)
+    now, _, out = play_events(events, limiter)
     for record in out:
         limiter.on_lost(record)
     end = now + ENOUGH_S
@@ -100,7 +100,7 @@ def test_always_recovers(events, max_in_flight):
 def test_requests_in_flight_never_exceed_the_limit(events, max_in_flight, in_flight):
     """Requests in flight never exceed the limit, and waits are finite."""
     limiter = AdaptiveLimiter(max_in_flight)
-    now, _, _ = played(events, limiter)
+    now, _, _ = play_events(events, limiter)
     assert 1 <= limiter.in_flight_limit <= max_in_flight
     wait_s = limiter.wait_s(now, in_flight)
     assert 0 <= wait_s < float("inf")
@@ -111,7 +111,7 @@ def test_requests_in_flight_never_exceed_the_limit(events, max_in_flight, in_fli
 def test_state_starts_another_limiter(events):
     """The state of a limiter holds only numbers and starts another one at 0.7 of it."""
     limiter = AdaptiveLimiter(16)
-    now, _, _ = played(events, limiter)
+    now, _, _ = play_events(events, limiter)
     state = limiter.state()
     again = AdaptiveLimiter(16)
     again.warm_start(state, now)
@@ -126,7 +126,7 @@ def test_state_starts_another_limiter(events):
 
 def test_one_decrease_for_each_episode():
     """Rejections of requests sent before the last decrease do not decrease the rate again."""
-    limiter, now = limited()
+    limiter, now = limiter_with_rate_limit()
     records = [sent_one(limiter, now + each) for each in range(5)]
     limiter.on_throttled(now + 5, None, records[0])
     learned = limiter.rate_estimator.rate
@@ -181,7 +181,7 @@ def test_to_be_asked_to_wait_before_anything_was_taken_teaches_no_limit():
 
 def test_one_trial_request_after_a_rejection():
     """After a rejection one trial request at a time is sent until one is accepted."""
-    limiter, now = limited()
+    limiter, now = limiter_with_rate_limit()
     limiter.on_throttled(now, None, sent_one(limiter, now))
     now += limiter.wait_s(now, 0) + 1e-6
     knock = sent_one(limiter, now)
@@ -192,7 +192,7 @@ def test_one_trial_request_after_a_rejection():
 
 def test_requests_are_evenly_spaced():
     """Under a rate limit no two requests are sent within one interval."""
-    limiter, now = limited()
+    limiter, now = limiter_with_rate_limit()
     now += 10  # a long idle time saves nothing up
     for _ in range(3):
         limiter.on_admitted(now)
@@ -268,7 +268,7 @@ def test_every_transition_in_the_table():
 def test_the_mode_says_which_limit_is_known(events):
     """A limiter has a rate estimator in the modes RATE and CONGESTION only, and no limit when UNLIMITED."""
     limiter = AdaptiveLimiter(16)
-    played(events, limiter)
+    play_events(events, limiter)
     assert (limiter.rate_estimator is not None) == (limiter.mode in {LimiterMode.RATE, LimiterMode.CONGESTION})
     assert limiter.mode is not LimiterMode.UNLIMITED or limiter.concurrency_limit is None
 

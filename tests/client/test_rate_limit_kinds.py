@@ -37,7 +37,7 @@ def test_nothing_leaves_before_a_retry_after_ends(most, period_s, seed):
     assert report.taken
 
 
-class Spied(LightmeterController):
+class LoggedLimiter(LightmeterController):
     """The limiter with a log of each request: time, estimated rate, allowed rate, and the last rejection."""
 
     def __init__(self, rng):
@@ -68,7 +68,7 @@ def test_more_than_a_probe_is_tried_only_after_the_probe_has_passed(chance, rate
         def arrive(self, now):
             return REJECTED if rng.random() < chance else super().arrive(now)
 
-    spied = Spied(rng)
+    spied = LoggedLimiter(rng)
     simulate(spied, Whimsical(rng, lambda _: rate, burst_s=burst_s), rng, 200)
     for now, ceiling, allowed, rejected_at in spied.left:
         assert allowed <= 1.0401 * ceiling or now - rejected_at >= 8
@@ -90,7 +90,7 @@ def test_an_outage_is_recovered_from(rate, outage_s, seed):
 @settings(max_examples=10, deadline=None)
 @given(st.integers(2, 12), st.integers(0, 10**6))
 def test_a_number_at_once_is_found_however_small(most, seed):
-    """A concurrency limit is told from a rate limit, and nearly all of it is used."""
+    """A concurrency limit is distinguished from a rate limit, and nearly all of it is used."""
     rng = random.Random(seed)  # noqa: S311 (as above)
     service = Cap(rng, most)
     report = simulate(LightmeterController(rng), service, rng, 300)
@@ -171,7 +171,7 @@ def test_a_bucket_that_holds_nothing_is_no_limit_in_flight():
         assert len(report.taken) >= 0.55 * 600
 
 
-class Seldom(LightmeterController):
+class LightClient(LightmeterController):
     """A client with fewer requests than the limit allows, at random times."""
 
     def __init__(self, rng, per_s):
@@ -192,7 +192,7 @@ def test_demand_below_the_limit_is_not_held_back(rate, share, windows, seed):
     """A client that sends less than the limit is hardly held back."""
     rng = random.Random(seed)  # noqa: S311 (as above)
     service = Window(rng, int(20 * rate), 20.0, header=True) if windows else Bucket(rng, lambda _: rate)
-    seldom = Seldom(rng, share * rate)
+    seldom = LightClient(rng, share * rate)
     report = simulate(seldom, service, rng, 400)
     assert seldom.due >= 400 - 10
     assert len(report.rejected) <= 0.02 * len(report.taken) + 5

@@ -18,16 +18,18 @@ from tests.bench.rate_limit.scenarios import LightmeterController
 from tests.bench.rate_limit.simulation import simulate
 
 
-def played(drawn, seed):
-    """What came of a run against a drawn limit."""
+def simulated_run(drawn, seed):
+    """Return the result of a simulated run against a random limit."""
     rng, service = random.Random(seed), service_of(drawn, seed)  # noqa: S311 (a simulation; no secret)
     return judge(drawn, simulate(LightmeterController(rng), service, rng, drawn.seconds), opening_of(service))
 
 
-def settled(kind, seeds):
-    """Goodput of each run from 15 s on, per cent of the limit; a bucket that holds one has nothing for jitter."""
+def settled_goodput(kind, seeds):
+    """Return the accepted rate of each run from 15 s on, in percent of the limit; buckets hold more than one token."""
     draws = [(draw(kind, seed), seed) for seed in seeds]
-    return [min(100.0, played(drawn, seed).goodput) for drawn, seed in draws if kind != "bucket" or drawn.size > 1]
+    return [
+        min(100.0, simulated_run(drawn, seed).goodput) for drawn, seed in draws if kind != "bucket" or drawn.size > 1
+    ]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +38,7 @@ def settled(kind, seeds):
 )
 def test_from_15_seconds_on_the_limit_is_used(kind, mean, worst):
     """From 15 s on nearly all of a random limit is used, at latencies of 0.05 to 3 s."""
-    goodputs = settled(kind, range(300, 340))
+    goodputs = settled_goodput(kind, range(300, 340))
     assert statistics.fmean(goodputs) >= mean
     assert min(goodputs) >= worst
 
@@ -44,7 +46,7 @@ def test_from_15_seconds_on_the_limit_is_used(kind, mean, worst):
 def test_twenty_three_per_second_are_reached_in_fifteen():
     """95 % of a bucket of 23/s are used from 15 s on, with 1 % rejected."""
     drawn = Draw("bucket", 23.0, 6.0, 0.4, 60.0)
-    results = [played(drawn, seed) for seed in range(20)]
+    results = [simulated_run(drawn, seed) for seed in range(20)]
     assert statistics.fmean(one.goodput for one in results) >= 95
     assert statistics.fmean(one.share for one in results) <= 1
 
@@ -55,7 +57,7 @@ def sent(limiter, now):
 
 
 def test_a_rejection_does_not_hold_back_until_slow_answers_come():
-    """A trial request is waited for as long as a rejection takes, not as long as an answer."""
+    """After a trial request the limiter waits as long as a rejection takes, not as long as an answer."""
     limiter, now, records = AdaptiveLimiter(64), 0.0, []
     for _ in range(30):
         now += limiter.wait_s(now, len(records)) + 1e-6

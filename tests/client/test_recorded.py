@@ -1,9 +1,8 @@
-"""Conversations with a real service, played back: what it said once is understood today.
+"""Recorded exchanges with a real service, played back: the client still understands its answers.
 
-The cassettes were recorded against our own service. `LIGHTMETER_RECORD=1 pytest
-tests/client/test_recorded.py` starts one, talks to it and records them anew. The client talks to a relay on loopback,
-over real sockets; what the relay hears from the service beyond is what is on tape. Keys are left out, and addresses are
-replaced.
+The cassettes were recorded against our own service. `LIGHTMETER_RECORD=1 pytest tests/client/test_recorded.py` starts a
+service and records them anew. The client connects to a relay on loopback, over real sockets; a cassette has what the
+relay and the service exchanged. Keys are left out, and addresses are replaced.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from lightmeter.models.request import AnalyzeRequest
 from lightmeter.service.app import ServiceConfig, open_account, start_service
 from lightmeter.testing import tiny_png
 
-from .conftest import StepClock, http, read_request, saying
+from .conftest import StepClock, answering, http, read_request
 
 RECORDING = os.environ.get("LIGHTMETER_RECORD") == "1"
 CASSETTES = Path(__file__).parent / "cassettes"
@@ -37,8 +36,8 @@ PICTURES = [base64.b64encode(tiny_png(seed)).decode() for seed in (1, 2)]
 
 
 @dataclass(frozen=True)
-class Stage:
-    """Where a conversation takes place.
+class Recording:
+    """The relay, a picture and the accounts of a recorded exchange.
 
     Attributes:
         base_url: Address of the relay to the service.
@@ -51,13 +50,13 @@ class Stage:
     keys: dict[str, str]
 
     def client(self, account: str) -> Client:
-        """A client of this account; it does not wait when nobody has to be waited for."""
+        """Return a client of an account; it does not wait between polls during playback."""
         clock = SystemClock() if RECORDING else StepClock()
         return Client(self.base_url, self.keys.get(account, "no-key-of-anybody"), clock=clock)
 
 
-def named(text: str | bytes | None, names: dict[str, str]):
-    """The text with real addresses replaced."""
+def replace_addresses(text: str | bytes | None, names: dict[str, str]):
+    """Return the text with real addresses replaced."""
     for real, name in names.items():
         if isinstance(text, bytes):
             text = text.replace(real.encode(), name.encode())
@@ -67,22 +66,22 @@ def named(text: str | bytes | None, names: dict[str, str]):
 
 
 def same_json(one: Request, other: Request) -> None:
-    """Bodies are the same when their JSON is, in whatever order and spacing."""
+    """Check that two bodies are the same JSON, in any order and spacing."""
     assert json.loads(one.body or b"null") == json.loads(other.body or b"null")
 
 
 def cassette(name: str, names: dict[str, str]):
-    """A tape of this name, recorded or played back."""
+    """Open the cassette of this name, to record or to play back."""
 
     def before_request(request: Request) -> Request | None:
         if request.uri.startswith(tuple(real for real, name in names.items() if name == MEDIA)):
             return None  # the service's own look at the picture is not our conversation
-        request.uri = named(request.uri, names)
-        request.body = named(request.body, names)
+        request.uri = replace_addresses(request.uri, names)
+        request.body = replace_addresses(request.body, names)
         return request
 
     def before_response(response: dict) -> dict:
-        response["body"]["string"] = named(response["body"]["string"], names)
+        response["body"]["string"] = replace_addresses(response["body"]["string"], names)
         kept = {"content-type", "retry-after"}  # dates, lengths and versions change with every recording
         response["headers"] = {key: value for key, value in response["headers"].items() if key.lower() in kept}
         return response
@@ -102,9 +101,9 @@ def cassette(name: str, names: dict[str, str]):
 
 
 def relay(service: str):
-    """A script that passes each request on to a service, and its answer back."""
+    """Return a script that passes each request on to a service, and its answer back."""
 
-    async def script(reader, writer, _heard):
+    async def script(reader, writer, _received):
         async with aiohttp.ClientSession() as session:
             while True:
                 head, _, body = (await read_request(reader)).partition(b"\r\n\r\n")
@@ -120,73 +119,73 @@ def relay(service: str):
 
 
 @pytest.fixture
-async def stage(request, serving, tmp_path) -> AsyncIterator[Stage]:
+async def recording(request, serving, tmp_path) -> AsyncIterator[Recording]:
     """The recorded service, or, when recording, a real one with a picture to fetch."""
     name = request.node.name.removeprefix("test_")
     if not RECORDING:
         with cassette(name, {}):
-            async with serving(relay(SERVICE)) as heard:
-                yield Stage(heard.base_url, MEDIA + "/cat.png", dict.fromkeys(ACCOUNTS, "any-key"))
+            async with serving(relay(SERVICE)) as received:
+                yield Recording(received.base_url, MEDIA + "/cat.png", dict.fromkeys(ACCOUNTS, "any-key"))
         return
     picture = http(200, tiny_png(0), Content_Type="image/png")
     database = f"sqlite:///{tmp_path / 'service.db'}"
     keys = {account: await open_account(database, account, held) for account, held in ACCOUNTS.items()}
     config = ServiceConfig(database=database, backends=("palette",), allow_private=True)
-    async with serving(saying(*[picture] * 9)) as media:
+    async with serving(answering(*[picture] * 9)) as media:
         service = await start_service(config)
         try:
             names = {service.base_url: SERVICE, media.base_url: MEDIA}
             with cassette(name, names):
-                async with serving(relay(service.base_url)) as heard:
-                    yield Stage(heard.base_url, media.base_url + "/cat.png", keys)
+                async with serving(relay(service.base_url)) as received:
+                    yield Recording(received.base_url, media.base_url + "/cat.png", keys)
         finally:
             await service.close()
 
 
-def request_for(stage: Stage, **what) -> AnalyzeRequest:
-    """A request for the colours of one picture by its address, or of what is given."""
-    asked = what or {"url": [stage.image_url]}
+def request_for(recording: Recording, **what) -> AnalyzeRequest:
+    """Return a request for the colors of one picture by URL, or with other arguments."""
+    asked = what or {"url": [recording.image_url]}
     return AnalyzeRequest(**asked, backend=["palette"], feature=["colors"])
 
 
-async def test_credits(stage):
+async def test_credits(recording):
     """The balance of an account is read."""
-    async with stage.client("ample") as client:
+    async with recording.client("ample") as client:
         assert await client.credits() == 100
 
 
-async def test_wrong_key(stage):
-    """A key of nobody is denied by every endpoint."""
-    async with stage.client("nobody") as client:
+async def test_wrong_key(recording):
+    """An unknown key is denied by every endpoint."""
+    async with recording.client("nobody") as client:
         with pytest.raises(AccessDenied, match=r"^Access denied\.$"):
             await client.credits()
         with pytest.raises(AccessDenied):
             await client.check_key()
         with pytest.raises(AccessDenied):
-            await client.analyze(urls=[stage.image_url], backends=["palette"])
+            await client.analyze(urls=[recording.image_url], backends=["palette"])
 
 
-async def test_right_key(stage):
-    """A key is checked for nothing: the balance is as before."""
-    async with stage.client("ample") as client:
+async def test_right_key(recording):
+    """Checking a key is free: the balance does not change."""
+    async with recording.client("ample") as client:
         await client.check_key()
         assert await client.credits() == 100
 
 
-async def test_single_image(stage):
-    """One image by its address is answered at once, with what was paid and what is left."""
-    async with stage.client("ample") as client:
-        raw, judged = await client.submit(request_for(stage))
+async def test_single_image(recording):
+    """One image by URL is answered at once, with the credits paid and the balance."""
+    async with recording.client("ample") as client:
+        raw, judged = await client.submit(request_for(recording))
         assert (raw.status, judged.verdict, judged.answer.status) == (200, ResponseVerdict.ANSWERED, "completed")
         assert (judged.answer.credits_paid, judged.answer.credits) == (1, 99)
-        assert [asset.name for asset in judged.answer.all.assets] == [stage.image_url]
+        assert [asset.name for asset in judged.answer.all.assets] == [recording.image_url]
         assert judged.answer.all.assets[0].colors
 
 
-async def test_two_images(stage):
+async def test_two_images(recording):
     """Two images are acknowledged, polled for, and answered together; each is charged."""
-    async with stage.client("ample") as client:
-        _, judged = await client.submit(request_for(stage, file=PICTURES, file_name=["one.png", "two.png"]))
+    async with recording.client("ample") as client:
+        _, judged = await client.submit(request_for(recording, file=PICTURES, file_name=["one.png", "two.png"]))
         assert (judged.verdict, judged.answer.status) == (ResponseVerdict.ACKNOWLEDGED, "queued")
         answer = await client.analyze(
             files=[base64.b64decode(picture) for picture in PICTURES], backends=["palette"], features=["colors"]
@@ -195,40 +194,40 @@ async def test_two_images(stage):
     assert all(asset.colors for asset in answer.all.assets)
 
 
-async def test_insufficient_credits(stage):
-    """More than the account holds is refused before anything is done, and the balance stays."""
-    async with stage.client("poor") as client:
+async def test_insufficient_credits(recording):
+    """A request that costs more than the balance is refused, and the balance does not change."""
+    async with recording.client("poor") as client:
         with pytest.raises(OutOfCredits, match=r"Insufficient credits\."):
-            await client.analyze(urls=[stage.image_url] * 2, backends=["palette"], features=["colors"])
+            await client.analyze(urls=[recording.image_url] * 2, backends=["palette"], features=["colors"])
         assert await client.credits() == 1
 
 
-async def test_unknown_request(stage):
-    """A request id that was never given is not found."""
-    async with stage.client("ample") as client:
+async def test_unknown_request(recording):
+    """A request id that was never issued is not found."""
+    async with recording.client("ample") as client:
         _, judged = await client.poll("no-such-request")
     assert (judged.verdict, judged.error) == (ResponseVerdict.NOT_FOUND, "Request ID no-such-request not found.")
 
 
-def older(said: str) -> dict:
-    """What the older dialect says in place of an answer: it has no `status` but that of work in progress."""
+def to_older_dialect(said: str) -> dict:
+    """Return a recorded answer in the older dialect, which has a `status` only for work in progress."""
     return {name: value for name, value in json.loads(said).items() if name != "status"}
 
 
 async def test_older_dialect(serving):
-    """The same conversation in the older dialect, made of the recorded one, ends the same."""
+    """The same exchange in the older dialect has the same result."""
     tape = vcr.serialize.deserialize((CASSETTES / "two_images.yaml").read_text(), vcr.serializers.yamlserializer)
-    acknowledgment, *_, result = [older(response["body"]["string"]) for response in tape[1][1:]]
+    acknowledgment, *_, result = [to_older_dialect(response["body"]["string"]) for response in tape[1][1:]]
     assert acknowledgment.keys() >= {"request_id", "success", "response_uri"}
     in_progress = {"request_id": acknowledgment["request_id"], "status": "processing"}
-    script = saying(http(200, acknowledgment), http(200, in_progress), http(200, result))
-    async with serving(script) as heard, Client(heard.base_url, "key", clock=StepClock()) as client:
+    script = answering(http(200, acknowledgment), http(200, in_progress), http(200, result))
+    async with serving(script) as received, Client(received.base_url, "key", clock=StepClock()) as client:
         answer = await client.analyze(files=[b"one", b"two"], backends=["palette"])
     assert (answer.status, len(answer.all.assets), answer.credits_paid) == (None, 2, 2)
 
 
 def test_no_key_is_on_tape():
-    """No cassette holds a key, or where it was recorded."""
+    """No cassette contains a key, or the address where it was recorded."""
     tapes = sorted(CASSETTES.glob("*.yaml"))
     assert len(tapes) == 7
     for tape in tapes:

@@ -40,9 +40,9 @@ async def test_an_answer_received_during_a_suspension_is_read(serving, total_s):
         writer.write(http(200, body))
         await writer.drain()
 
-    async with serving(script) as heard:
+    async with serving(script) as received:
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", PROGRAM, heard.base_url, "3", str(total_s), stdout=asyncio.subprocess.PIPE
+            sys.executable, "-c", PROGRAM, received.base_url, "3", str(total_s), stdout=asyncio.subprocess.PIPE
         )
         await asyncio.wait_for(heard_it.wait(), 30)
         os.kill(child.pid, signal.SIGSTOP)
@@ -62,9 +62,9 @@ async def test_a_silent_server_is_given_up(serving):
         heard_it.set()
         await asyncio.sleep(60)
 
-    async with serving(script) as heard:
+    async with serving(script) as received:
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", PROGRAM, heard.base_url, "1", "60", stdout=asyncio.subprocess.PIPE
+            sys.executable, "-c", PROGRAM, received.base_url, "1", "60", stdout=asyncio.subprocess.PIPE
         )
         await asyncio.wait_for(heard_it.wait(), 30)
         said, _ = await asyncio.wait_for(child.communicate(), 30)

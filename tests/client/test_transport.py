@@ -1,4 +1,4 @@
-"""The transport tells what may have been sent from what was not, over real sockets."""
+"""The transport distinguishes requests that may have been sent from those that were not, over real sockets."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pydantic import SecretStr
 from lightmeter.client.transport import Timeouts, Transport, normalize_base_url
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
 
-from .conftest import http, read_request, saying
+from .conftest import answering, http, read_request
 
 KEY = "test-key-0"
 QUICK = Timeouts(connect_s=5, read_s=0.2, total_s=5)
 
 
 def free_port():
-    """A port on which nobody listens."""
+    """Return a port on which no server listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -28,12 +28,12 @@ def free_port():
 async def test_one_request_and_its_raw_answer(serving):
     """The body goes out and comes back byte for byte, with the key and the content type in the headers."""
     async with (
-        serving(saying(http(202, b'{"a" :1}\n', Retry_After="3"))) as heard,
-        Transport(heard.base_url + "/", SecretStr(KEY)) as transport,
+        serving(answering(http(202, b'{"a" :1}\n', Retry_After="3"))) as received,
+        Transport(received.base_url + "/", SecretStr(KEY)) as transport,
     ):
         raw = await transport.send("POST", "/api/fetch", body=b'{"url":"x"}', params={"a": "b c"})
     assert (raw.status, raw.body, raw.headers["retry-after"]) == (202, b'{"a" :1}\n', "3")
-    head, _, body = heard.requests[0].partition(b"\r\n\r\n")
+    head, _, body = received.requests[0].partition(b"\r\n\r\n")
     assert head.startswith(b"POST /api/fetch?a=b+c HTTP/1.1\r\n")
     assert b"\r\nX-API-Key: Token test-key-0" in head
     assert b"\r\nContent-Type: application/json" in head
@@ -42,10 +42,10 @@ async def test_one_request_and_its_raw_answer(serving):
 
 async def test_without_a_key_none_is_sent(serving):
     """No key means no header for it."""
-    async with serving(saying(http(200))) as heard, Transport(heard.base_url) as transport:
+    async with serving(answering(http(200))) as received, Transport(received.base_url) as transport:
         await transport.send("GET", "/api/credits")
-    assert b"api-key" not in heard.requests[0].lower()
-    assert b"content-type" not in heard.requests[0].lower()
+    assert b"api-key" not in received.requests[0].lower()
+    assert b"content-type" not in received.requests[0].lower()
 
 
 async def test_nobody_listens():
@@ -65,15 +65,15 @@ async def test_no_such_host():
 async def test_no_tls_there(serving):
     """A handshake that fails is unreachable: no request is sent before it is done."""
 
-    async def script(reader, writer, _heard):
+    async def script(reader, writer, _received):
         await reader.read(1)
         writer.write(b"this is no TLS\r\n")
         await writer.drain()
 
-    async with serving(script) as heard, Transport(heard.base_url.replace("http", "https")) as transport:
+    async with serving(script) as received, Transport(received.base_url.replace("http", "https")) as transport:
         with pytest.raises(Unreachable):
             await transport.send("POST", "/api/fetch", body=b"{}")
-    assert heard.requests == []
+    assert received.requests == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="fills a queue of the kernel's as Linux keeps it")
@@ -93,52 +93,52 @@ async def test_connecting_for_too_long(timeouts):
                 await transport.send("POST", "/api/fetch", body=b"{}")
 
 
-async def close_before_reading(_reader, _writer, _heard):
-    """Hang up at once."""
+async def close_before_reading(_reader, _writer, _received):
+    """Close the connection at once."""
 
 
-async def close_after_reading(reader, _writer, heard):
-    """Take the request and hang up."""
-    heard.requests.append(await read_request(reader))
+async def close_after_reading(reader, _writer, received):
+    """Read the request and close the connection."""
+    received.requests.append(await read_request(reader))
 
 
-async def half_a_head(reader, writer, heard):
-    """Answer a part of the head."""
-    heard.requests.append(await read_request(reader))
+async def half_a_head(reader, writer, received):
+    """Send a part of the head of an answer."""
+    received.requests.append(await read_request(reader))
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Le")
     await writer.drain()
 
 
-async def half_a_body(reader, writer, heard):
-    """Answer fewer bytes than promised."""
-    heard.requests.append(await read_request(reader))
+async def half_a_body(reader, writer, received):
+    """Send a shorter body than Content-Length states."""
+    received.requests.append(await read_request(reader))
     writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"all": ')
     await writer.drain()
 
 
-async def no_http(reader, writer, heard):
-    """Answer in another language."""
-    heard.requests.append(await read_request(reader))
+async def no_http(reader, writer, received):
+    """Send an answer that is not HTTP."""
+    received.requests.append(await read_request(reader))
     writer.write(b"220 mail.example ESMTP\r\n\r\n")
     await writer.drain()
 
 
-async def no_gzip(reader, writer, heard):
-    """Promise gzip and send something else."""
-    heard.requests.append(await read_request(reader))
+async def no_gzip(reader, writer, received):
+    """Send a body that is not gzip, although the header says so."""
+    received.requests.append(await read_request(reader))
     writer.write(http(200, b"plain as day", Content_Encoding="gzip"))
     await writer.drain()
 
 
-async def hang(reader, _writer, heard):
-    """Take the request and say nothing."""
-    heard.requests.append(await read_request(reader))
+async def hang(reader, _writer, received):
+    """Read the request and never answer."""
+    received.requests.append(await read_request(reader))
     await asyncio.Event().wait()
 
 
-async def hang_in_the_body(reader, writer, heard):
-    """Begin an answer and fall silent."""
-    await half_a_body(reader, writer, heard)
+async def hang_in_the_body(reader, writer, received):
+    """Send a part of an answer and never the rest."""
+    await half_a_body(reader, writer, received)
     await asyncio.Event().wait()
 
 
@@ -157,37 +157,37 @@ async def hang_in_the_body(reader, writer, heard):
 )
 async def test_once_connected_the_outcome_is_unknown(serving, script):
     """A failure on an open connection raises `OutcomeUnknown`, and the request is not sent twice."""
-    async with serving(script) as heard, Transport(heard.base_url, KEY, QUICK) as transport:
+    async with serving(script) as received, Transport(received.base_url, KEY, QUICK) as transport:
         with pytest.raises(OutcomeUnknown):
             await transport.send("POST", "/api/fetch", body=b'{"url":"x"}')
         await asyncio.sleep(0)
-    assert heard.connections == 1
-    assert len(heard.requests) <= 1
+    assert received.connections == 1
+    assert len(received.requests) <= 1
 
 
 async def test_a_connection_that_was_closed_while_idle_is_not_used_twice(serving):
     """A POST on a kept connection that the server closes is not repeated on a fresh one."""
 
-    async def script(reader, writer, heard):
-        heard.requests.append(await read_request(reader))
-        if len(heard.requests) == 1:
+    async def script(reader, writer, received):
+        received.requests.append(await read_request(reader))
+        if len(received.requests) == 1:
             writer.write(http(200, {}))
             await writer.drain()
-            heard.requests.append(await read_request(reader))
+            received.requests.append(await read_request(reader))
 
-    async with serving(script) as heard, Transport(heard.base_url, KEY) as transport:
+    async with serving(script) as received, Transport(received.base_url, KEY) as transport:
         await transport.send("POST", "/api/fetch", body=b"{}")
         with pytest.raises(OutcomeUnknown):
             await transport.send("POST", "/api/fetch", body=b"{}")
-    assert (heard.connections, len(heard.requests)) == (1, 2)
+    assert (received.connections, len(received.requests)) == (1, 2)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_redirects_are_answers(serving, status):
     """A redirect is returned and not followed, so that the key stays with its service."""
-    async with serving(saying(http(200))) as elsewhere, serving(
-        saying(http(status, Location=elsewhere.base_url + "/api/fetch"))
-    ) as heard, Transport(heard.base_url, KEY) as transport:  # fmt: skip
+    async with serving(answering(http(200))) as elsewhere, serving(
+        answering(http(status, Location=elsewhere.base_url + "/api/fetch"))
+    ) as received, Transport(received.base_url, KEY) as transport:  # fmt: skip
         raw = await transport.send("POST", "/api/fetch", body=b"{}")
     assert raw.status == status
     assert elsewhere.connections == 0
@@ -196,23 +196,23 @@ async def test_redirects_are_answers(serving, status):
 async def test_cookies_and_proxies_are_left_alone(serving, monkeypatch):
     """Cookies are not sent back, and the environment's proxy is ignored."""
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
-    script = saying(http(200, Set_Cookie="a=b; Path=/"), http(200))
-    async with serving(script) as heard, Transport(heard.base_url, KEY) as transport:
+    script = answering(http(200, Set_Cookie="a=b; Path=/"), http(200))
+    async with serving(script) as received, Transport(received.base_url, KEY) as transport:
         await transport.send("GET", "/api/credits")
         await transport.send("GET", "/api/credits")
-    assert b"cookie" not in heard.requests[1].lower()
+    assert b"cookie" not in received.requests[1].lower()
 
 
 async def test_cancellation_passes(serving):
     """A cancelled send raises `CancelledError`."""
     taken = asyncio.Event()
 
-    async def script(reader, _writer, _heard):
+    async def script(reader, _writer, _received):
         await read_request(reader)
         taken.set()
         await asyncio.Event().wait()
 
-    async with serving(script) as heard, Transport(heard.base_url, KEY) as transport:
+    async with serving(script) as received, Transport(received.base_url, KEY) as transport:
         sending = asyncio.create_task(transport.send("POST", "/api/fetch", body=b"{}"))
         await taken.wait()
         sending.cancel()
@@ -222,10 +222,10 @@ async def test_cancellation_passes(serving):
 
 async def test_waiting_for_a_connection_sends_nothing(serving):
     """Requests beyond the connection limit wait, and each is sent once."""
-    script = saying(*[http(200, {"n": n}) for n in range(20)])
-    async with serving(script) as heard, Transport(heard.base_url, KEY, connections=1) as transport:
+    script = answering(*[http(200, {"n": n}) for n in range(20)])
+    async with serving(script) as received, Transport(received.base_url, KEY, connections=1) as transport:
         await asyncio.gather(*[transport.send("GET", "/api/credits") for _ in range(20)])
-    assert (heard.connections, len(heard.requests)) == (1, 20)
+    assert (received.connections, len(received.requests)) == (1, 20)
 
 
 async def test_a_closed_transport_raises():
@@ -276,16 +276,16 @@ def test_the_key_is_masked():
 
 async def test_a_query_that_the_service_would_not_read_is_not_sent(serving):
     """A GET with more than 2048 query characters is refused, with POST as the hint."""
-    async with serving(saying()) as heard, Transport(heard.base_url) as transport:
+    async with serving(answering()) as received, Transport(received.base_url) as transport:
         with pytest.raises(UsageError, match="2048") as caught:
             await transport.send("GET", "/api/fetch", params={"url": "http://x/" + "a" * 2048})
         assert "POST" in caught.value.hint
-    assert heard.requests == []
+    assert received.requests == []
 
 
 async def test_a_proxy_is_used_only_when_it_is_asked_for(serving, monkeypatch):
     """The environment's proxy is used only for `environment`, and then NO_PROXY is respected."""
-    async with serving(saying(http(200, {"by": "proxy"}), http(200, {"by": "proxy"}))) as proxy:
+    async with serving(answering(http(200, {"by": "proxy"}), http(200, {"by": "proxy"}))) as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.base_url)
         monkeypatch.setenv("http_proxy", proxy.base_url)
         for name in ("NO_PROXY", "no_proxy"):

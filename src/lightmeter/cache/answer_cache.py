@@ -99,10 +99,10 @@ class CachedAsset:
 
 
 def is_same_asset(cached: AssetFingerprint, current: AssetFingerprint) -> bool:
-    """Return whether two fingerprints belong to the same asset, as far as it is known.
+    """Return whether two fingerprints belong to the same asset, as far as their known properties show.
 
-    Equal content is the same asset, whatever its URL. An equal URL is the same asset unless a property that both
-    fingerprints have differs: content, size or entity tag.
+    Equal content is the same asset, whatever its URL. An equal URL is the same asset, unless both fingerprints have the
+    content hash, the size or the entity tag, and it differs.
     """
     if cached.content_sha256 is not None and current.content_sha256 is not None:
         return cached.content_sha256 == current.content_sha256
@@ -129,7 +129,7 @@ class AnswerCache:
         connection = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            # A power cut may lose the last commits. That costs a saving, never an answer: the journals have them all.
+            # A power cut may lose the last commits, but never an answer: the journals contain all of them.
             connection = sqlite.open_wal(folder / FILE_NAME, synchronous="normal", busy_timeout_ms=BUSY_TIMEOUT_MS)
             with sqlite.write_transaction(connection):
                 connection.execute(_SCHEMA)
@@ -156,15 +156,15 @@ class AnswerCache:
         with self._errors_translated():
             return self._find(question, asset, since)
 
-    def _find(self, question: str, wanted: AssetFingerprint, since: float) -> CacheHit | None:
-        for column, value in (("content_sha256", wanted.content_sha256), ("identity", wanted.identity)):
+    def _find(self, question: str, asset: AssetFingerprint, since: float) -> CacheHit | None:
+        for column, value in (("content_sha256", asset.content_sha256), ("identity", asset.identity)):
             if value is None:
                 continue
-            for *properties, asset, name, sha256, request_id, answered_at, raw in self._db.execute(
+            for *properties, position, name, sha256, request_id, answered_at, raw in self._db.execute(
                 _FIND_ASSET.format(column=column), (question, value, since)
             ):
-                if is_same_asset(AssetFingerprint(*properties), wanted) and _is_intact(sha256, raw):
-                    return CacheHit(asset, name, CachedAnswer(sha256, request_id, answered_at, raw))
+                if is_same_asset(AssetFingerprint(*properties), asset) and _is_intact(sha256, raw):
+                    return CacheHit(position, name, CachedAnswer(sha256, request_id, answered_at, raw))
         return None
 
     def answer(self, sha256: str) -> CachedAnswer | None:
@@ -176,7 +176,7 @@ class AnswerCache:
         return CachedAnswer(*row) if row and _is_intact(sha256, row[-1]) else None
 
     def last_scanned(self, run_id: str) -> int:
-        """Return the id of the last settlement in a run's journal that was scanned; 0 for none."""
+        """Return the id of the last transition in a run's journal that was scanned for answers; 0 for none."""
         with self._errors_translated():
             row = self._db.execute("SELECT read_to FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         return row[0] if row else 0
@@ -190,7 +190,7 @@ class AnswerCache:
             question: Digest of the question.
             answers: Each answer with its assets.
             run_id: The run that they come from.
-            scanned: Id of the last settlement in the run's journal that was scanned.
+            scanned: Id of the last transition in the run's journal that was scanned.
         """
         with self._errors_translated(), self._db:
             for answer, assets in answers:
@@ -216,7 +216,7 @@ class AnswerCache:
             )
 
     def remove_older(self, before: float) -> int:
-        """Remove assets that were answered before a time (seconds since the epoch); return their number."""
+        """Remove assets whose answer is older than a time (seconds since the epoch); return their number."""
         with self._errors_translated(), self._db:
             self._db.execute("DELETE FROM assets WHERE answered_at < ?", (before,))
             removed = self._db.changes()

@@ -2,7 +2,7 @@
 
 It is off unless the settings name a folder, because pictures at a URL change and the user decides how old an answer may
 be. The cache is read when a plan is made, so that the plan's price excludes cached rows. It is filled from the journal
-when a run ends. A kill loses nothing: the next start of the run adds what is missing.
+when a run ends. If the process is killed, the next start of the run adds the missing answers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _log: Final = logging.getLogger(__name__)
 def question_digest(options: Options, settings: Settings) -> str | None:
     """Return a digest of the question and the service; None if the account's settings choose the back ends.
 
-    The version of lightmeter stands for the embedded service's models.
+    The question is the features, back ends and other options of the requests. For the embedded service the digest
+    includes the version of lightmeter, because that decides the models.
     """
     if is_embedded(options, settings):
         service = f"embedded {__version__}"
@@ -68,7 +69,7 @@ def question_digest(options: Options, settings: Settings) -> str | None:
 def reuse_answers(journal: Journal, options: Options, settings: Settings, now: float) -> int:
     """Answer pending rows of a plan from the cache; return their number.
 
-    A local file is found by the hash of its content alone, so only if a pre-check has read it.
+    A local file is found only by the hash of its content, and so only if a pre-check has read the file.
 
     Args:
         journal: The plan's journal, open for writing.
@@ -98,27 +99,27 @@ def reuse_answers(journal: Journal, options: Options, settings: Settings, now: f
 
 
 def find_planned_answers(
-    settings: Settings, wanted: Sequence[tuple[int, tuple[int, str | None, str]]]
+    settings: Settings, planned_answers: Sequence[tuple[int, tuple[int, str | None, str]]]
 ) -> list[CachedRow]:
     """Return the cached answers that a plan file refers to, however old they are.
 
     Args:
         settings: The cache's folder.
-        wanted: (row, (asset, name, sha256 of the answer)) for each row.
+        planned_answers: (row, (asset, name, sha256 of the answer)) for each row.
 
     Raises:
-        PlanChanged: an answer is no longer cached, so the plan would cost more than its price.
+        PlanChanged: an answer is no longer cached, so the run would cost more than the plan says.
     """
-    if not wanted:
+    if not planned_answers:
         return []
     if settings.answers_dir is None:
-        raise _plan_changed("No folder of kept answers is set")
+        raise _plan_changed("No folder for cached answers is set")
     rows = []
     with AnswerCache.open(settings.answers_dir) as cache:
-        for seq, (asset, name, sha256) in wanted:
+        for seq, (asset, name, sha256) in planned_answers:
             answer = cache.answer(sha256)
             if answer is None:
-                raise _plan_changed("An answer that it counts on is no longer kept")
+                raise _plan_changed("An answer that it counts on is no longer cached")
             rows.append(CachedRow(seq, asset, name, answer))
     return rows
 
@@ -139,7 +140,7 @@ def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, 
         out: The run's output folder.
         run_id: The run.
         options: The run's options.
-        settings: The cache's folder, and how long answers are cache.
+        settings: The cache's folder, and how long they are used.
         now: Seconds since the epoch.
     """
     question = question_digest(options, settings)
@@ -150,7 +151,7 @@ def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, 
             cache.remove_older(now - settings.answers_days * DAY_S)
             return _store_new_answers(cache, db, options.ask, (question, run_id))
     except SettingsError as error:
-        _log.warning("%s The answers of this run are not kept for later ones.", error)
+        _log.warning("%s The answers of this run are not cached for later runs.", error)
         return 0
 
 
@@ -190,7 +191,7 @@ def _has_errors(raw: bytes) -> bool:
 
 
 def _is_unchanged(marks: AssetMarks) -> bool:
-    """Return whether a local file still has the content of the plan; otherwise it is unknown which one was sent."""
+    """Return whether a local file still has the content of the plan; if not, other content may have been sent."""
     if marks.path is None:
         return True
     if marks.content_sha256 is None:

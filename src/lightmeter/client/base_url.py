@@ -39,10 +39,10 @@ def normalize_base_url(base_url: str) -> str:
 
 
 def canonical_base_url(base_url: str) -> str:
-    """Return the canonical form of a base URL, which is for comparing only, not for connecting.
+    """Return the canonical form of a base URL: two URLs of one service have the same. Do not connect to it.
 
-    Letter case, a default port, trailing slashes, percent-escapes and dot segments make no difference, nor do the
-    different names of this machine.
+    Letter case, a default port, trailing slashes, percent-escapes and dot segments make no difference. Neither do the
+    names of the loopback address, such as `localhost` and `127.0.0.1`.
 
     Raises:
         SettingsError: as for `normalize_base_url`, or the URL holds characters that are not allowed.

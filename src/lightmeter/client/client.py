@@ -55,7 +55,7 @@ _SMALL_BODY_CHARS: Final = 256 * 1024
 
 
 class AnalyzeOptions(TypedDict, total=False):
-    """Options of `Client.analyze`, as in `AnalyzeRequest`; an option that is not given is not sent."""
+    """Options of `Client.analyze`, as in `AnalyzeRequest`; an option that is missing is not sent."""
 
     role: str
     language: str
@@ -121,13 +121,13 @@ class Client:
 
         Args:
             request: The request, or its body as built by `RequestBodyBuilder`.
-            idempotency_key: Sent as the header Idempotency-Key. Services need not honor it: only if a service is known
-                to do so may the same request be sent twice with the same key, and is then charged once.
+            idempotency_key: Sent as the header Idempotency-Key. A service that honors it charges once for several
+                requests with the same key. Others ignore it, so never send a request to them twice.
 
         Raises:
             UsageError: the request cannot be written as JSON; nothing was sent.
             Unreachable: nothing was sent.
-            OutcomeUnknown: it may have been sent, and there is no complete answer.
+            OutcomeUnknown: it may have been sent, and no complete answer came.
         """
         raw = await self.send_request(request, idempotency_key=idempotency_key)
         return raw, classify_submission(raw, now=self._clock.now())
@@ -247,8 +247,8 @@ class Client:
             urls: URLs of images and videos.
             files: Contents as bytes, or paths of local files, 20 MB each at most.
             features: Features to analyze; none means all.
-            backends: Back ends to use; none means the account's defaults, about ten credits an image at the hosted
-                service.
+            backends: Back ends (the models of the service) to use; none means the account's defaults, which cost about
+                ten credits an image at the hosted service.
             timeout_s: Seconds to wait for the results after the acknowledgment.
             **options: As in `AnalyzeOptions`.
 
@@ -277,7 +277,7 @@ class Client:
         return _answer_or_raise(classification, raw.status)
 
     async def _wait(self, request_id: str, schedule: PollSchedule) -> Answer:
-        """Poll until there is a result; a failed poll is repeated, as it is free."""
+        """Poll until there is a result. A poll that fails is repeated, because polls are free."""
         start, polls, pause_s = self._clock.monotonic(), 0, 0.0
         while not schedule.expired(age_s := self._clock.monotonic() - start):
             left_s = schedule.deadline_s - age_s
@@ -302,7 +302,7 @@ class Client:
 
 
 def error_for(classification: Classification, http_status: int | None = None) -> ServiceError:
-    """Return the exception for a classification without results."""
+    """Return the exception to raise for an answer without results."""
     text = classification.error or f"The service answered {classification.verdict.value}."
     kind, hint = _ERRORS.get(classification.verdict, (OutcomeUnknown, "It may have been charged."))
     if classification.verdict is ResponseVerdict.THROTTLED and classification.retry_after_s is not None:

@@ -1,4 +1,4 @@
-"""A raw HTTP answer. It is a plain value, so that modules which judge answers need no HTTP library."""
+"""A raw HTTP answer. It is a plain value, so that modules which classify answers need no HTTP library."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Schedules polls by how long requests of the same kind and size took before. Pure.
+"""Schedules polls by how long earlier requests of the same kind and size took. Pure.
 
-The next poll comes when the probability that the request is done by then, given that it was not done at the last poll,
-has grown by about a fifth. Until enough completions are known, delays grow from 0.2 s to 2 s, and further with age.
+Each poll comes when the probability that the request is done has grown by about a fifth since the last poll, which
+found it not done. Until enough completion times are known, delays grow from 0.2 s to 2 s, and further with age.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["PollSchedule"]
 _MAX_GROWTHS: Final = 200
 """Delays grow at most so many times: a float overflows after some 1,500."""
 
-_ENOUGH: Final = 8
-"""Completions from which a schedule is learned."""
+_MIN_SAMPLES: Final = 8
+"""Completion times of a kind and size that are needed before the schedule uses them."""
 
 _MAX_SAMPLES: Final = 128
-"""Completion times that are remembered for each kind and size."""
+"""Completion times that are stored for each kind and size."""
 
 _OVERDUE_SHARE: Final = 0.15
-"""Delay, as a share of its age, for a request that takes longer than all remembered ones."""
+"""Delay, as a share of its age, for a request that takes longer than all stored times."""
 
 _MIN_SHARE: Final = 0.04
 _MIN_DELAY_S: Final = 0.1
@@ -37,7 +37,7 @@ _RESTART_GAP_S: Final = 0.02
 
 @dataclass(slots=True)
 class _CompletionTimes:
-    """The last completion times of one kind and size, in seconds: in order of arrival, and sorted."""
+    """The last completion times of one kind and size, in seconds: once in order of arrival, once sorted."""
 
     recent: deque[float] = field(default_factory=deque)
     ordered: list[float] = field(default_factory=list)
@@ -51,16 +51,16 @@ class _CompletionTimes:
 
 @dataclass(frozen=True, slots=True)
 class PollSchedule:
-    """Delays between polls of a request, in seconds; all requests that use a schedule learn together.
+    """Delays between polls of a request, in seconds. All requests that use a schedule share what it learns.
 
     Attributes:
         first_s: Delay before the first poll; short, because a local service is done within a second.
         factor: Growth of each next delay, above 1.
-        max_s: Where that growth ends; the service recommends an interval of 2 s.
-        aged_share: Least delay as a share of the request's age; it bounds the added latency.
+        max_s: Longest delay of that growth; the service recommends an interval of 2 s.
+        aged_share: Shortest delay as a share of the request's age, so that old requests are polled rarely.
         aged_max_s: Longest delay while nothing is learned.
         learned_max_s: Longest delay of all.
-        chance: By how much the probability of being done must grow until the next poll, 0 to 1.
+        chance: Growth of the probability of being done from one poll to the next, 0 to 1.
         deadline_s: Age at which to give up; results expire after 24 h.
     """
 
@@ -95,19 +95,19 @@ class PollSchedule:
             Above 0 while the deadline is ahead, 0 from then on.
         """
         times = self._completions.get(_sample_key(kind, size))
-        if times is None or len(times.ordered) < _ENOUGH:
-            delay_s = self._unlearned(polls_done, age_s)
+        if times is None or len(times.ordered) < _MIN_SAMPLES:
+            delay_s = self._initial_delay(polls_done, age_s)
         else:
             least_s = max(_MIN_DELAY_S, _MIN_SHARE * age_s)
-            delay_s = min(self.learned_max_s, max(least_s, self._learned(times.ordered, age_s)))
+            delay_s = min(self.learned_max_s, max(least_s, self._learned_delay(times.ordered, age_s)))
         return max(0.0, min(delay_s, self.deadline_s - age_s))
 
-    def _unlearned(self, polls_done: int, age_s: float) -> float:
+    def _initial_delay(self, polls_done: int, age_s: float) -> float:
         grown = min(self.max_s, self.first_s * self.factor ** min(polls_done, _MAX_GROWTHS))
         return max(grown, min(self.aged_max_s, self.aged_share * age_s))
 
-    def _learned(self, ordered: list[float], age_s: float) -> float:
-        """Return the delay until `chance` of the requests that took longer than this age were done (interpolated)."""
+    def _learned_delay(self, ordered: list[float], age_s: float) -> float:
+        """Return the delay until a share `chance` of the requests that took longer than this age was done."""
         done = bisect_right(ordered, age_s)
         longer = len(ordered) - done
         if longer == 0:
@@ -118,7 +118,7 @@ class PollSchedule:
         return below_s + (rank - int(rank)) * (ordered[index] - below_s) - age_s
 
     def on_done(self, kind: str, size: int, pending_s: float, done_s: float) -> None:
-        """Learn from a completion: its time is the middle between these two ages.
+        """Learn a completion time: the middle between the ages at the last two polls.
 
         Args:
             kind: As for `next_delay`.
@@ -130,15 +130,15 @@ class PollSchedule:
             self._completions.setdefault(_sample_key(kind, size), _CompletionTimes()).add((pending_s + done_s) / 2)
 
     def resumed_poll_delay(self, position: int) -> float:
-        """Return the seconds before the first poll of the request at this position among those an earlier run left.
+        """Return the seconds before the first poll of a request that an earlier process left unanswered.
 
-        All of them are due at once; their polls are spread over time, 50 per second for up to 30,000 of them. None
-        waits longer than `learned_max_s`.
+        All such requests are due at once. Their polls are spread over time by `position`, the place of the request in
+        their order: 50 per second for up to 30,000 requests. No request waits longer than `learned_max_s`.
         """
         return (position * _RESTART_GAP_S) % self.learned_max_s
 
     def expired(self, age_s: float) -> bool:
-        """Return whether to give up on a request of this age."""
+        """Return whether a request has reached the age at which its polls end."""
         return age_s >= self.deadline_s
 
 

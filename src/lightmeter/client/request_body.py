@@ -1,4 +1,4 @@
-"""Builds the JSON bodies of a run's requests; the part that all share is encoded only once. Pure."""
+"""Builds the JSON bodies of a run's requests; encodes the options, which all requests share, only once. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RequestBodyBuilder:
     """Builds bodies of POST /api/fetch that differ only in their assets.
 
     Args:
-        shared: A request with the options that all have in common; its URLs and files are ignored.
+        shared: A request with the options that all bodies share; its URLs and files are ignored.
     """
 
     def __init__(self, shared: AnalyzeRequest) -> None:

@@ -1,8 +1,8 @@
 """Shares a service's limit between the processes of one machine that use the same API key.
 
-Each process holds a lock on a small file of its own and writes into it what it has learned; it reads the files of the
-others from time to time. The system releases the lock of a process however it ends, so that the others notice and
-divide its share. The last known state is saved for the next start.
+Each process locks a small file of its own, writes what it has learned into it, and reads the files of the others from
+time to time. When a process ends, however it ends, the system releases its lock. The others notice that and divide its
+share. The last known state is saved for the next start.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SharedLimitMember:
         unlocked.rename(self._own)  # (others take an unlocked file for that of a dead process)
 
     def exchange_states(self, state: Mapping[str, float]) -> list[dict[str, float]]:
-        """Publish the `AdaptiveLimiter.state` of this process, and return that of each other living one."""
+        """Publish the `AdaptiveLimiter.state` of this process; return the state of each other running process."""
         os.pwrite(self._file, json.dumps(state).encode().ljust(_MEMBER_BYTES), 0)
         return [
             other
@@ -73,7 +73,7 @@ class SharedLimitMember:
 
 
 def _read_member(path: Path) -> dict[str, float] | None:
-    """Return the state of another process; None if it has ended, and then remove its file."""
+    """Return the state of another process. If that process has ended, remove its file and return None."""
     try:
         file = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -93,7 +93,7 @@ def _read_member(path: Path) -> dict[str, float] | None:
 
 
 def _numbers(value: Any) -> dict[str, float]:
-    """Return the numbers by name in a decoded file, which another version may have written."""
+    """Return the numbers of a decoded file, by name; ignore all else, which another version may have written."""
     pairs = value.items() if isinstance(value, dict) else ()
     return {name: float(number) for name, number in pairs if isinstance(number, int | float)}
 

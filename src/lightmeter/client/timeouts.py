@@ -22,7 +22,7 @@ class Timeouts:
 
     Attributes:
         connect_s: For opening a connection, TLS handshake included; if it runs out, nothing was sent.
-        read_s: For the next bytes of an answer; a synchronous analysis is silent until it is done.
+        read_s: For the next bytes of an answer; the service sends none while it analyses an image.
         total_s: For the whole exchange, from the wait for a free connection to the last byte of the answer.
     """
 
@@ -34,8 +34,8 @@ class Timeouts:
 class StallTolerantTimeout:
     """Async context manager that raises `TimeoutError` after a time, like `asyncio.timeout`, but not after a stall.
 
-    After a suspension of the process (SIGSTOP, a sleeping laptop) all timers expire at once, although answers may lie
-    unread in the sockets. A timer that fires late is therefore renewed for a few seconds.
+    After a suspension of the process (SIGSTOP, a sleeping laptop) all timers expire at once, although the sockets may
+    hold unread answers. A timer that fires late is therefore renewed for a few seconds.
 
     Args:
         delay_s: Seconds that the block may take.

@@ -47,7 +47,7 @@ _PIECE_BYTES: Final = 256 * 1024
 """Bodies longer than this are written in pieces of this size, so that the event loop stays responsive."""
 
 _CONNECT_MARGIN_S: Final = 0.25
-"""By this much the connect timeout precedes the total one: only the former proves that nothing was sent."""
+"""Seconds by which the connect timeout precedes the total one: only the former proves that nothing was sent."""
 
 _NOTHING_SENT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
 """Exceptions that aiohttp raises only before it writes a request: while it waits for, or opens, a connection."""
@@ -55,7 +55,7 @@ _NOTHING_SENT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutE
 
 @dataclass(slots=True)
 class _PartialAnswer:
-    """What has been received of one answer so far; `status` is None until its head is complete."""
+    """The received part of one answer; `status` is None until the head of the answer is complete."""
 
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class _PartialAnswer:
                 )
 
     def to_answer(self) -> RawAnswer | None:
-        """The answer as received so far; None before its head."""
+        """Return the received part as an answer; None if its head is not complete."""
         return None if self.status is None else RawAnswer(self.status, self.headers, b"".join(self.chunks))
 
 
@@ -168,7 +168,7 @@ class Transport:
                 character that is not allowed there; nothing was sent.
             Unreachable: no connection was made, so nothing was sent.
             OutcomeUnknown: there is no complete answer: connection lost, too slow, too long, malformed.
-            RuntimeError: used outside `async with`: a bug of the caller.
+            RuntimeError: called outside `async with`: a bug of the caller.
         """
         if self._session is None:
             raise RuntimeError("The transport is not open: use `async with`.")
@@ -190,14 +190,16 @@ class Transport:
             answer = partial.to_answer()
             if answer is not None and parse_object_strict(answer.body) is not None:
                 return answer  # a JSON object is complete once it is closed, however its connection ended
-            failure = self._translated(error, f"{method} {path}", answer)
+            failure = self._translate_error(error, f"{method} {path}", answer)
             if failure is error:
                 raise
             raise failure from error
         return RawAnswer(response.status, partial.headers, b"".join(partial.chunks))
 
-    def _translated(self, error: Exception, request: str, partial: RawAnswer | None) -> Unreachable | OutcomeUnknown:
-        """The project's exception for a failure in an exchange; it holds what was received of the answer."""
+    def _translate_error(
+        self, error: Exception, request: str, partial: RawAnswer | None
+    ) -> Unreachable | OutcomeUnknown:
+        """Return the project's exception for a failed exchange, with the received part of the answer."""
         if isinstance(error, _NOTHING_SENT):
             return Unreachable(f"{self.base_url} cannot be reached: {self._reason(error)}.", hint="Nothing was sent.")
         unknown = (
@@ -213,7 +215,7 @@ class Transport:
         return unknown
 
     def _reason(self, error: Exception) -> str:
-        """One line without a full stop; timeouts and some of aiohttp's exceptions have no text of their own."""
+        """Return the reason of a failure as one line without a full stop; some exceptions have no text."""
         if isinstance(error, aiohttp.SocketTimeoutError):
             return f"nothing came for {self._timeouts.read_s:g} s"
         if type(error) is TimeoutError:
@@ -228,7 +230,7 @@ class Transport:
 
 
 def _headers(body: bytes | None, extra: Mapping[str, str] | None) -> dict[str, str]:
-    """Headers of one request; the length is stated so that a body in pieces is not sent chunked."""
+    """Return the headers of one request; Content-Length is set, so that a large body is not sent chunked."""
     own = {} if body is None else {"Content-Type": "application/json", "Content-Length": str(len(body))}
     return {**own, **(extra or {})}
 
@@ -249,7 +251,7 @@ def _check_printable(text: str) -> None:
 
 
 def _check_query(params: Mapping[str, str] | None) -> None:
-    """The contract answers longer ones with an error; a proxy on the way might cut them."""
+    """Raise `UsageError` for a query that is longer than the contract allows: a proxy might truncate it."""
     if params and len(urlencode(params)) > MAX_QUERY_CHARS:
         raise UsageError(
             f"The query string is longer than the {MAX_QUERY_CHARS} characters that a service reads.",
@@ -259,10 +261,10 @@ def _check_query(params: Mapping[str, str] | None) -> None:
 
 def _proxy_url(proxy: str, service: URL) -> URL | None:
     if proxy == PROXY_FROM_ENVIRONMENT:
-        named = getproxies().get(service.scheme)
-        if named is None or proxy_bypass(service.host or ""):
+        environment_proxy = getproxies().get(service.scheme)
+        if environment_proxy is None or proxy_bypass(service.host or ""):
             return None
-        proxy = named
+        proxy = environment_proxy
     try:
         url = URL(proxy.strip())
     except ValueError:
@@ -276,7 +278,7 @@ def _proxy_url(proxy: str, service: URL) -> URL | None:
 
 
 def _check_key(key: SecretStr | None) -> None:
-    """A key must fit into a header: a line break in it would write headers of its own."""
+    """Raise `SettingsError` for a key that no header may hold: a line break in it would add headers."""
     text = "" if key is None else key.get_secret_value()
     if key is not None and not (text and text.isascii() and text.isprintable() and " " not in text):
         raise SettingsError("The API key is empty, or holds a space or a character that no key has.")

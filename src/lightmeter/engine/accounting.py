@@ -1,7 +1,7 @@
 """Record every change of a run's credits: first in the journal, then in the run state.
 
-The order matters: what may be charged is on disk before the first byte of a request leaves, and an answer is on disk
-before anything reads it.
+The order matters. A request and its hold are on disk before its first byte is sent. An answer is on disk before any
+code interprets it. (A *hold* is the highest price of a request, reserved until its charge is known.)
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Accounting:
         """Hold the price of a request and record that it is being sent; returns None if a budget has no room for it.
 
         Raises:
-            JournalError: the disk is full; the space that is left is for the answers in flight.
+            JournalError: the disk is full; the space that is left is reserved for answers to requests in flight.
         """
         if self._session.journal.disk_is_full:
             raise JournalError(
@@ -150,7 +150,7 @@ class Accounting:
         await self._count_outcome(request, outcome)
 
     def _must_resend(self, request: InFlightRequest, classification: Classification) -> bool:
-        """Whether the rows of a free answer without results are sent again in another form."""
+        """Whether the rows of an answer without results or charge are sent again in another form."""
         seqs, state = request.seqs, self._run_state
         free = WireAnswer(classification.data or {}).is_free
         if classification.verdict is ResponseVerdict.FAILED and free and state.bisection.on_batch_refused(seqs):
@@ -160,7 +160,7 @@ class Accounting:
         return state.uploads.schedule_upload(request.rows[0][1], free_failure_message(classification.data))
 
     def recover_lost_answer(self, state: State, hold: int, rows: int) -> None:
-        """Count the rows of a lost request as pending: its stored answer can be read after all.
+        """Move the rows of a lost request back to pending, because its stored answer can be read after all.
 
         Args:
             state: The state of the submission in the journal.
@@ -187,7 +187,7 @@ class Accounting:
     def _interpret(
         self, request: InFlightRequest, raw: bytes, answer: Mapping[str, Any] | None
     ) -> tuple[AnswerOutcome, str | None]:
-        """Return the outcome of an answer, and what its charge says about prices; learn from both."""
+        """Return (outcome of an answer, note about an unexpected charge); update prices and name reliability."""
         outcome = outcome_of(raw, request.rows, request.hold, answer)
         if request.is_retry:
             self._prices.observe_retry(request.max_images, outcome.paid)
@@ -239,7 +239,7 @@ class Accounting:
         Args:
             request: The request.
             reason: What happened, as a sentence.
-            received: What came all the same, such as the first part of an answer.
+            received: The unusable answer, such as the first part of one; None if nothing came.
         """
         await self._session.journal.write(mark_uncertain(request.submission_id, reason, self._now(), received))
         self._run_state.add_unresolved(request.hold)
@@ -250,8 +250,8 @@ class Accounting:
 
         Args:
             row: The row.
-            reason: A short word to group by.
-            error: The message.
+            reason: A short code to group failures by.
+            error: The message for the user.
         """
         if row.retry is not None:
             await self._session.journal.write(mark_not_retried(f"{reason}: {error}", row.seq, row.seq))
@@ -260,20 +260,22 @@ class Accounting:
         self._run_state.move_rows("pending", "failed", 1)
 
     async def apply_ruling(self, hold: int, paid: int, rows: int, status: str) -> None:
-        """Count a proof from account balances, which is in the journal already, and release its hold.
+        """Apply a ruling that is in the journal to the run state, and release the hold of its request.
+
+        A ruling is what a proof from account balances decides about one request.
 
         Args:
             hold: Credits that were held.
             paid: Credits that the proof shows were charged.
-            rows: How many rows of the request were in doubt: those of a lost request, none of a failed one.
-            status: The status of those rows from now on.
+            rows: Number of rows that were in doubt: all rows of a lost request, none of a failed one.
+            status: Their new status.
         """
         await self._release_hold(hold, paid)
         self._run_state.move_rows("in_doubt", status, rows)
 
 
 def initial_name_reliability(session: Session) -> NameReliability:
-    """Return what is known about asset names at a start: once a row was unmatched, images are sent one by one."""
+    """Return what earlier starts of the run learned about the names of assets in answers."""
     if session.endpoint.embedded:
         return NameReliability.BATCHES_IDENTIFY
     with open_read_only(session.out) as db:

@@ -1,9 +1,9 @@
 """Decide which rows share a request. Pure.
 
-Videos and local files have a request of their own. Images by URL share one where that pays: a single image is answered
-at once, and a lost request loses one price, so the batch size is 1 unless there is a reason for more. There are two: a
-rate limit on *requests*, which leaves room for more images in each, and a charge that is rounded up per request, so
-that requests that fill whole credits are cheaper. The credits at risk in one request stay under the user's cap.
+Each video and each local file has a request of its own. Images by URL may share one. The batch size is 1 by default,
+because a service answers a single image at once, and a lost request then costs the price of one image. It is larger for
+two reasons: the service limits the number of *requests* per second, or it rounds charges up per request, so that
+requests that fill whole credits are cheaper. The credits at risk in one request stay under the user's cap.
 
 A batch that is refused as a whole is free. It is halved until the row that causes the refusal stands alone. One such
 row in a batch of n costs at most 2 · ⌈log2 n⌉ more requests and no credit.
@@ -41,10 +41,10 @@ UNLIMITED_IMAGES: Final = 1 << 30
 """Images in a request if nothing limits them."""
 
 MIN_ROWS_FOR_ROUNDING_PROBE: Final = 50
-"""Pending rows from which a batch is sent to see where the service rounds: it costs no credit, but some seconds."""
+"""Least pending rows for which a batch is sent to learn the rounding of charges: it costs seconds, but no credits."""
 
 MIN_RUN_TIME_FOR_BATCHES_S: Final = 30.0
-"""Batches are answered by polling, seconds later: they pay only if the rest of the run takes longer than this."""
+"""Batches are used only if the rest of the run takes longer than this: their answers come seconds later, by polling."""
 
 PriceFunction = Callable[[Sequence[PendingRow]], int]
 """Returns the upper price of rows as one request, in whole credits."""
@@ -70,8 +70,8 @@ class BatchSizeInputs:
     Attributes:
         price_per_image_milli: Millicredits per image, before rounding.
         rounding: Where the service rounds charges up; None while that is not known.
-        requests_per_s: The learned limit on requests; None while none was met, or where the service is merely slow,
-            because more images in a request would not make it faster.
+        requests_per_s: The learned limit on requests per second; None if none is known. Also None for a service that is
+            merely slow, because larger batches would not make it faster.
         latency_s: Seconds until a single image is answered, above 0.
         max_in_flight: Most requests in flight, 1 or more.
         rows_left: Rows that are pending.
@@ -98,7 +98,7 @@ def auto_batch_size(inputs: BatchSizeInputs) -> int:
 
 
 def _may_round_requests(inputs: BatchSizeInputs) -> bool:
-    """Whether requests that fill whole credits are cheaper, or may be: they cost no more under either rounding."""
+    """Whether the service rounds per request, or may do so: then requests that fill whole credits are cheaper."""
     worth_probing = inputs.rows_left >= MIN_ROWS_FOR_ROUNDING_PROBE
     return inputs.rounding is Rounding.REQUEST or (inputs.rounding is None and worth_probing)
 
@@ -150,11 +150,11 @@ _TRIAL_BATCH_SIZE: Final = 2
 class NameReliabilityTracker:
     """Learns whether images may share requests: first from single images, then from one batch of two.
 
-    An image whose asset cannot be told from the others of its batch is paid for and lost. So images are sent one by
-    one until names have identified them, and always once a name did not.
+    If names do not identify the images of a batch, their assets are paid for and lost. So images are sent one by one
+    until the names of some answers have identified them, and always after a name did not.
 
     Attributes:
-        reliability: What is known.
+        reliability: The present state of that knowledge.
     """
 
     def __init__(self, reliability: NameReliability = NameReliability.UNKNOWN) -> None:
@@ -185,7 +185,7 @@ class NameReliabilityTracker:
 
 
 class Bisection:
-    """Rows of refused batches, and which of them share a request next."""
+    """Rows of refused batches, and the halves in which they are sent again."""
 
     def __init__(self) -> None:
         self._halves: dict[int, tuple[int, int]] = {}
@@ -197,7 +197,7 @@ class Bisection:
         return bool(self._halves)
 
     def on_batch_refused(self, seqs: Sequence[int]) -> bool:
-        """Split the rows of a refused request into two halves; returns False for a single row, which is at fault."""
+        """Split the rows of a refused request into two halves; return False for a single row: it is the cause."""
         for seq in seqs:
             self._halves.pop(seq, None)
         if len(seqs) < 2:  # noqa: PLR2004 (one row cannot be halved)
@@ -225,7 +225,7 @@ def group_into_batches(
     price: PriceFunction,
     bisection: Bisection | None = None,
 ) -> Iterator[Batch]:
-    """Group rows nearly in their order; reads no more rows than the next batch needs.
+    """Yield batches of rows, nearly in their order; read no more rows than the next batch needs.
 
     Args:
         rows: The pending rows.

@@ -1,6 +1,6 @@
 """Send pending rows as requests once rate limit, budget and risk cap allow it.
 
-The upper price of a request is computed right before it leaves, from all charges known by then. A batch that is too
+The upper price of a request is computed right before it is sent, from all charges known by then. A batch that is too
 large for the budget or for the cap on credits at risk is trimmed; the rows cut off stay pending.
 """
 
@@ -29,16 +29,16 @@ from lightmeter.pricing.rates import Rounding
 __all__ = ["Dispatcher"]
 
 MAX_UNRESOLVED_SHARE: Final = 0.02
-"""Share of the budget that may be in doubt; from there on, lost requests are resolved before more is sent."""
+"""Share of the budget that may be in doubt. Above it, lost requests are resolved before more rows are sent."""
 
 EXPOSURE_GROWTH: Final = 4
-"""Credits that may be held for each credit charged so far: exposure grows with what is known, starting at one image."""
+"""Credits that may be held for each credit charged so far: exposure starts at one image and grows with the charges."""
 
 AMPLE_BUDGET_FACTOR: Final = 10
 """With a budget of this many times the held price, an unexpected price does no harm, and no slow start is needed."""
 
 LAST_REQUESTS: Final = 8
-"""With room for fewer requests than this in the budget, they leave one at a time."""
+"""If the budget has room for fewer requests than this, they are sent one at a time."""
 
 _IMAGE: Final = PendingRow(0, "", None, "image", 1)
 
@@ -77,10 +77,10 @@ class Dispatcher:
             return sent + await self._send_all(batches)
 
     async def dispatch_retries(self, first: int, last: int) -> int:
-        """Ask the user's question again about rows first ≤ seq ≤ last; returns the number of requests sent.
+        """Repeat the user's question for rows first ≤ seq ≤ last whose answer is invalid; return the requests sent.
 
-        Each row has a request of its own, because the prompt names the error in the row's first answer. It returns
-        early for the same reasons as `dispatch_rows`.
+        Each row has a request of its own, because the prompt names the error in the row's first answer. The method
+        returns early for the same reasons as `dispatch_rows`.
         """
         with open_read_only(self._session.out) as db:
             rows = waiting_retries(db, first, last)
@@ -104,7 +104,7 @@ class Dispatcher:
         return sent
 
     def _launch(self, batch: Batch) -> None:
-        """Start to send an admitted batch."""
+        """Start a task that sends an admitted batch."""
         self._limiter.on_admitted(self._session.clock.monotonic())
         self._run_state.admit(batch)
         self._sending.add(asyncio.create_task(self._send(batch)))
@@ -120,7 +120,9 @@ class Dispatcher:
             self._run_state.end_batch(batch)
 
     async def _probe_price(self, first: int, last: int) -> int:
-        """While no price is known, send one image ahead of all other rows, because a video would expose more credits.
+        """While no price is known, send one image before all other rows, to learn the price.
+
+        A video could cost many more credits.
 
         Returns:
             The number of requests sent, 0 or 1.
@@ -182,16 +184,16 @@ class Dispatcher:
         )
 
     async def _admit_within_caps(self, batch: Batch) -> Batch | None:
-        """Wait until as much of a batch as the caps allow may leave; returns that part, None as `_admit` does."""
+        """Trim a batch to the cap on credits at risk, then wait as `_admit` does; return the part that may be sent."""
         within_caps = await self._trim_to_risk_cap(batch)
         return None if within_caps is None else await self._admit(within_caps)
 
     async def _admit(self, batch: Batch) -> Batch | None:
-        """Wait until a batch may leave.
+        """Wait until a batch may be sent.
 
         Returns:
-            The batch at its present price, trimmed to what the budget has room for; None if it may not leave: the run
-            stops, the budget has no room for its first row, or lost requests must be resolved first.
+            The batch at its present price, trimmed to the budget. None if it must not be sent: the run stops, the
+            budget has no room for its first row, or lost requests must be resolved first.
         """
         state = self._run_state
         while not state.stopping.is_set():
@@ -221,19 +223,19 @@ class Dispatcher:
         return bool(self._sending) or self._run_state.polls_outstanding > 0
 
     def _must_wait_for_others(self, batch: Batch) -> bool:
-        """Whether a batch may leave only after a request that is under way has ended."""
+        """Whether a batch must wait until a request in flight has ended."""
         polled = self._run_state.polls_outstanding > 0
         if self._must_leave_alone(batch) and (self._sending or (polled and not self._knows_price_of(batch))):
             return True
         return self._requests_outstanding() and not self._exposure_allows(batch)
 
     def _reprice(self, batch: Batch) -> Batch:
-        """Return the batch with its upper price by all charges known so far."""
+        """Return the batch with its upper price, recomputed from all charges known so far."""
         hold = self._prices.max_credits(batch.rows)
         return batch if hold == batch.hold else replace(batch, hold=hold)
 
     async def _trim_to_risk_cap(self, batch: Batch) -> Batch | None:
-        """Return as much of a batch as may be at risk at once; mark rows that no request may carry."""
+        """Return the part of a batch that `max_at_risk` allows; mark rows that exceed a cap even alone."""
         if self._run_state.budget is not None and any(row.frames_high is None for row in batch.rows):
             await self._mark_over_caps(batch.rows, "no_bound")
             return None
@@ -254,11 +256,11 @@ class Dispatcher:
         return batch if max_credits is None else trim_batch(batch, max_credits, self._prices.max_credits)
 
     def _must_leave_alone(self, batch: Batch) -> bool:
-        """Whether a batch may leave only while no other request is in flight: then its outcome can always be proven.
+        """Whether a batch may be sent only while no other request is in flight.
 
-        This holds for the first requests while no price is known, for the last ones that the budget has room for, and
-        after so much was lost that the budget could not be used up. The fewer lost requests must be told apart at
-        once, the more can be.
+        If its answer is lost, the balance then proves whether it was charged. This holds while no price is known, for
+        the last requests that the budget has room for, and after so many credits were lost that the run could not use
+        its budget up.
         """
         state = self._run_state
         if self._session.endpoint.embedded:  # it honors idempotency keys, and its prices are known
@@ -274,7 +276,7 @@ class Dispatcher:
         return self._prices.price_known if batch.rows[0].retry is None else self._prices.retry_price_known
 
     def _exposure_allows(self, batch: Batch) -> bool:
-        """Whether the charges so far justify holding this much at once: a price table is no promise."""
+        """Whether the charges so far allow to hold the price of this batch too: the service may charge other prices."""
         free, exposure = self._run_state.budget_left, self._run_state.exposure + batch.hold
         if free is None or self._prices.trusted:
             return True

@@ -1,7 +1,7 @@
 """Run the pending rows of an open session: never over budget, never paid twice.
 
 The engine calls its parts in this order: it collects the answers of requests that an earlier process left, resolves
-requests with an unknown outcome, and only then sends new ones. Its parts share one `RunState` and do not call it.
+requests with an unknown outcome, and only then sends new ones. The parts share a `RunState` and never call the engine.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from lightmeter.tables.gc_control import collector_eased
 __all__ = ["ALL_ROWS", "Engine", "SeqRange", "open_engine"]
 
 MAX_RESENDS: Final = 2
-"""Times that a start sends lost requests to the embedded service again: a fault that persists is left to the user."""
+"""Most times that one start sends lost requests to the embedded service again; after that the user must act."""
 
 SeqRange = tuple[int, int]
 """A range of rows, first ≤ seq ≤ last."""
@@ -60,10 +60,10 @@ class Engine:
 
     Args:
         session: The open run.
-        run_state: The state as the journal has it.
+        run_state: The state of the run.
         prices: Upper prices of requests.
         rows: The rows to run.
-        pay_again: Most credits that may be spent to send again what may have been paid for already.
+        pay_again: Most credits that may be spent to send requests again that may have been charged already.
     """
 
     def __init__(
@@ -107,14 +107,14 @@ class Engine:
         self.run_state.interrupt()
 
     async def poll(self) -> None:
-        """Poll until cancelled; an error that no service can cause stops the run."""
+        """Poll until cancelled. An internal error, such as a full disk, stops the run."""
         try:
             await self._poller.poll_forever()
         except Exception as error:  # noqa: BLE001 (whatever it is: it is raised once all requests have ended)
             self.run_state.fail(_first_cause(error))
 
     async def recover(self) -> None:
-        """Recover what an earlier process left: stored answers, acknowledged requests, requests without an answer."""
+        """Recover from an earlier process: stored answers, acknowledged requests, requests without an answer."""
         self.run_state.enter_phase("collecting")
         await recover_open_submissions(self.session, self.run_state, self._accounting)
         sole_spender = self.session.header.options.sole_spender
@@ -133,7 +133,7 @@ class Engine:
             self.run_state.set_counts(count_by_status(db))
 
     async def _resolve(self) -> int:
-        """Resolve lost requests once nothing is under way; returns how many rows are pending again."""
+        """Wait until no request is under way, then resolve lost ones; return the number of rows pending again."""
         if not self.session.endpoint.embedded:
             await self._wait_for_polls()
         return 0 if self.run_state.cannot_poll else await self.reconciler.resolve()
@@ -142,7 +142,7 @@ class Engine:
         """Wait until no request needs to be polled for, or polling is pointless.
 
         Raises:
-            BaseException: an error that no service can cause, such as a full disk.
+            BaseException: an internal error, such as a full disk.
         """
         while self.run_state.polls_outstanding and not self.run_state.cannot_poll:
             await self.run_state.wait_for_change()
@@ -156,7 +156,7 @@ class Engine:
         """Wait until no request is in flight.
 
         Raises:
-            BaseException: an error in one of them that no service can cause.
+            BaseException: an internal error in one of them, such as a full disk.
         """
         await self.wait_until_idle()
         self.run_state.raise_internal_error()
@@ -176,9 +176,9 @@ class Engine:
         return total
 
     async def _resolve_if_required(self) -> bool:
-        """Resolve lost requests where the dispatcher cannot go on before; returns whether it could not.
+        """Resolve lost requests if the dispatcher requires it; return whether it did.
 
-        If their outcome cannot be found out now, the run stops.
+        The run stops if their outcome cannot be determined now.
         """
         if not self.run_state.must_resolve:
             return False
@@ -190,7 +190,7 @@ class Engine:
         return True
 
     async def finish(self) -> None:
-        """Wait for what is under way, resolve what was lost, repeat questions, and record how the run ended."""
+        """Wait for requests under way, resolve lost ones, repeat questions, and record how the run ended."""
         state, embedded = self.run_state, self.session.endpoint.embedded
         await self._drain()
         while state.has_rows_to_resend and await self.spend():  # free failures that came by polling
@@ -214,10 +214,10 @@ class Engine:
         await self._wait_for_polls()
 
     async def _retry_invalid_answers(self) -> None:
-        """Ask the user's question once more for each row whose answer is not valid, with the error in the prompt.
+        """Repeat the user's question once for each row whose answer is not valid, with the error in the prompt.
 
-        Each start checks the stored first answers again. The journal records which questions were repeated, so that
-        no question is asked a third time.
+        Each start checks the stored first answers again. The journal records which questions were repeated, so none is
+        sent a third time.
         """
         state, options = self.run_state, self.session.header.options
         ask = options.ask
@@ -245,13 +245,13 @@ class Engine:
             await self.session.journal.write(mark_not_retried(self._limit_reached(), *self._rows))
 
     def _limit_reached(self) -> str:
-        """Return which limit was reached: the account, the budget of the key, or that of the run."""
+        """Return the code of the limit that was reached: the balance, the key's budget or the run's budget."""
         if isinstance(self.run_state.stop_reason, OutOfCredits):
             return "no_credits"
         return "budget" if self.session.key is None or not self.run_state.key_budget_exhausted else "key_budget"
 
     async def _mark_unaffordable_rows(self) -> None:
-        """Mark rows that are still pending though nobody stopped the run: a budget or the balance has no room."""
+        """Mark the pending rows of a run that no one stopped as over budget: a budget or the balance is too small."""
         state = self.run_state
         no_credits = isinstance(state.stop_reason, OutOfCredits)
         if state.stopping.is_set() and not no_credits:
@@ -292,7 +292,7 @@ def _first_cause(error: BaseException) -> BaseException:
 def _initial_state(
     db: sqlite.Connection, session: Session, started_at_s: float, names: NameReliabilityTracker
 ) -> RunState:
-    """Return the run state as the journal has it."""
+    """Return the run state, read from the journal."""
     paid, held = credit_totals(db)
     lost = count_submissions_in(db, State.UNCERTAIN)
     options = session.header.options
@@ -316,12 +316,12 @@ def _initial_prices(db: sqlite.Connection, session: Session) -> RequestPrices:
 
 @asynccontextmanager
 async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again: int = 0) -> AsyncIterator[Engine]:
-    """Open an engine for a range of rows. It polls as long as the block lasts.
+    """Open an engine for a range of rows. It polls until the end of the block.
 
     Args:
         session: The open run.
         rows: The rows to run.
-        pay_again: Most credits that may be spent to send again what may have been paid for already.
+        pay_again: Most credits that may be spent to send requests again that may have been charged already.
 
     Raises:
         AccessDenied: the key is wrong; this is checked first, because it is free.

@@ -1,4 +1,4 @@
-"""Requests whose price is held and whose answer is not settled yet, as the parts of the engine pass them on. Pure."""
+"""Requests whose price is held and whose answer is not settled yet; the parts of the engine exchange them. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class InFlightRequest:
         rows: Its rows as (seq, expected asset name); empty for a retry.
         kinds: Media kind of each row: image, video, or None if unknown.
         max_images: Most images that it can be charged for; None if there is no upper bound.
-        is_retry: It repeats a question about a row that was answered before; no row changes its status with it.
+        is_retry: Whether it repeats a question about a row that has an answer; the row then keeps its status.
     """
 
     submission_id: int

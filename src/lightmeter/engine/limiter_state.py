@@ -1,4 +1,4 @@
-"""Keep the rate limiter's state beyond a run, and share the limit with other processes that use the same key."""
+"""Store the rate limiter's state for later runs, and share the limit with other processes that use the same key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _META_KEY: Final = "pace"
 """Name of the journal's meta entry that holds the state."""
 
 SHARE_INTERVAL_S: Final = 0.5
-"""Time between two exchanges of state with other processes: a fraction of a second's quota can be used twice."""
+"""Seconds between two exchanges of state. In that time several processes may use the same part of the limit."""
 
 
 @asynccontextmanager

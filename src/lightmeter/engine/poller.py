@@ -1,7 +1,6 @@
-"""Poll for the answers of acknowledged requests, from a heap by due time: waiting requests cost nothing.
+"""Poll for the answers of acknowledged requests. A heap orders them by due time, so waiting requests cost nothing.
 
-Polls have a rate limiter of their own: what the service says about its limits in answers to polls does not apply to
-submissions.
+Polls have a rate limiter of their own, because a service may limit polls and submissions differently.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ MAX_POLLS_IN_FLIGHT: Final = 8
 
 UNFINISHED_POLLS_PER_S: Final = 200.0
 """Most polls a second that find no answer, over all ids. Each costs 150 µs, so ten thousand ids take 3 % of a core.
-It does not hold back polls that find an answer, and has no effect on fewer than 40 ids."""
+The limit does not delay polls that find an answer, and has no effect on fewer than 40 ids."""
 
 MAX_DELAY_S: Final = 600.0
 """Longest delay that `UNFINISHED_POLLS_PER_S` may cause."""
 
 NEW_ID_S: Final = 60.0
-"""A service may not know an id yet that it has just given: up to this age, `not found` means `ask again`."""
+"""A service may not know an id that it has just issued: up to this age in seconds, `not found` means `poll again`."""
 
 
 @dataclass(order=True, slots=True)
@@ -60,7 +59,7 @@ class _PollTask:
 
 
 class Poller:
-    """Polls for each acknowledged request until its answer is there, or none can be expected any more.
+    """Polls for each acknowledged request until it has an answer, or until the service has deleted the answer.
 
     Args:
         session: The open run.
@@ -88,7 +87,7 @@ class Poller:
         """Poll until cancelled.
 
         Raises:
-            ExceptionGroup: an error that no service can cause, such as a full disk.
+            ExceptionGroup: an internal error, such as a full disk.
         """
         async with asyncio.TaskGroup() as group:
             group.create_task(self._receive_new_polls())

@@ -1,8 +1,8 @@
 """Find out whether requests that got no answer were charged, so that no row is paid for twice.
 
-A service that honors idempotency keys is sent the request again under the same key. Of any other service only the
-balance is known: it is read once nothing is under way and no charge can come any more, until two readings in a row are
-equal.
+If a service honors idempotency keys, the request is sent again under the same key. Otherwise only the balance of the
+account tells. It is read when no request is under way and no charge can come any more, until two readings in a row are
+equal. A *ruling* is what such a proof decides about one request.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from lightmeter.money.stale_journal import balance_gap, judge_balance_gap
 __all__ = ["Reconciler"]
 
 READING_INTERVAL_S: Final = 1.0
-"""Time between two balance readings: charges of one moment then appear in both or in the second alone."""
+"""Seconds between two balance readings, so that charges made at the same moment appear in the second one at least."""
 
 MAX_READINGS: Final = 8
-"""Readings before a balance that keeps changing is given up: somebody else is spending from the account."""
+"""Most readings of a balance that keeps changing, because somebody else spends from the account."""
 
 MAX_FRUITLESS_ROUNDS: Final = 3
-"""Rounds in a row in which no request was answered; after them the service counts as one that does not answer."""
+"""After so many rounds in a row in which every request was lost, the run stops."""
 
 MAX_SLEEP_S: Final = 0.5
 """Longest sleep while waiting: after it, the wait reacts to Ctrl-C and shows the time left."""
@@ -84,7 +84,7 @@ class Reconciler:
         self._rows_answered = -1
 
     async def resolve(self) -> int:
-        """Resolve what can be resolved; returns how many rows are pending again."""
+        """Resolve as many requests as possible; return the number of rows that are pending again."""
         if self._session.endpoint.embedded:
             await self._resend_lost()
             return 0
@@ -118,6 +118,8 @@ class Reconciler:
     async def check_opening_balance(self, balance: int) -> None:
         """Compare the balance at the start with the journal, and open a new window of balance readings.
 
+        A window is the time between two readings; proofs cover the requests that were sent in it.
+
         Raises:
             JournalConflict: the balance is lower than the journal explains, so the journal must be an older copy.
         """
@@ -132,7 +134,7 @@ class Reconciler:
         await self._open_window(balance)
 
     async def _open_window(self, balance: int) -> None:
-        """Make this balance the start of the next proof, unless an earlier request may still be charged."""
+        """Open a window with this balance, unless an earlier request may still be charged."""
         with open_read_only(self._session.out) as db:
             if open_submissions(db):
                 return
@@ -141,7 +143,7 @@ class Reconciler:
 
     @property
     def _account(self) -> str:
-        """Identifies the account: balances of two accounts prove nothing together."""
+        """Return an id of the account, because only readings of one account can be compared."""
         return self._account_of(self._session.header.run_id)
 
     def _account_of(self, run_id: str) -> str:
@@ -151,10 +153,10 @@ class Reconciler:
         return hashlib.sha256(f"{run_id}\0{secret}".encode()).hexdigest()[:16]
 
     async def check_balance(self) -> None:
-        """Check by the balance what throttled requests cost, and requests that failed without naming a charge.
+        """Check by the balance what throttled requests cost, and failed requests whose answer names no charge.
 
-        Throttled requests count as free and were sent again long ago; the price of the failed ones stays held until a
-        balance decides. This does not wait: what may still be charged is checked at the next start.
+        Throttled requests count as free; their rows were sent again. The price of failed requests stays held until a
+        balance decides. This method does not wait: the next start checks requests that may still be charged.
         """
         with open_read_only(self._session.out) as db:
             opening = opening_reading(db)
@@ -170,7 +172,7 @@ class Reconciler:
             await self._open_window(readings[1].balance)
 
     async def _resolve_by_balance(self) -> int:
-        """Rule on lost requests by the balance; returns how many rows are pending again."""
+        """Rule on lost requests by the balance; return the number of rows that are pending again."""
         with open_read_only(self._session.out) as db:
             opening = opening_reading(db)
             lost = [(one.submission_id, len(one.rows)) for one in submissions_in(db, {State.UNCERTAIN})]
@@ -196,10 +198,10 @@ class Reconciler:
     async def _decisive_readings(
         self, opening: BalanceReading | None, sent_at: Mapping[int, float], *, rows: int
     ) -> BalancePair | None:
-        """Read balances that decide what became of the lost requests.
+        """Read balances from which a proof can rule on the lost requests.
 
-        Missing credits never come back: where they already leave nothing to prove, waiting cannot change that.
-        Otherwise nothing is decided before the last charge can have come.
+        The reading waits until no charge can come any more. It does not wait if a first reading already decides all
+        requests, because later charges cannot undo that.
 
         Args:
             opening: The first reading of the window; None if nothing can be proven.
@@ -207,7 +209,7 @@ class Reconciler:
             rows: Number of their rows, for the message.
 
         Returns:
-            Two equal readings; None if the balance does not settle, or the user does not want to wait.
+            Two equal readings; None if the balance keeps changing, or the user stops the wait.
         """
         if not self._seconds_until_final(sent_at) or opening is None:
             return await self._read_stable_balance()
@@ -228,7 +230,7 @@ class Reconciler:
         return int(document["missing"]) >= unknown
 
     def _seconds_until_final(self, sent_at: Mapping[int, float]) -> float:
-        """Seconds until the last of these requests can no longer be charged; 0 if none can."""
+        """Return the seconds until none of these requests can be charged any more; 0 if that is so now."""
         final_s = self._session.charges_final_s
         return max((final_s - self._age_s(submission_id, at) for submission_id, at in sent_at.items()), default=0.0)
 
@@ -237,7 +239,7 @@ class Reconciler:
         return self._session.clock.min_age_s(sent_at, earlier=earlier)
 
     async def _wait_until_final(self, sent_at: Mapping[int, float], rows: int) -> bool:
-        """Wait until no charge can come any more; returns False if the user stops the run before."""
+        """Wait until no charge can come any more; return False if the user stops the run before that."""
         clock, state = self._session.clock, self._run_state
         state.add_note(_WAIT_NOTE)
         while (left_s := self._seconds_until_final(sent_at)) > 0:
@@ -250,7 +252,7 @@ class Reconciler:
         return not state.interrupted
 
     async def _read_stable_balance(self) -> BalancePair | None:
-        """Read the balance until two readings in a row are equal; returns None if that cannot be had now."""
+        """Read the balance until two readings in a row are equal; return None if that does not succeed."""
         before: BalanceReading | None = None
         for _ in range(MAX_READINGS):
             try:
@@ -273,11 +275,11 @@ class Reconciler:
 
         Args:
             opening: The first reading; None if the journal has none of this account.
-            readings: The last readings.
-            again: These readings were ruled on before, with less trust.
+            readings: The last two readings.
+            again: Whether an earlier proof used these readings, without the assumption that nobody else spends.
 
         Returns:
-            How many rows are pending again.
+            Number of rows that are pending again.
         """
         if opening is None:
             await self._rule_unprovable(readings[1])
@@ -308,7 +310,7 @@ class Reconciler:
         await self._session.journal.write(apply_resolutions(reading, reading, document, rulings))
 
     async def _apply(self, ruling: SubmissionResolution, hold: int, rows: int) -> int:
-        """Apply a ruling that decides to the run state; returns how many rows are pending again."""
+        """Apply a ruling to the run state if it decides the charge; return the number of rows pending again."""
         status = _STATUS_AFTER.get(ruling.event)
         if status is None:
             return 0

@@ -23,13 +23,13 @@ _NOT_SETTLED: Final = frozenset({State.ANSWERED, State.POLLED})
 
 
 async def recover_open_submissions(session: Session, run_state: RunState, accounting: Accounting) -> None:
-    """Settle stored answers, hand acknowledged requests to the poller, and record lost requests.
+    """Settle stored answers, pass acknowledged requests to the poller, and record lost requests.
 
     The oldest acknowledged request is polled for first, because a service keeps answers for 24 hours.
 
     Args:
         session: The open run.
-        run_state: Takes the requests to poll for.
+        run_state: Receives the requests to poll for.
         accounting: Records answers and lost requests.
     """
     await _settle_readable_answers(session, accounting)
@@ -55,7 +55,7 @@ async def recover_open_submissions(session: Session, run_state: RunState, accoun
 
 
 async def _settle_readable_answers(session: Session, accounting: Accounting) -> None:
-    """Settle stored answers that an older version could not read and this one can, without a request."""
+    """Settle stored answers that an older version could not read and this one can; no request is sent."""
     now = session.clock.now()
     with open_read_only(session.out) as db:
         stored = [(record, read_answer(db, record.submission_id)) for record in submissions_in(db, IN_DOUBT)]

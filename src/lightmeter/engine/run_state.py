@@ -1,4 +1,4 @@
-"""State of a run in memory: row counts, credits, requests under way, and why it must stop.
+"""State of a run in memory: row counts, credits, requests under way, and the reason to stop.
 
 All parts of the engine read this state. Only its own methods change it: `tests/engine/test_run_state.py` checks that.
 """
@@ -33,7 +33,7 @@ class RunState:
         name_reliability: Whether the names in answers identify images, so that images can share a request.
         uploads: URLs whose content is sent in place of the URL.
         bisection: Rows of refused batches, which are sent again in halves.
-        phase: What the run does now.
+        phase: The phase of the run, for progress events.
         requests: Requests sent by this process.
         reserved: Credits of requests that were admitted and are not written to the journal yet.
         at_risk: Credits of requests that were admitted and have no answer of any kind yet.
@@ -44,15 +44,16 @@ class RunState:
         unresolved_credits: Most credits that those may have cost.
         must_resolve: The next batch may leave only after the unresolved requests were resolved.
         key_budget_exhausted: The budget of the key, over all runs, has no room for the next request.
-        rows_over_caps: Rows that no request may carry under the caps; they are marked as over the budget.
+        rows_over_caps: Rows that exceed a cap even in a request of their own; they are marked as over budget.
         finished_rows: Rows that this process finished.
-        retries_pending: The user stopped the run before all invalid answers were asked for again.
-        waiting: What the run waits for and for how long at most, as a sentence; None while work goes on.
-        notes: What the user should know about the run, one sentence each, in the order of events.
-        stop_reason: Why nothing more may be sent; None while there is no reason.
-        internal_error: An exception that no service can cause; raised once all requests in flight have ended.
-        interrupted: The user stopped the run: nothing is waited for that the next start can collect.
-        stopping: Set when nothing more may be sent.
+        retries_pending: The user stopped the run before all questions with an invalid answer were repeated.
+        waiting: A sentence that says what the run waits for, and for how long at most; None if it does not wait.
+        notes: Messages to the user about the run, one sentence each, in the order of events.
+        stop_reason: Why no more requests may be sent; None while there is no reason.
+        internal_error: An exception that no service can cause, such as a full disk; raised once all requests in flight
+            have ended.
+        interrupted: The user stopped the run: it does not wait for answers that the next start can collect.
+        stopping: Set when no more requests may be sent.
         state_changed: Set when a request ended or the run must stop; waiting parts then check their condition again.
     """
 
@@ -92,11 +93,11 @@ class RunState:
         return before
 
     def show_waiting(self, text: str | None) -> None:
-        """Set what the run waits for, as a sentence; None when it no longer waits."""
+        """Set the sentence that says what the run waits for; None when it no longer waits."""
         self.waiting = text
 
     def add_note(self, text: str) -> None:
-        """Add a note for the user, unless the same is there already."""
+        """Add a note for the user, unless it has been added before."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -117,7 +118,7 @@ class RunState:
         self.stop()
 
     def set_stop_reason(self, reason: LightmeterError) -> None:
-        """Set why rows were left when the run ended by itself."""
+        """Set why the run ended with rows that were not sent."""
         self.stop_reason = reason
 
     def raise_internal_error(self) -> None:
@@ -141,7 +142,7 @@ class RunState:
         self.counts = Counter(counts)
 
     def move_rows(self, before: str, after: str, rows: int) -> None:
-        """Count a number of rows under another status."""
+        """Count rows under the status `after` instead of `before`."""
         self.counts[before] -= rows
         self.counts[after] += rows
         if before == "pending":
@@ -149,12 +150,12 @@ class RunState:
         self.state_changed.set()
 
     def mark_over_caps(self, rows: int) -> None:
-        """Count rows that no request may carry under the caps."""
+        """Count rows that exceed a cap even in a request of their own."""
         self.move_rows("pending", "over_budget", rows)
         self.rows_over_caps += rows
 
     def end_retries(self) -> None:
-        """Record that no more questions are repeated: after an interruption some may be left."""
+        """Record that the repetition of questions has ended; after an interruption some may be left."""
         self.retries_pending = self.interrupted
 
     def admit(self, batch: Batch) -> None:
@@ -220,7 +221,7 @@ class RunState:
         self.unresolved_credits = max(0, self.unresolved_credits - hold)
 
     def clear_unresolved(self) -> None:
-        """Record that all that can be known about lost requests is known."""
+        """Record that a balance reading was made for all lost requests."""
         self.unresolved_requests = self.unresolved_credits = 0
 
     def require_resolution(self) -> None:
@@ -228,7 +229,7 @@ class RunState:
         self.must_resolve = True
 
     def start_resolution(self) -> None:
-        """Record that lost requests are being resolved as required."""
+        """Record that the required resolution of lost requests has begun."""
         self.must_resolve = False
 
     def fits_budget(self, hold: int) -> bool:
@@ -247,7 +248,7 @@ class RunState:
 
     @property
     def has_rows_to_resend(self) -> bool:
-        """Whether rows that were sent wait to be sent in another form: in smaller batches, or as uploads."""
+        """Whether some rows must be sent again in another form: in smaller batches, or as uploads."""
         return self.bisection.has_pending_halves or self.uploads.has_pending_uploads
 
     @property

@@ -44,10 +44,10 @@ class Sender:
 
     Args:
         session: The open run.
-        run_state: Counts requests, and takes what must be polled for.
+        run_state: Counts requests, and receives those that must be polled for.
         accounting: Records holds and outcomes.
         limiter: Learns from each answer when the next request may leave.
-        uploads: Downloads what is sent as a file.
+        uploads: Downloads the content of URLs that are sent as files.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class Sender:
         Args:
             request: The lost request.
             sources: (url, path) of each row; the path is None unless the row is a local file.
-            retry: What it asks again, if it is a retry.
+            retry: The repeated question, if the request is a retry; None otherwise.
 
         Raises:
-            MediaTooLarge: a file is larger than the service takes.
+            MediaTooLarge: a file is larger than the service accepts.
             UsageError: a file is no longer there.
         """
         body = await self._build(sources, retry)
@@ -95,7 +95,7 @@ class Sender:
         await self._post(request, body)
 
     async def _build_or_fail(self, rows: Sequence[PendingRow]) -> bytes | None:
-        """Return the body of a request for these rows; None, with the row failed, if its file cannot be read."""
+        """Return the body of a request for these rows. If a file cannot be read, fail its row and return None."""
         try:
             return await self._build([(row.url, row.path) for row in rows], rows[0].retry)
         except (FetchError, MediaError, UsageError) as error:  # a file, which has a request of its own
@@ -159,7 +159,7 @@ class Sender:
         return ReceivedAnswer(raw.body, raw.status, self._session.clock.now())
 
     async def _record(self, request: InFlightRequest, raw: RawAnswer, classification: Classification) -> None:
-        """Record the outcome that an answer means."""
+        """Record the outcome of a request, by the classification of its answer."""
         received = self._received(raw)
         verdict, error = classification.verdict, classification.error or f"HTTP {raw.status}"
         accepted = {ResponseVerdict.ACKNOWLEDGED, ResponseVerdict.PROCESSING}

@@ -1,4 +1,4 @@
-"""Prepare a run's folder, and open what a run needs while it works: the locked journal, the service, the client."""
+"""Prepare a run's folder, and open the resources of a run: the locked journal, the service and the client."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class Session:
         header: The plan's facts and the options.
         endpoint: The service.
         client: The client of the service.
-        clock: Time, which does not step while the session is open.
+        clock: The run's clock, which does not step while the session is open.
         first_submission_id: Number of the first submission of this session; lower numbers are of earlier sessions.
-        charges_final_s: Seconds after it was sent in which a request without an answer may still be charged.
-        key: The budget of the key over all runs of this machine; None if there is none.
+        charges_final_s: Seconds after sending during which a request without an answer may still be charged.
+        key: The budget of the API key over all runs of this machine; None if there is none.
         state_dir: Folder where processes of this machine share the rate limit of a key; None if they do not.
         check: Whether the journal is known to be the run's latest state.
     """
@@ -79,7 +79,7 @@ class Session:
 
 
 def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
-    """Make the plan's rows the journal of `out`, or keep the journal that is there; returns the run's header.
+    """Create the journal of `out` from the plan's rows unless it has one already; return the run's header.
 
     A finished run of another manifest is moved to `out/runs/<its run id>/` with its whole journal. All of this happens
     under the run's lock: if two processes start at the same time, one of them gets the folder.
@@ -125,22 +125,22 @@ def _archive_run(out: Path, header: RunHeader) -> None:
 
 
 def changed_options(
-    out: Path, header: RunHeader, wanted: Options, explicit: Collection[str] | None = None
+    out: Path, header: RunHeader, new_options: Options, explicit: Collection[str] | None = None
 ) -> dict[str, Any]:
     """Return the options that differ from those of the run in `out`; all of them may change between starts.
 
     Args:
         out: The folder of the run.
         header: The run's header.
-        wanted: The options wanted now.
-        explicit: Names of the options that the user gave; the run keeps all others, above all its budget. None means
-            that all were given.
+        new_options: The new options.
+        explicit: Names of the options that the user gave. The run keeps its own values of all others, such as its
+            budget. None means that the user gave all.
 
     Raises:
         SettingsError: an option differs that changes the request, or how the manifest is read.
     """
-    changed = {name: value for name, value in wanted if value != getattr(header.options, name)}
-    if wanted.prices is None:  # the run keeps the prices that it was planned with
+    changed = {name: value for name, value in new_options if value != getattr(header.options, name)}
+    if new_options.prices is None:  # the run keeps the prices that it was planned with
         changed.pop("prices", None)
     fixed = [name.replace("_", "-") for name in changed if name in (*REQUEST_OPTIONS, *READ_OPTIONS, "prices")]
     if fixed:
@@ -163,7 +163,7 @@ def _find_run(out: Path) -> RunHeader | None:
 
 
 def find_run_of_manifest(out: Path, source: ManifestSource, options: Options) -> RunHeader | None:
-    """Return the header of the run in `out` if it is of exactly this manifest, so that no new plan is needed.
+    """Return the header of the run in `out` if its manifest is exactly this one; then no new plan is needed.
 
     The manifest is read only if the folder holds a run.
     """
@@ -173,7 +173,7 @@ def find_run_of_manifest(out: Path, source: ManifestSource, options: Options) ->
 
 
 def find_run_of_plan(out: Path, plan: Plan) -> RunHeader | None:
-    """Return the header of the run in `out` if it is of the planned manifest."""
+    """Return the header of the run in `out` if it has the manifest of this plan; None otherwise."""
     header = _find_run(out)
     return header if header is not None and header.manifest_sha256 == plan.manifest_sha256 else None
 
@@ -192,8 +192,8 @@ async def open_session(
     Args:
         out: The folder of the run.
         settings: The user's settings.
-        options: New options; only those that may change between starts may differ. None means no change.
-        clock: Time; None means the system's.
+        options: New options; only those in `ResumeOptions` may differ. None means no change.
+        clock: The clock; None means the machine's.
         accept_journal: Continue with a journal that is older than its run, or a copy, as a run with a new id.
 
     Raises:

@@ -1,7 +1,7 @@
 """Send the content of a URL as a file, for hosts that the service cannot reach.
 
-The row keeps its identity, its price and its place in the tables. An image within the limits is sent byte for byte; an
-image with a longer side than any known back end looks at is turned upright and scaled down. In the mode `fallback` a
+The row keeps its identity, its price and its place in the tables. An image within the limits is sent byte for byte; a
+larger image is turned upright and scaled down to the size that known back ends use. In the mode `fallback` a
 URL is sent first, and its content only if the answer says that the URL could not be fetched and that this was free.
 """
 
@@ -35,7 +35,7 @@ __all__ = [
 UploadMode = Literal["never", "fallback", "always"]
 
 LONGEST_SIDE_PX: Final = 2048
-"""Longest side that is sent: the vision models behind known services look at 1568 to 2048 pixels, ours at fewer."""
+"""Longest side that is sent: the models of known services use 1568 to 2048 pixels, our own models fewer."""
 
 _MAX_DOWNLOAD_BYTES: Final = 100 * 1024 * 1024
 """Largest file that is downloaded: a larger image is rare, and each download holds its whole file in memory."""
@@ -90,7 +90,7 @@ class UploadSelection:
 
 
 class UploadFetcher:
-    """Downloads what is sent as a file. An async context manager."""
+    """Downloads the content of URLs that are sent as files. An async context manager."""
 
     def __init__(self) -> None:
         self._prober = UrlProber(connections=_MAX_DOWNLOADS)
@@ -109,8 +109,8 @@ class UploadFetcher:
         """Return the content of a URL in base64, ready to be sent, and a file name for it.
 
         Raises:
-            FetchError: it cannot be fetched from this machine either.
-            MediaError: it cannot be sent: it is no image or video, or too large even when scaled down.
+            FetchError: this machine cannot fetch the URL either.
+            MediaError: the content is no image or video, or is too large even when scaled down.
         """
         async with self._slots:
             with LockedTempDir() as folder:
@@ -128,7 +128,7 @@ def prepare_upload(content: bytes) -> bytes:
     """Return the bytes to send for a file: the file itself if it is within the limits, else a smaller image.
 
     Raises:
-        MediaError: an image that cannot be decoded, or a file over the limit that cannot be made smaller.
+        MediaError: the image cannot be decoded, or the file exceeds the limit and cannot be made smaller.
     """
     media_type = sniff(content[:SNIFF_BYTES])
     if media_type is None or media_type[0] != "image":

@@ -1,8 +1,8 @@
-"""Second requests for rows whose first answer is invalid: which rows, why, and the submission of each.
+"""Second requests for rows whose first answer to the user's question is invalid.
 
 A row keeps its first answer, whatever the second one is. The second request is a submission with its own hold, charge
-and transitions; only the table `answer_retries` links it to the row. A row gets at most one: `hold_and_send` refuses
-another. If the submission was not processed (unreached, throttled, proven unpaid), the row waits again.
+and transitions; only the table `answer_retries` links it to the row. Each row gets at most one: `hold_and_send` raises
+for another. If the service did not process the submission (unreached, throttled, proven unpaid), the row waits again.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class RetryTotals:
 
     Attributes:
         rows: Rows whose first answer is invalid.
-        waiting: Those of the rows without a second request.
+        waiting: Number of those rows that have no second request yet.
         requests: Second requests that were sent.
-        paid: Credits that they were charged.
+        paid: Credits charged for them.
     """
 
     rows: int = 0
@@ -73,7 +73,7 @@ def first_answers(db: sqlite.Connection, first: int, last: int) -> Iterator[tupl
 
 
 def add_retries(rows: Sequence[RetryRow]) -> Callable[[sqlite.Connection], None]:
-    """Make rows wait for a second request; rows that already have one do not change."""
+    """Return a change that makes rows wait for a second request; rows that have one already do not change."""
 
     def change(db: sqlite.Connection) -> None:
         db.executemany(
@@ -107,7 +107,7 @@ def waiting_retries(db: sqlite.Connection, first: int, last: int, chunk: int = 5
 
 
 def pending_retry(*row: Any) -> PendingRow:
-    """Make a row of the columns (seq, url, path, kind, frames_high, error, back ends as JSON)."""
+    """Return a row from the columns (seq, url, path, kind, frames_high, error, back ends as JSON)."""
     seq, url, path, kind, frames_high, error, backends = row
     return PendingRow(seq, url, path, kind, frames_high, AnswerRetry(error, tuple(orjson.loads(backends))))
 

@@ -1,8 +1,8 @@
-"""Balance readings, and proofs from them of what requests without an answer were charged.
+"""Balance readings, and proofs from them: what was charged for requests without an answer.
 
-A proof covers a window of the journal. The window begins at a balance reading without open submissions, and ends at a
-later one without requests in flight. The proof document lists every number and every assumption; the transaction that
-applies its resolutions stores it.
+A proof covers a *window* of the journal: it begins at a balance reading without open submissions, and ends at a later
+reading without requests in flight. The proof document lists every number and every assumption. The transaction that
+applies the proof's resolutions also stores its document.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def record_balance(balance: int, at: float, *, opens: bool) -> Callable[[sqlite.
     Args:
         balance: Credits.
         at: Seconds since the epoch.
-        opens: Whether a new window begins with it.
+        opens: Whether a new window begins with this reading.
     """
 
     def change(db: sqlite.Connection) -> BalanceReading:
@@ -130,8 +130,8 @@ def opening_reading(db: sqlite.Connection) -> BalanceReading | None:
 def open_submissions(db: sqlite.Connection) -> int:
     """Return the number of submissions that may still be charged, or whose charge is not recorded yet."""
     marks = ", ".join("?" * len(_OPEN))
-    ((found,),) = db.execute(f"SELECT count(*) FROM submissions WHERE state IN ({marks})", _OPEN)  # noqa: S608 (marks are ?, ?, …)
-    return int(found)
+    ((count,),) = db.execute(f"SELECT count(*) FROM submissions WHERE state IN ({marks})", _OPEN)  # noqa: S608 (marks are ?, ?, …)
+    return int(count)
 
 
 _SENT_BETWEEN: Final = """
@@ -174,10 +174,10 @@ SELECT EXISTS (
 def throttled_since(db: sqlite.Connection, after: int) -> bool:
     """Return whether any submission that was first sent after a transition was throttled.
 
-    The query stops at the first: most runs have millions of transitions, and none of this kind.
+    The query stops at the first throttled submission, because a run may have millions of transitions.
     """
-    ((found,),) = db.execute(_THROTTLED_SINCE, (after,))
-    return bool(found)
+    ((exists,),) = db.execute(_THROTTLED_SINCE, (after,))
+    return bool(exists)
 
 
 _UNKNOWN_CHARGES: Final = """
@@ -198,9 +198,9 @@ def unknown_charges_since(db: sqlite.Connection, after: int) -> dict[int, float]
 def windows_in_doubt(db: sqlite.Connection) -> list[tuple[BalanceReading, BalanceReading]]:
     """Return the (opening, closing) readings of proofs that left a charge undecided, one pair for each window.
 
-    With the assumption that nobody else spends, a new proof may decide it.
+    A new proof may decide it if it assumes that nobody else spends from the account.
     """
-    found = db.execute(
+    windows = db.execute(
         "SELECT o.reading_id, o.at, o.balance, o.place, c.reading_id, c.at, c.balance, c.place "
         "FROM proofs p JOIN readings o ON o.reading_id = p.opening JOIN readings c ON c.reading_id = p.closing "
         "WHERE EXISTS (SELECT 1 FROM submissions s JOIN transitions t USING (submission_id) "
@@ -208,7 +208,7 @@ def windows_in_doubt(db: sqlite.Connection) -> list[tuple[BalanceReading, Balanc
         "AND t.event = 'send' AND t.rowid > o.place AND t.rowid <= c.place) "
         "GROUP BY p.opening HAVING p.proof_id = max(p.proof_id) ORDER BY p.proof_id"
     )
-    return [(BalanceReading(*row[:4]), BalanceReading(*row[4:])) for row in found]
+    return [(BalanceReading(*row[:4]), BalanceReading(*row[4:])) for row in windows]
 
 
 def apply_resolutions(
@@ -217,7 +217,9 @@ def apply_resolutions(
     document: dict[str, Any],
     resolutions: Sequence[SubmissionResolution],
 ) -> Callable[[sqlite.Connection], None]:
-    """Store a proof and apply its resolutions: unpaid rows become pending, lost ones fail, others stay in doubt.
+    """Store a proof and apply its resolutions.
+
+    Rows proven unpaid become pending, rows proven paid fail, and all others stay in doubt.
 
     Args:
         opening: First reading of the window.
@@ -267,10 +269,10 @@ def _update_rows(db: sqlite.Connection, submission_id: int, status: str, reason:
 def requeue_unanswered_rows(allowance: int, at: float) -> Callable[[sqlite.Connection], tuple[int, int]]:
     """Make rows of unanswered requests pending again although they may have been charged, oldest first.
 
-    What the requests may have cost stays counted. The change returns (credits of the holds, rows) that it released.
+    The holds of those requests stay counted. The change returns (sum of those holds in credits, number of rows).
 
     Args:
-        allowance: Whole credits that sending them again may cost at most: the sum of their holds.
+        allowance: Most credits that sending them again may cost; it limits the sum of their holds.
         at: Seconds since the epoch.
     """
 

@@ -1,4 +1,4 @@
-"""What requests were charged, read from the journal: the input of prices, balances and cost breakdowns."""
+"""Charges of requests, read from the journal: the input of prices, balances and cost breakdowns."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = [
 
 
 class ChargedFrames(NamedTuple):
-    """What one settled request was charged, and for how many pictures.
+    """The charge of one settled request, and its number of pictures (images or video frames).
 
     Attributes:
         paid: Credits.
-        frames_low: Pictures of its rows, at least.
-        frames_high: Pictures at most; None: no bound is known.
+        frames_low: Least number of pictures of its rows.
+        frames_high: Most pictures of its rows; None if no bound is known.
         first_kind: The alphabetically first kind of its rows; empty where it is unknown.
         last_kind: The alphabetically last kind of its rows.
     """
@@ -42,11 +42,11 @@ class PaidFrames(NamedTuple):
     """Sums over all settled requests.
 
     Attributes:
-        frames_low: Pictures at least.
-        frames_high: Pictures at most, of requests with a bound.
-        unbounded: Requests without a bound.
+        frames_low: Least number of pictures.
+        frames_high: Most pictures of the requests with an upper bound.
+        unbounded: Number of requests without an upper bound.
         paid: Credits.
-        incomplete: Requests that were charged though a row has no result, or whose charge the answer does not name.
+        incomplete: Number of requests that were charged although a row has no result, or whose answer names no charge.
     """
 
     frames_low: int
@@ -57,16 +57,16 @@ class PaidFrames(NamedTuple):
 
 
 class SubmissionCharge(NamedTuple):
-    """One submission in the chain of balances.
+    """The charge of one submission, and the balance after it.
 
     Attributes:
         submission_id: Its number.
         state: Its state.
-        hold: Credits it costs at most.
+        hold: Most credits that it can cost.
         paid: Credits charged; None while that is unknown.
-        remaining: Balance after it, as answered.
+        remaining: Balance after it, as its answer reports; None without one.
         sent: Id of the transition that sent it first.
-        answered: Id of the transition that brought its answer; None without one.
+        answered: Id of the transition that recorded its answer; None without one.
     """
 
     submission_id: int
@@ -115,9 +115,9 @@ def credit_totals(db: Connection) -> tuple[int, int]:
 
 
 def charged_frames(db: Connection, recent: int | None = None) -> Iterator[ChargedFrames]:
-    """Yield the charges that tell the price of a picture, oldest first; `recent`: only so many of the last ones.
+    """Yield the charges that show the price of a picture, oldest first; with `recent`, only that many of the newest.
 
-    Only requests without any error count: the others may have been charged less than the price.
+    Requests with errors are not included, because they may have been charged less than the price.
     """
     yield from map(ChargedFrames._make, db.execute(_CHARGED_FRAMES, (-1 if recent is None else recent,)))
 
@@ -135,6 +135,6 @@ def submission_charges(db: Connection) -> Iterator[SubmissionCharge]:
 
 
 def spent_since(db: Connection, transition_id: int) -> int:
-    """Return the credits that submissions with a later transition cost at most."""
+    """Return the most credits that submissions with a transition after this one can have cost."""
     ((spent,),) = db.execute(_SPENT_SINCE, (transition_id,))
     return int(spent)

@@ -59,7 +59,7 @@ def apply_event(db: sqlite.Connection, submission_id: int, event: Event, at: flo
         submission_id: The submission.
         event: The event that happened to it.
         at: Seconds since the epoch.
-        detail: A sentence that the transition keeps.
+        detail: A sentence to store with the transition.
 
     Raises:
         InvalidTransition: the submission's state does not allow the event.
@@ -96,7 +96,7 @@ class _HoldAndSend:
 
     @staticmethod
     def apply_all(db: sqlite.Connection, holds: Sequence[_HoldAndSend]) -> list[int]:
-        """Write all holds or none: a budget that is too small for their sum refuses all of them."""
+        """Write all holds or none: if the budget is too small for their sum, write none."""
         held = step(State.PLANNED, Event.HOLD)
         sent = step(held, Event.SEND)
         total = sum(one.hold for one in holds)
@@ -155,7 +155,7 @@ def hold_and_send(
 
 
 def record_answer(submission_id: int, received: ReceivedAnswer, event: Event) -> Callable[[sqlite.Connection], None]:
-    """Store the bytes of an answer before they are read.
+    """Store the bytes of an answer before any code interprets them.
 
     Args:
         submission_id: The submission that it answers.
@@ -216,7 +216,7 @@ def settle(
         submission_id: The submission; its answer is recorded.
         outcome: The charge and the rows' results.
         at: Seconds since the epoch.
-        note: What was unexpected about the charge; kept with the transition.
+        note: What was unexpected about the charge; stored with the transition.
     """
 
     def change(db: sqlite.Connection) -> None:
@@ -301,7 +301,7 @@ def fail_row(seq: int, reason: str, error: str) -> Callable[[sqlite.Connection],
 
 
 def revert_to_planned(submission_id: int, event: Event, why: str, at: float) -> Callable[[sqlite.Connection], None]:
-    """Release a submission that the service never processed; its rows become pending again.
+    """Release the hold of a submission that the service never processed; its rows become pending again.
 
     Args:
         submission_id: The submission.

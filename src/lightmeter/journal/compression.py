@@ -17,7 +17,7 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 
 
 class _ThreadCodecs(threading.local):
-    """One compressor and one decompressor per thread: making one takes ten times as long as using it once."""
+    """One compressor and one decompressor per thread: creating one takes ten times as long as using it once."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=LEVEL)

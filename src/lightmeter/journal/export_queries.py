@@ -1,4 +1,4 @@
-"""What the tables are made of, read from a run's journal: items, answers, requests, findings.
+"""Queries for the export of a run's journal to tables: items, answers, requests, findings.
 
 Every function takes a read-only connection to the journal, with the database of a `LatestRunIndex` attached as
 `latest`, and the position of the run in that index.
@@ -35,17 +35,17 @@ _BYTES_AT_ONCE: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class SubmissionRange:
-    """Which submissions a shard covers.
+    """The submissions that a shard (one part of the exported tables) covers.
 
-    Settled submissions never change, so a shard of them is final. All else that a journal has (items without an answer,
-    requests that are not settled, answers of earlier runs) belongs to the last shard of the run.
+    Settled submissions never change, so a shard of them is final. The last shard of the run has all the rest: items
+    without an answer, requests that are not settled, and answers of earlier runs.
 
     Attributes:
-        after: The submissions up to this number are in earlier shards, but for `carried`.
-        carried: Submissions up to `after` that were not settled when the shard before was made.
-        through: The last submission; None for the last shard, which holds everything that no earlier shard has.
-        open: Submissions up to `through` that are not settled yet: they belong to a later shard.
-        answers: Settled submissions in it; 0 where it is the last shard.
+        after: The submissions up to this id are in earlier shards, except `carried`.
+        carried: Ids up to `after` that were not settled when the previous shard was written.
+        through: The last submission id; None for the last shard, which has everything that no earlier shard has.
+        open: Ids up to `through` that are not settled yet; they belong to a later shard.
+        answers: Number of settled submissions in it; 0 for the last shard.
     """
 
     after: int = 0
@@ -60,7 +60,7 @@ class SubmissionRange:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SubmissionRange:
-        """Return the range that `to_dict` gave."""
+        """Return the range from the values that `to_dict` returned."""
         known: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
         }
@@ -68,7 +68,7 @@ class SubmissionRange:
 
     @property
     def next(self) -> SubmissionRange:
-        """All that comes after this range."""
+        """The range of all submissions after this one; the last shard returns itself."""
         return self if self.through is None else SubmissionRange(self.through, self.open)
 
     def parameters(self, run: int) -> dict[str, Any]:
@@ -118,7 +118,7 @@ _ASSETS_IN_RANGE: Final = f"""i.seq IN (
 """  # noqa: S608
 _ASSETS_IN_LAST_SHARD: Final = f"(s.submission_id IS NULL OR {_IN_LAST_SHARD})"
 
-# In the order of the manifest: answers come in any order, tables are the same again.
+# The rows are in the order of the manifest, so that tables do not depend on the order of the answers.
 _ANSWERS: Final = """
 SELECT f.submission_id, f.request_id, a.raw
 FROM (SELECT s.submission_id, s.request_id, min(i.seq) AS first
@@ -133,8 +133,8 @@ FROM (SELECT earlier_id, min(seq) AS first FROM reused GROUP BY earlier_id ORDER
 CROSS JOIN earlier e ON e.earlier_id = f.earlier_id
 """
 
-# The items of many answers at once, duplicates after originals: a statement for each answer would take longer than all
-# other work on it.
+# One statement reads the items of many answers, duplicates after originals: a statement for each answer would take
+# longer than all other work on it.
 _ITEMS_OF: Final = """
 SELECT w.value, i.item_id, i.url, iif({newest}, o.asset, NULL)
 FROM json_each(:keys) w CROSS JOIN {answered} CROSS JOIN items i ON i.item_id = o.item_id
@@ -178,7 +178,7 @@ WHERE state <> 'voided' AND {_NOT_EARLIER} ORDER BY submission_id
 
 
 class AnsweredItem(NamedTuple):
-    """An item of the manifest, and the position of its asset in an answer; None where the answer has none for it."""
+    """An item of the manifest, and the position of its asset in an answer; None if the answer has none for it."""
 
     item_id: str
     url: str
@@ -194,7 +194,7 @@ class JournalAnswer(NamedTuple):
 
 
 def journal_mark(db: sqlite.Connection) -> str:
-    """Return a text that differs when the journal's items or submissions differ."""
+    """Return a text that changes whenever the journal's items or submissions change."""
     counts = db.execute("SELECT (SELECT count(*) FROM items), (SELECT count(*) FROM transitions)").fetchone()
     return "-".join(map(str, counts or ()))
 
@@ -206,12 +206,12 @@ def count_settled(db: sqlite.Connection) -> int:
 
 
 def settled_ranges(db: sqlite.Connection, rest: SubmissionRange, answers_each: int) -> Iterator[SubmissionRange]:
-    """Yield the settled submissions of `rest` as ranges, one after the other; nothing where none is settled.
+    """Yield ranges that together cover the settled submissions of `rest`; yield nothing if there are none.
 
     Args:
         db: The journal.
-        rest: A range without an end.
-        answers_each: Settled submissions of each range but the last, which may have fewer; the first may have more.
+        rest: A range whose `through` is None.
+        answers_each: Settled submissions of each range. The last may have fewer, the first may have more.
     """
     after, carried, still_open, answers, through = rest.after, rest.carried, list[int](), 0, rest.after
     for submission_id, is_settled in db.execute(_OPEN_OR_SETTLED, rest.parameters(0)):
@@ -246,13 +246,13 @@ def finding_rows(db: sqlite.Connection, run: int) -> sqlite.Cursor:
 def question_rows(db: sqlite.Connection, run: int) -> Iterator[tuple[Any, ...]]:
     """Select each item of a run with its first answer, and with the answer to its retry, in the manifest's order.
 
-    Duplicates have the answers of their original. Of several runs, each item comes with the latest that answered it.
+    Duplicates have the answers of their original. If several runs answered an item, the latest one counts.
     """
     return iter(db.execute(_QUESTION, {"run": run}))
 
 
 def journal_answers(db: sqlite.Connection, run: int, submissions: SubmissionRange) -> Iterator[JournalAnswer]:
-    """Yield the answers of a range, in the manifest's order; with the last shard those of earlier runs too.
+    """Yield the answers of a range, in the manifest's order; for the last shard also those of earlier runs.
 
     Args:
         db: The journal.
@@ -271,7 +271,7 @@ def _selected(submissions: SubmissionRange) -> str:
 
 
 def _with_items(db: sqlite.Connection, answers: sqlite.Cursor, items_of: str, run: int) -> Iterator[JournalAnswer]:
-    for batch in _batches(answers):
+    for batch in _decompress_in_batches(answers):
         items: dict[int, list[AnsweredItem]] = defaultdict(list)
         for key, *item in db.execute(items_of, {"run": run, "keys": json.dumps([key for key, _, _ in batch])}):
             items[key].append(AnsweredItem(*item))
@@ -279,8 +279,8 @@ def _with_items(db: sqlite.Connection, answers: sqlite.Cursor, items_of: str, ru
             yield JournalAnswer(raw, request_id, items[key])
 
 
-def _batches(answers: sqlite.Cursor) -> Iterator[list[tuple[int, str | None, bytes]]]:
-    """Yield decompressed answers, as many at once as `_ANSWERS_AT_ONCE` and `_BYTES_AT_ONCE` allow."""
+def _decompress_in_batches(answers: sqlite.Cursor) -> Iterator[list[tuple[int, str | None, bytes]]]:
+    """Yield lists of decompressed answers, each limited by `_ANSWERS_AT_ONCE` and `_BYTES_AT_ONCE`."""
     batch, size_bytes = [], 0
     for key, request_id, compressed in answers:
         batch.append((key, request_id, decompress(compressed)))

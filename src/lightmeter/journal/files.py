@@ -51,7 +51,7 @@ def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = No
             connection.execute("VACUUM INTO ?", (str(temporary),))
             with closing(sqlite.connect(temporary, create=False)) as copy:
                 copy.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list((meta or {}).items()))
-                copy.pragma("journal_mode", "wal")  # before anybody reads it: a reader would block the switch
+                copy.pragma("journal_mode", "wal")  # before any process reads it: a reader would block the switch
     except sqlite.Error as error:
         raise JournalError(f"{target} cannot be written: {error}.") from error
     finally:
@@ -59,7 +59,7 @@ def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = No
 
 
 def archive_journal(source: Path, target: Path) -> None:
-    """Move the journal of a finished run, after its write-ahead log was merged into the file.
+    """Merge the write-ahead log of a finished run's journal into the file, then move the file.
 
     Raises:
         JournalLocked: a process is reading the journal.
@@ -119,7 +119,7 @@ def acquire_run_lock(folder: Path) -> sqlite.Connection:
 
 
 def is_run_locked(folder: Path) -> bool:
-    """Return whether a process is running the folder, without taking the lock."""
+    """Return whether a process holds the lock of `run_lock`; do not acquire it."""
     return sqlite.is_exclusively_locked(folder / LOCK_NAME)
 
 

@@ -44,8 +44,8 @@ class RunHeader:
         price_per_image_milli: Millicredits per image or frame, before rounding.
         extra_types: Types of the manifest's additional columns, by name.
         planned_at: Time of the plan, ISO 8601.
-        balance_before: Credits of the account before the first request; None while unknown.
-        balance_after: Credits of the account when it was last read; None while unknown.
+        balance_before: Balance of the account in credits before the first request; None while unknown.
+        balance_after: Balance of the account in credits when it was last read; None while unknown.
         seconds: Working time of all processes of the run.
         notes: Messages to the user about the run, one sentence each.
         former_runs: Earlier ids of the run, oldest first, each with the last submission id that was sent under it.
@@ -72,7 +72,7 @@ class RunHeader:
         return (*(run_id for run_id, _ in self.former_runs), self.run_id)
 
     def idempotency_key(self, submission_id: int) -> str:
-        """Return the idempotency key of a submission: it contains the run id of the time it was first sent."""
+        """Return the idempotency key of a submission; it contains the run's id at the time it was first sent."""
         ids = (run_id for run_id, last in self.former_runs if submission_id <= last)
         return f"{next(ids, self.run_id)}-{submission_id}"
 
@@ -124,7 +124,7 @@ def put_balance_meta(values: Mapping[str, str]) -> Change[None]:
 
 
 def is_balance_current(db: Connection) -> bool:
-    """Return whether no request was sent or answered after the balance was read; for a killed run one may have been."""
+    """Return whether no request was sent or answered after the last balance reading."""
     meta = get_meta(db)
     if _BALANCE_PLACE not in meta and "seconds" in meta:  # an older journal, whose run came to its end
         return True

@@ -50,7 +50,7 @@ STATUSES: Final = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_bud
 
 @dataclass(frozen=True, slots=True)
 class AnswerRetry:
-    """The second request for a row: the first answer's error, and the back ends to use (none: those of the run)."""
+    """The second request for a row: the first answer's error, and the back ends to use (empty means the run's)."""
 
     error: str
     backends: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class AnswerRetry:
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A row that waits to be sent; `retry` if this is its second request, which holds no other row."""
+    """A row that waits to be sent; `retry` is set for its second request, which no other row shares."""
 
     seq: int
     url: str
@@ -155,15 +155,15 @@ class LengthGroup(NamedTuple):
 
 
 class OverBudgetGroup(NamedTuple):
-    """Rows that one cap kept from being sent.
+    """Rows that were not sent because of one cap.
 
     Attributes:
         reason: The cap: `no_credits`, `key_budget`, `at_risk`, `no_bound` or `budget`.
-        rows: How many.
-        frames_low: Their pictures, at least.
-        frames_high: Pictures at most, of rows with a bound; None if no row has one.
-        unbounded: Rows without a bound.
-        largest: Pictures of the largest row with a bound.
+        rows: Number of rows.
+        frames_low: Least number of their pictures.
+        frames_high: Most pictures of the rows with an upper bound; None if no row has one.
+        unbounded: Number of rows without an upper bound.
+        largest: Most pictures of a single row with an upper bound.
     """
 
     reason: str
@@ -175,7 +175,7 @@ class OverBudgetGroup(NamedTuple):
 
 
 class AssetMarks(NamedTuple):
-    """What the journal knows of the content of a row's asset.
+    """Properties of a row's asset that identify its content, as far as the journal knows them.
 
     Attributes:
         identity: Canonical URL, or path of a local file.
@@ -226,17 +226,17 @@ def count_rows(db: sqlite.Connection) -> int:
 
 
 def planned_frames(db: sqlite.Connection) -> FrameRange:
-    """Return the pictures of all rows that were planned to be sent, whatever became of them."""
+    """Return the number of pictures of all rows that the plan meant to send, whatever their status now."""
     return _frames(db, "status NOT IN ('skipped', 'duplicate') AND reason IS NOT 'cached'")
 
 
 def cached_frames(db: sqlite.Connection) -> FrameRange:
-    """Return the pictures of all rows that answers of earlier runs answer."""
+    """Return the number of pictures of all rows that have a cached answer of an earlier run."""
     return _frames(db, "status = 'ok' AND reason = 'cached'")
 
 
 def unsent_frames(db: sqlite.Connection) -> FrameRange:
-    """Return the pictures of all rows that are pending or over budget."""
+    """Return the number of pictures of all rows that are pending or over budget."""
     return _frames(db, "status IN ('pending', 'over_budget')")
 
 
@@ -246,17 +246,17 @@ def _frames(db: sqlite.Connection, condition: str) -> FrameRange:
 
 
 def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | None]]:
-    """Yield the pictures of each pending row, at least and at most (None: no bound), in the manifest's order."""
+    """Yield (least, most) pictures of each pending row in the manifest's order; most is None without a bound."""
     yield from db.execute("SELECT frames_low, frames_high FROM items WHERE status = 'pending' ORDER BY seq")
 
 
 def duplicate_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
-    """Yield the duplicates of rows that have a result, grouped by the pictures of those rows."""
+    """Yield the duplicates of rows that have a result, grouped by the number of pictures of the originals."""
     yield from map(FrameGroup._make, db.execute(_DUPLICATES))
 
 
 def cached_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
-    """Yield the rows that answers of earlier runs answer, grouped by their pictures."""
+    """Yield the rows that have a cached answer of an earlier run, grouped by their number of pictures."""
     yield from map(FrameGroup._make, db.execute(_CACHED))
 
 
@@ -266,17 +266,17 @@ def unsent_lengths(db: sqlite.Connection) -> list[LengthGroup]:
 
 
 def cached_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return the rows that answers of earlier runs answer, by kind and length."""
+    """Return the rows that have a cached answer of an earlier run, by kind and length."""
     return _length_groups(db, "status = 'ok' AND reason = 'cached'")
 
 
 def skipped_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return the rows that pre-checks skipped, by kind and length; not those of a broken manifest."""
+    """Return the rows that pre-checks skipped, by kind and length; bad rows of the manifest are not included."""
     return _length_groups(db, "status = 'skipped' AND reason NOT IN ('bad_row', 'id_repeated')")
 
 
 def sendable_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return all rows but skipped ones and duplicates, by kind and length."""
+    """Return all rows except skipped ones and duplicates, by kind and length."""
     return _length_groups(db, "status NOT IN ('skipped', 'duplicate')")
 
 
@@ -285,7 +285,7 @@ def _length_groups(db: sqlite.Connection, condition: str) -> list[LengthGroup]:
 
 
 def over_budget_groups(db: sqlite.Connection) -> list[OverBudgetGroup]:
-    """Return the rows that caps kept from being sent, by cap."""
+    """Return the rows that were not sent because of a cap, by cap."""
     return list(map(OverBudgetGroup._make, db.execute(_OVER_BUDGET)))
 
 
@@ -300,6 +300,6 @@ def item_paths(db: sqlite.Connection, item_ids: Sequence[str]) -> dict[str, str 
 
 
 def pending_asset_marks(db: sqlite.Connection) -> Iterator[tuple[int, AssetMarks]]:
-    """Yield (seq, marks of its asset) of each pending row, in the manifest's order."""
+    """Yield (seq, properties of its asset) of each pending row, in the manifest's order."""
     for seq, *marks in db.execute(_PENDING_MARKS):
         yield seq, AssetMarks._make(marks)

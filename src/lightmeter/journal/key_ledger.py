@@ -1,7 +1,7 @@
-"""A ledger of what all runs on this machine spend with one key in a period: one SQLite file for all of them.
+"""A ledger of the credits that all runs on this machine spend with one API key in a period: one SQLite file for all.
 
-A run writes its totals here, not the differences, and writes a hold here before the hold counts. So a killed process
-leaves totals that are too high, never too low; the next run corrects them from the journal of the killed one.
+A run writes its totals here, not the changes, and it writes a hold here before it sends the request. So a killed
+process leaves totals that are too high, never too low. The next run corrects them from the journal of the killed one.
 
 An account is a key, however the address of its service is spelled. A clock that is set back does not begin a new
 period: totals count in the latest period of the same length in which the account was used.
@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS runs (
 _BUSY_TIMEOUT_MS: Final = 30_000
 
 _KEY_PREFIX: Final = "key:"
-"""Prefix of accounts that are named after a key alone; older versions named them after an address and a key."""
+"""Prefix of account names that depend on a key alone; in older versions they depended on an address and a key."""
 
 _JOURNAL_FOLDERS: Final = ("", "runs/{run_id}")
 """Where a run's journal can be below its folder: a finished run is archived when another manifest is run there."""
@@ -100,7 +100,7 @@ class KeyLedger:
             yield
         except (sqlite.Error, OSError) as error:
             raise JournalError(
-                f"{self._path} cannot be used: {error}.", hint="The budget of the key is kept there. Nothing was sent."
+                f"{self._path} cannot be used: {error}.", hint="It stores the budget of the key. Nothing was sent."
             ) from error
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class KeyLedger:
         Args:
             period: The current period, such as `2026-03`; the totals count in `latest_period(period)`.
             totals_: The run's totals.
-            cap: Budget of the account in the period, in credits; None writes always, as for credits already charged.
+            cap: Budget of the account in the period, in credits; with None the totals are always written.
         """
         try:
             with self._errors_translated(), sqlite.write_transaction(self._db):
@@ -164,7 +164,7 @@ class KeyLedger:
         Args:
             former: The former ids.
             period: The current period.
-            totals_: Totals of this run; they hold what a former id spent and the journal does not know.
+            totals_: Totals of this run. They include credits that a former id spent and the journal does not contain.
         """
         account, run_id = self._run
         with self._errors_translated(), sqlite.write_transaction(self._db):
@@ -202,7 +202,7 @@ class KeyLedger:
         return int(sum_)
 
     def _correct_dead_runs(self, period: str) -> None:
-        """Replace the totals of runs whose process has ended by those of their journals."""
+        """Replace the totals of runs whose process has ended by the totals in their journals."""
         account, run_id = self._run
         others = list(
             self._db.execute(
@@ -213,13 +213,13 @@ class KeyLedger:
         for other, folder, process in others:
             if process and _is_alive(process):
                 continue
-            found = _read_journal_totals(Path(folder), other)
-            if found is None:  # missing or unreadable: what the run may have spent stays counted
+            totals = _read_journal_totals(Path(folder), other)
+            if totals is None:  # missing or unreadable: what the run may have spent stays counted
                 continue
             self._db.execute(
                 "UPDATE runs SET paid = ?1, held = ?2, process = '' "
                 "WHERE account = ?3 AND period = ?4 AND run_id = ?5 AND paid <= ?1",
-                (*found, account, period, other),
+                (*totals, account, period, other),
             )
 
 
@@ -236,7 +236,7 @@ def _read_journal_totals(folder: Path, run_id: str) -> tuple[int, int] | None:
 
 
 def _process_name(pid: int) -> str:
-    """Return a name of a process that no later process with the same pid has."""
+    """Return a name of a process that differs from that of any later process with the same pid."""
     try:
         # Field 22 of /proc/<pid>/stat is the start time; the second field, in brackets, may hold spaces.
         start_time = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]

@@ -1,4 +1,4 @@
-"""Several runs in one folder: which run holds the newest state of an item, and which its newest answer."""
+"""Several runs in one folder: which run has the newest state of an item, and which has its newest answer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ON CONFLICT DO UPDATE SET credits = credits + excluded.credits
 
 
 def credit_share(paid: int, sharers: int, place: int) -> float:
-    """Return what one item of a request has cost, in credits. The shares of a request add up to its price exactly.
+    """Return the credits that one item of a request has cost. The shares of a request add up exactly to its price.
 
     Args:
         paid: Whole credits paid for the request.
@@ -55,7 +55,7 @@ def credit_share(paid: int, sharers: int, place: int) -> float:
 
 
 def share_items(db: sqlite.Connection, older: list[Path]) -> bool:
-    """Return whether the journal `db` has an item that the journal of an older run has too.
+    """Return whether the journal `db` and the journal of an older run have an item in common.
 
     Args:
         db: Journal of the last run.
@@ -78,9 +78,9 @@ def attach_latest_runs(db: sqlite.Connection, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LatestRunIndex:
-    """A temporary database that says which of several runs an item's state and facts come from.
+    """A temporary database that maps each item to the runs with its newest state and its newest answer.
 
-    Without runs it is empty: then every item belongs to the run that is read.
+    If it is empty, every item belongs to the run that is being read.
 
     Attributes:
         path: The database: tables `stated`, `answered` (item → position of the run) and `paid` (credits of all runs).

@@ -11,7 +11,7 @@ __all__ = ["AnswerOutcome", "ReceivedAnswer", "Refusal", "RowResult"]
 
 @dataclass(frozen=True, slots=True)
 class ReceivedAnswer:
-    """An answer as it was received, before anything reads it.
+    """An answer as received, before any code interprets it.
 
     Attributes:
         raw: The body's bytes, unchanged.
@@ -52,7 +52,7 @@ class AnswerOutcome:
         remaining: The account's balance after the charge; None if not reported.
         request_id: The service's id of the request; None if not reported.
         rows: One result for each row of the submission.
-        reason: Code that rows without an asset fail with.
+        reason: Code of the failure of rows without an asset.
         charge_reported: Whether the answer reports `paid`; otherwise `paid` is the hold, the most it can be.
         error_free: Whether the answer reports no error; with errors `paid` may be less than the price.
         rows_identified: Whether the name of each asset identifies its row; None if the answer has no assets.
@@ -71,7 +71,7 @@ class AnswerOutcome:
 
     @property
     def charge_evidence(self) -> int:
-        """What the answer proves, as stored in the column `said`: 0 nothing, 1 the charge, 2 charge and price."""
+        """What the answer proves: 0 nothing, 1 the charge, 2 the charge and the price (the column `said`)."""
         return self.charge_reported + (self.charge_reported and self.error_free)
 
     @property

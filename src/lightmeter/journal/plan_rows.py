@@ -1,4 +1,4 @@
-"""Write the rows of a plan, find duplicates, apply cached answers, update numbers of pictures, and read rows back."""
+"""The rows of a plan in the journal: write them, find duplicates, apply cached answers, set the number of pictures."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CachedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CachedRow:
-    """A row that a cached answer answers: the position of its asset in the answer, and its name there."""
+    """A row with a cached answer: the position of its asset in that answer, and its name there."""
 
     seq: int
     asset: int
@@ -75,10 +75,10 @@ class PlannedRow:
         extra: The manifest's additional columns, as JSON.
         own_id: Whether the id comes from the manifest.
         status: Status to store.
-        reason: Code to group rows by that are not sent.
+        reason: Code that groups the rows that are not sent.
         error: A sentence for the user.
-        frames_low: Pictures that will be charged, at least.
-        frames_high: Pictures at most; None: no bound is known.
+        frames_low: Least number of pictures that will be charged.
+        frames_high: Most pictures that will be charged; None if no bound is known.
         width: In pixels.
         height: In pixels.
         duration_s: Length of a video.
@@ -152,7 +152,7 @@ def _add_row(db: sqlite.Connection, row: PlannedRow) -> None:
 
 
 def _unused_id(db: sqlite.Connection, row: PlannedRow) -> str:
-    """Return an unused id for a row: its own with the row number, appended until no other row has it."""
+    """Return an unused id for a row: its own, with the row number appended until no other row has it."""
     item_id = row.item_id
     while True:
         item_id = f"{item_id}#{row.seq}"
@@ -213,10 +213,10 @@ def planned_rows(db: sqlite.Connection) -> Iterator[tuple[PlannedRow, tuple[int,
 
 
 def set_frames(groups: Sequence[tuple[str | None, int | None, int, int | None]]) -> Callable[[sqlite.Connection], None]:
-    """Set the numbers of pictures of all rows that are pending, over budget or answered.
+    """Set the number of pictures of all rows that are pending, over budget or answered.
 
     Args:
-        groups: (kind, length in seconds as `WHOLE_SECONDS_SQL` rounds it, pictures at least, pictures at most).
+        groups: (kind, length in seconds as `WHOLE_SECONDS_SQL` rounds it, least pictures, most pictures or None).
     """
 
     def change(db: sqlite.Connection) -> None:

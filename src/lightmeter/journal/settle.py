@@ -1,7 +1,7 @@
 """Record an answer and settle its charge in one change: the bytes, the credits and the rows, in six statements.
 
-Most answers are complete and valid. For them one change does what `commands.record_answer` and `commands.settle` do one
-after the other, with the same transitions in the same order. Changes that wait for the writer at the same time share
+Most answers are complete and valid. For them one change does the work of `commands.record_answer` and
+`commands.settle`, with the same transitions in the same order. Changes that wait for the writer at the same time share
 the six statements.
 """
 
@@ -105,7 +105,7 @@ def receive_and_settle(
         received: The answer.
         event: `ANSWER` if it answered the POST, `COLLECT` if it answered a poll.
         outcome: The charge and the rows' results.
-        note: What was unexpected about the charge; kept with the transition.
+        note: What was unexpected about the charge; stored with the transition.
     """
     return _ReceiveAndSettle(submission_id, received, event, outcome, note)
 

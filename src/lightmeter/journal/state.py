@@ -4,10 +4,10 @@ A literal table of (state, event) → state, without I/O. A pair that is not in 
 on it.
 
 - An `acked` submission can still lose its answer, and become `uncertain`.
-- An `ambiguous` submission can still be proven paid or unpaid, when more becomes known about the account.
+- An `ambiguous` submission may have been charged, and no balance reading could prove it. A later one still can.
 - `charge_unknown`: the request failed and its answer reports no charge. It may have been charged.
 - An answer that an older version could not read makes the submission `answered` when a newer version can read it.
-- `pay_again` sends the rows again in a new submission. What this one may have been charged stays counted.
+- `pay_again` sends the rows again in a new submission. The hold of this one stays counted.
 
 ::
 

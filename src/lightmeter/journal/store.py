@@ -80,9 +80,9 @@ def open_read_only(folder: Path) -> Iterator[sqlite.Connection]:
 
 
 def _open_for_reading(path: Path) -> sqlite.Connection:
-    """Open with write access, because a reader must be able to rebuild the WAL index after a crash.
+    """Open a journal with write access, because a reader must be able to rebuild the WAL index after a crash.
 
-    On a read-only medium the file is read as it is, unless a write-ahead log with content lies beside it.
+    On a read-only medium the file is read without its write-ahead log, unless that log has content.
     """
     connection = sqlite.connect(path, create=False)
     try:
@@ -148,7 +148,7 @@ class Journal:
 
     @property
     def after_commit(self) -> Callable[[sqlite.Connection], None] | None:
-        """Called by the writer's thread after each commit, before any caller learns of the commit."""
+        """The function that the writer's thread calls after each commit, before any caller learns of the commit."""
         return self._writer.after_commit
 
     @after_commit.setter

@@ -35,7 +35,7 @@ __all__ = [
 class SubmissionRecord:
     """A submission and its rows as (seq, url, path), in the order they were sent.
 
-    The second request about a row has no rows of its own: `retry` is the row.
+    The second request for a row has no rows of its own; its attribute `retry` is that row.
     """
 
     submission_id: int
@@ -56,16 +56,16 @@ WHERE r.submission_id = ?
 
 def submissions_in(db: sqlite.Connection, states: Iterable[State]) -> Iterator[SubmissionRecord]:
     """Yield all submissions in one of these states, oldest first."""
-    wanted = sorted(states)
-    marks = ", ".join("?" * len(wanted))
-    found = list(
+    state_names = sorted(states)
+    marks = ", ".join("?" * len(state_names))
+    submissions = list(
         db.execute(
             "SELECT submission_id, state, hold, request_id, acked_at, http_status FROM submissions "  # noqa: S608 (marks are ?, ?, …)
             f"WHERE state IN ({marks}) ORDER BY submission_id",
-            wanted,
+            state_names,
         )
     )
-    for submission_id, state, hold, request_id, acked_at, http_status in found:
+    for submission_id, state, hold, request_id, acked_at, http_status in submissions:
         rows = tuple(
             db.execute("SELECT seq, url, path FROM items WHERE submission_id = ? ORDER BY seq", (submission_id,))
         )
@@ -93,12 +93,12 @@ class InDoubtTotals:
     Attributes:
         requests: Requests without an answer that may have been charged; their rows are `in_doubt`.
         rows: Number of those rows.
-        credits: What they cost at most; it stays held.
-        again: What it costs at most to send again those whose charge no balance could prove.
-        lost_requests: Requests that were charged and never answered; their rows have `failed`.
-        lost_credits: What they cost.
-        failed_requests: Requests that failed without a reported charge; their rows have `failed`.
-        failed_credits: What those cost at most; it stays held until a balance proves the charge.
+        credits: Most credits that they cost; they stay held.
+        again: Most credits that it costs to send those again whose charge no balance could prove.
+        lost_requests: Requests that were charged and never answered; their rows are `failed`.
+        lost_credits: Credits charged for them.
+        failed_requests: Requests that failed without a reported charge; their rows are `failed`.
+        failed_credits: Most credits that those cost; they stay held until a balance proves the charge.
     """
 
     requests: int
@@ -129,9 +129,9 @@ def in_doubt_totals(db: sqlite.Connection) -> InDoubtTotals:
 
 
 def waiting_at_service(db: sqlite.Connection) -> tuple[int, float | None]:
-    """Return (number of acknowledged requests without an answer, when the oldest was acknowledged or None).
+    """Return (number of acknowledged requests without an answer, time of the oldest acknowledgement or None).
 
-    The time is in seconds since the epoch. A service keeps answers for 24 hours.
+    The time is in seconds since the epoch. A service stores answers for 24 hours.
     """
     ((requests, oldest),) = db.execute("SELECT count(*), min(acked_at) FROM submissions WHERE state = 'acked'")
     return int(requests), oldest
@@ -153,7 +153,7 @@ class SubmissionRow(NamedTuple):
 
 
 class SettledAsset(NamedTuple):
-    """A row with a result: its settled answer, its place in the answer, and what is known of its content.
+    """A row with a result: its settled answer, the position of its asset in that answer, and its known properties.
 
     Attributes:
         transition_id: Id of the transition that settled the answer: the same for all rows of one answer.
@@ -162,7 +162,7 @@ class SettledAsset(NamedTuple):
         compressed: The bytes of the answer, compressed.
         asset: Position in the answer's `all.assets`.
         name: Its name there.
-        marks: What is known of the content.
+        marks: Known properties of the content.
     """
 
     transition_id: int

@@ -1,8 +1,8 @@
 """A watermark of the progress of a run's journal, stored outside the run's folder.
 
-A journal that lost its write-ahead log, was restored from a backup, or was copied does not show it. The run would pay
-again for requests that the journal no longer contains. So each run has a small file in a state folder of this machine.
-The file is rewritten after each commit, before a request of that commit is sent.
+A journal may be an old state: a backup, a copy, or a file without its write-ahead log. The journal itself does not show
+that, and the run would pay again for requests that it no longer contains. So each run has a small file, the watermark,
+in a state folder of this machine. It is rewritten after each commit, before a request of that commit is sent.
 
 These writes are not flushed: the system keeps them when the process is killed. They are flushed once in `FLUSH_EVERY`
 requests and at the end. After a power cut the watermark may be behind the journal, whose commits are flushed. It is
@@ -93,7 +93,7 @@ def watermark_path(state_dir: Path, run_id: str) -> Path:
 
 
 class Watermark:
-    """The watermark file of one run. Other processes that open it wait until `begin` or `close` is called.
+    """The watermark file of one run. Another process that opens it waits until this one calls `begin` or `close`.
 
     Attributes:
         known: Its content when it was opened; None if it was missing or unreadable.
@@ -184,12 +184,12 @@ def _read(content: bytes) -> WatermarkRecord | None:
 
 
 def write_off(credits_: int, requests: int, why: str, at: float) -> Callable[[sqlite.Connection], None]:
-    """Hold credits permanently that were spent on requests which the journal does not contain.
+    """Permanently hold the credits that may have been spent on requests that the journal does not contain.
 
-    They become one submission without rows, with the transitions of a lost request whose rows were sent again.
+    The journal gets one submission without rows, with the transitions of a lost request whose rows were sent again.
 
     Args:
-        credits_: Credits that were spent at most.
+        credits_: Most credits that were spent.
         requests: Number of those requests.
         why: The reason, as a sentence.
         at: Seconds since the epoch.

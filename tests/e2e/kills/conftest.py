@@ -1,4 +1,4 @@
-"""Runs that are killed, starved and interrupted, against a counterpart that keeps its own books."""
+"""Runs that are killed, interrupted or out of disk space, against a simulated service with its own ledger."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import os
 
 import pytest
 
-from tests.e2e.kills.harness import Counterpart, Nursery, strace_works
-from tests.e2e.kills.story import World
+from tests.e2e.kills.processes import ForkServer, ServiceProcess, strace_works
+from tests.e2e.kills.scenario import ScenarioFactory
 
 
 @pytest.fixture(scope="session")
-def world(environment, tmp_path_factory):
-    """One counterpart and one nursery for all stories."""
+def factory(environment, tmp_path_factory):
+    """A scenario factory with one service and one fork server for all tests."""
     if not hasattr(os, "fork"):
         pytest.skip("needs a POSIX system")
-    folder = tmp_path_factory.mktemp("world")
-    counterpart, nursery = Counterpart(), Nursery(folder, environment)
-    yield World(counterpart, nursery, folder)
-    nursery.close()
-    counterpart.close()
+    folder = tmp_path_factory.mktemp("scenarios")
+    service, fork_server = ServiceProcess(), ForkServer(folder, environment)
+    yield ScenarioFactory(service, fork_server, folder)
+    fork_server.close()
+    service.close()
 
 
 @pytest.fixture(scope="session")
-def traced(world, tmp_path_factory):
-    """The same world, on a machine where strace may take hold of a process."""
+def traced_factory(factory, tmp_path_factory):
+    """The same factory, on a machine where strace may attach to a process."""
     if not strace_works(tmp_path_factory.mktemp("probe")):
-        pytest.skip("needs strace, and leave to trace")
-    return world
+        pytest.skip("needs strace, and permission to trace")
+    return factory

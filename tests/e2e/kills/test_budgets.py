@@ -1,57 +1,61 @@
-"""The cap by the counterpart's own books: never passed, and used up when there is work left."""
+"""The budget by the service's own ledger: never exceeded, and used up when there are rows left."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.e2e.kills import judge
-from tests.e2e.kills.story import AT_ONCE
+from tests.e2e.kills import run_checks
+from tests.e2e.kills.scenario import SYNCHRONOUS
 
 pytestmark = pytest.mark.slow
 
-CENT_AND_A_HALF = 150
-"""Millicredits a tag list of `clarifai` costs: how they are rounded is for the service to say."""
+PRICE_MILLI = 150
+"""Price of an image in millicredits; the service rounds it to whole credits per image or per request."""
 
-CHARGED = {"charge_drop": 0.03, "truncated": 0.03, "500_charged": 0.02, "502_charged": 0.02, "garbage": 0.02}
-"""Ways to lose an answer that was paid for."""
+CHARGED_FAULTS = {"charge_drop": 0.03, "truncated": 0.03, "500_charged": 0.02, "502_charged": 0.02, "garbage": 0.02}
+"""Faults that lose an answer after it was charged."""
 
-TURNED_AWAY = {"429_wait": 0.03, "503_wait": 0.03, "429": 0.01}
-UNPAID = {"drop_before": 0.04, "500_before": 0.04}
+THROTTLED = {"429_wait": 0.03, "503_wait": 0.03, "429": 0.01}
+UNPAID_FAULTS = {"drop_before": 0.04, "500_before": 0.04}
 BATCHES = ("--batch-size", "7")
 CAP = 60
 
 
-def accounted(story, ended) -> tuple[int, int]:
-    """Judge a run; returns what the counterpart took, and what the run has paid or holds."""
-    memory, _ = story.judged(ended)
-    return judge.spent(story.ledger()), memory.paid + memory.held
+def check_and_sum(scenario, result) -> tuple[int, int]:
+    """Check a run; return the credits that the service charged, and those that the run has paid or holds."""
+    snapshot, _ = scenario.check(result)
+    return run_checks.credits_charged(scenario.ledger()), snapshot.paid + snapshot.held
 
 
-@pytest.mark.parametrize("way", [AT_ONCE, BATCHES], ids=["at once", "polled"])
+@pytest.mark.parametrize("batch_option", [SYNCHRONOUS, BATCHES], ids=["at once", "polled"])
 @pytest.mark.parametrize("rounding", ["image", "request"])
-@pytest.mark.parametrize("faults", [{}, CHARGED, TURNED_AWAY, UNPAID], ids=["calm", "charged", "turned away", "unpaid"])
-def test_a_cap_is_used_up_and_never_passed(world, way, rounding, faults):
-    """Eight requests at a time, answers lost on the way, prices rounded one way or the other: at most the cap is taken.
+@pytest.mark.parametrize(
+    "faults", [{}, CHARGED_FAULTS, THROTTLED, UNPAID_FAULTS], ids=["calm", "charged", "turned away", "unpaid"]
+)
+def test_a_cap_is_used_up_and_never_passed(factory, batch_option, rounding, faults):
+    """A run never spends more than its budget, whatever the faults and the rounding.
 
-    And at least 95 % of it, unless what nobody can prove to be unpaid, or to have been cheap, takes its place.
+    It spends at least 95 % of it, unless holds that no balance can disprove take its place.
     """
-    rows = 100 if rounding == "image" or way == AT_ONCE else 300
-    options = ("--budget", CAP, "--max-concurrency", 8, *way)
-    story = world.story(*options, rows=rows, price_milli=CENT_AND_A_HALF, rounding=rounding, faults=faults, seed=3)
-    taken, promised = accounted(story, ended := story.run())
-    assert ended.code == 3, ended.err
-    assert taken <= promised <= CAP
-    assert promised >= 0.95 * CAP
-    held_too_high = faults == UNPAID or (faults == CHARGED and rounding == "request" and way == BATCHES)
+    rows = 100 if rounding == "image" or batch_option == SYNCHRONOUS else 300
+    options = ("--budget", CAP, "--max-concurrency", 8, *batch_option)
+    scenario = factory.create(*options, rows=rows, price_milli=PRICE_MILLI, rounding=rounding, faults=faults, seed=3)
+    charged, paid_or_held = check_and_sum(scenario, result := scenario.run())
+    assert result.code == 3, result.err
+    assert charged <= paid_or_held <= CAP
+    assert paid_or_held >= 0.95 * CAP
+    held_too_high = faults == UNPAID_FAULTS or (
+        faults == CHARGED_FAULTS and rounding == "request" and batch_option == BATCHES
+    )
     if not held_too_high:
-        assert taken >= 0.95 * CAP
+        assert charged >= 0.95 * CAP
 
 
-def test_a_raised_cap_is_used_up_too(world):
-    """What was lost under the first cap still counts under the second."""
-    story = world.story("--budget", 20, rows=60, faults=CHARGED, seed=1)
-    assert story.run().code == 3
-    ended = story.run("resume", "--budget", 40)
-    taken, promised = accounted(story, ended)
-    assert ended.code == 3, ended.err
-    assert 38 <= taken <= promised <= 40
+def test_a_raised_cap_is_used_up_too(factory):
+    """Credits lost under the first budget still count under the raised one."""
+    scenario = factory.create("--budget", 20, rows=60, faults=CHARGED_FAULTS, seed=1)
+    assert scenario.run().code == 3
+    result = scenario.run("resume", "--budget", 40)
+    charged, paid_or_held = check_and_sum(scenario, result)
+    assert result.code == 3, result.err
+    assert 38 <= charged <= paid_or_held <= 40

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in every phase; two runs at once; a clock that goes back."""
+"""Ctrl-C and SIGTERM in every phase, two runs in one folder, and a clock that is set back."""
 
 from __future__ import annotations
 
@@ -15,129 +15,129 @@ from lightmeter.clock import SystemClock
 from lightmeter.engine.engine import open_engine
 from lightmeter.engine.session import open_session, prepare_run_journal
 from lightmeter.settings import Settings
-from tests.e2e.kills import judge
-from tests.e2e.kills.harness import Fault, Nursery
-from tests.e2e.kills.story import AT_ONCE, POLLED, calls_of, seconds_of
+from tests.e2e.kills import run_checks
+from tests.e2e.kills.processes import Fault, ForkServer
+from tests.e2e.kills.scenario import POLLED, SYNCHRONOUS, count_calls, measure_seconds
 
 pytestmark = pytest.mark.slow
 
-WAYS = pytest.mark.parametrize("way", [AT_ONCE, POLLED], ids=["at once", "polled"])
+BATCH_OPTIONS = pytest.mark.parametrize("batch_option", [SYNCHRONOUS, POLLED], ids=["at once", "polled"])
 SIGNALS = pytest.mark.parametrize("name", ["INT", "TERM"])
-BEFORE_IT_LISTENS = {-signal.SIGINT, -signal.SIGTERM}
+KILLED_BEFORE_HANDLERS = {-signal.SIGINT, -signal.SIGTERM}
 
 
-def drained(story, stopped) -> None:
-    """A stop was polite: nothing is in doubt; going on does the rest, each row once."""
-    assert stopped.code in {0, 130, *BEFORE_IT_LISTENS}, stopped.err
+def check_clean_stop(scenario, stopped) -> None:
+    """Check that a stop left nothing in doubt, and that continuing pays each other row once."""
+    assert stopped.code in {0, 130, *KILLED_BEFORE_HANDLERS}, stopped.err
     assert "Traceback" not in stopped.err
-    before = judge.remember(story.out)
+    before = run_checks.read_snapshot(scenario.out)
     if before is not None:
         assert {state for state, *_ in before.submissions.values()} <= {"settled", "acked"}
-    ended = story.go_on()
-    memory, lost = story.judged(ended, before)
-    assert (ended.code, lost, memory.held) == (0, 0, 0), ended.err
-    assert set(judge.charges(story.ledger()).values()) == {1}
+    result = scenario.continue_run()
+    snapshot, lost = scenario.check(result, before)
+    assert (result.code, lost, snapshot.held) == (0, 0, 0), result.err
+    assert set(run_checks.charge_counts(scenario.ledger()).values()) == {1}
 
 
-@WAYS
+@BATCH_OPTIONS
 @pytest.mark.parametrize("call", ["fdatasync", "sendto", "recvfrom"])
-def test_sigterm_at_a_step_leaves_nothing_in_doubt(traced, call, way):
-    """Whatever it was doing, it drains what is in flight, and `resume` does the rest once."""
-    calls = calls_of(traced, call, *way)
+def test_sigterm_at_a_step_leaves_nothing_in_doubt(traced_factory, call, batch_option):
+    """After SIGTERM at any system call the run waits for requests in flight; `resume` does the rest."""
+    calls = count_calls(traced_factory, call, *batch_option)
     for when in (1 + calls // 3, 1 + 2 * calls // 3):
-        story = traced.story(*way)
-        drained(story, story.run(fault=Fault(call, when, "signal=TERM")))
+        scenario = traced_factory.create(*batch_option)
+        check_clean_stop(scenario, scenario.run(fault=Fault(call, when, "signal=TERM")))
 
 
-@WAYS
+@BATCH_OPTIONS
 @pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_at_a_random_instant_leaves_nothing_in_doubt(world, way, name):
-    """Ctrl-C at any time is as good as any other."""
-    longest_s = seconds_of(world, *way)
+def test_a_stop_at_a_random_instant_leaves_nothing_in_doubt(factory, batch_option, name):
+    """After a stop at a random instant nothing is in doubt."""
+    longest_s = measure_seconds(factory, *batch_option)
     for part in (0.5, 0.8):
-        story = world.story(*way)
-        running = story.start()
+        scenario = factory.create(*batch_option)
+        running = scenario.start()
         time.sleep(part * longest_s)
         running.signal(name)
-        drained(story, running.wait())
+        check_clean_stop(scenario, running.wait())
 
 
 @SIGNALS
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
-def test_a_stop_while_planning_spends_nothing(traced, part, name):
-    """Who says stop before anything was sent has spent nothing, also with --yes."""
-    story = traced.story()
-    pages = plan_pages(traced)
-    stopped = story.run(fault=Fault("pwrite64", max(1, int(pages * part)), f"signal={name}"))
-    assert stopped.code in {130, *BEFORE_IT_LISTENS}, (stopped.code, stopped.err)
-    assert story.ledger()["posts"] == []
+def test_a_stop_while_planning_spends_nothing(traced_factory, part, name):
+    """A stop during planning spends nothing, also with --yes."""
+    scenario = traced_factory.create()
+    pages = count_plan_pages(traced_factory)
+    stopped = scenario.run(fault=Fault("pwrite64", max(1, int(pages * part)), f"signal={name}"))
+    assert stopped.code in {130, *KILLED_BEFORE_HANDLERS}, (stopped.code, stopped.err)
+    assert scenario.ledger()["posts"] == []
 
 
-def plan_pages(world) -> int:
-    """Pages written by a plan alone, in the thread that writes most."""
-    assert world.story().run("plan", fault=Fault("pwrite64", 65_535)).code == 0
-    return world.nursery.most_calls()
+def count_plan_pages(factory) -> int:
+    """Return the number of pages that planning writes, in the thread that writes most."""
+    assert factory.create().run("plan", fault=Fault("pwrite64", 65_535)).code == 0
+    return factory.fork_server.count_busiest_thread_calls()
 
 
-def test_a_second_ctrl_c_leaves_at_once(world):
-    """Who presses it twice does not wait: 130 within the time of the answer, and what was in flight is in doubt."""
-    story = world.story("--max-at-risk", 3, latency_s=2.0)
-    running = story.start()
-    while not story.ledger()["posts"]:
+def test_a_second_ctrl_c_leaves_at_once(factory):
+    """A second Ctrl-C ends the run at once with 130; requests in flight are in doubt."""
+    scenario = factory.create("--max-at-risk", 3, latency_s=2.0)
+    running = scenario.start()
+    while not scenario.ledger()["posts"]:
         time.sleep(0.01)
     running.signal(signal.SIGINT)
     time.sleep(0.2)
     running.signal(signal.SIGINT)
-    ended = running.wait()
-    assert ended.code == 130, ended.err
-    before = judge.remember(story.out)
-    world.counterpart.rules(story.key, latency_s=0.01)
-    time.sleep(2.0)  # the counterpart goes on all the same
-    _, lost = story.judged(story.go_on(), before)
+    result = running.wait()
+    assert result.code == 130, result.err
+    before = run_checks.read_snapshot(scenario.out)
+    factory.service.rules(scenario.key, latency_s=0.01)
+    time.sleep(2.0)  # the service finishes the requests all the same
+    _, lost = scenario.check(scenario.continue_run(), before)
     assert lost <= 3
 
 
 @pytest.fixture
-def second(world, environment, tmp_path):
-    """Another nursery: for runs beside those of the world."""
-    nursery = Nursery(tmp_path, environment)
-    yield nursery
-    nursery.close()
+def second_fork_server(factory, environment, tmp_path):
+    """Another fork server, for a second run at the same time."""
+    fork_server = ForkServer(tmp_path, environment)
+    yield fork_server
+    fork_server.close()
 
 
-def test_of_two_runs_at_once_one_is_refused(traced, second):
-    """Two `run` into one empty folder: one does the work, the other says so; a plan never replaces a run's journal."""
-    story = traced.story(latency_s=0.05)
-    slow = story.start(fault=Fault("rename,link", 1, "delay_enter=1500000"), nursery=second)
+def test_of_two_runs_at_once_one_is_refused(traced_factory, second_fork_server):
+    """Of two `run` commands in one empty folder one is refused, and no plan replaces a run's journal."""
+    scenario = traced_factory.create(latency_s=0.05)
+    slow = scenario.start(fault=Fault("rename,link", 1, "delay_enter=1500000"), fork_server=second_fork_server)
     time.sleep(0.3)
-    quick = story.run()
-    ended = [quick, slow.wait()]
-    assert sorted(one.code for one in ended) in ([0, 2], [0, 0]), [one.err for one in ended]
-    assert all("Another process" in one.err for one in ended if one.code)
-    story.judged(story.run("resume"))
-    assert set(judge.charges(story.ledger()).values()) == {1}
+    quick = scenario.run()
+    result = [quick, slow.wait()]
+    assert sorted(one.code for one in result) in ([0, 2], [0, 0]), [one.err for one in result]
+    assert all("Another process" in one.err for one in result if one.code)
+    scenario.check(scenario.run("resume"))
+    assert set(run_checks.charge_counts(scenario.ledger()).values()) == {1}
 
 
-def test_a_folder_in_use_is_refused(world, second):
-    """While a run goes on, `run` and `resume` of another process are refused before they send anything."""
-    story = world.story("--max-concurrency", 1, *AT_ONCE, rows=500, latency_s=0.1)
-    running = story.start()
-    while len(story.ledger()["posts"]) < 2:
+def test_a_folder_in_use_is_refused(factory, second_fork_server):
+    """During a run, `run` and `resume` in another process are refused before they send anything."""
+    scenario = factory.create("--max-concurrency", 1, *SYNCHRONOUS, rows=500, latency_s=0.1)
+    running = scenario.start()
+    while len(scenario.ledger()["posts"]) < 2:
         time.sleep(0.01)
     for verb in ("run", "resume"):
-        refused = story.run(verb, nursery=second)
+        refused = scenario.run(verb, fork_server=second_fork_server)
         assert refused.code == 2, refused.err
         assert "Another process" in refused.err
     running.signal(signal.SIGTERM)
-    ended = running.wait()
-    assert ended.code == 130, ended.err
-    memory = judge.remember(story.out)
-    assert len(story.ledger()["posts"]) == len(memory.submissions)
-    assert set(judge.charges(story.ledger()).values()) == {1}
+    result = running.wait()
+    assert result.code == 130, result.err
+    snapshot = run_checks.read_snapshot(scenario.out)
+    assert len(scenario.ledger()["posts"]) == len(snapshot.submissions)
+    assert set(run_checks.charge_counts(scenario.ledger()).values()) == {1}
 
 
 @dataclass
-class GoingBack(SystemClock):
+class SteppingClock(SystemClock):
     """A clock that is set back by a day in the middle of the run."""
 
     readings: int = 0
@@ -147,31 +147,34 @@ class GoingBack(SystemClock):
         return super().now() - 86_400 * (self.readings > 20)
 
 
-@WAYS
-def test_a_clock_set_back_changes_nothing(world, way, monkeypatch):
-    """The time of day only decorates the journal: batches are collected, and nothing is lost or sent twice."""
-    story = world.story()
-    settings = Settings(api_key=SecretStr(story.key), base_url=world.counterpart.base_url)
-    monkeypatch.setenv("LIGHTMETER_API_KEY", story.key)
+@BATCH_OPTIONS
+def test_a_clock_set_back_changes_nothing(factory, batch_option, monkeypatch):
+    """If the clock is set back by a day, batches are collected, and nothing is lost or sent twice."""
+    scenario = factory.create()
+    settings = Settings(api_key=SecretStr(scenario.key), base_url=factory.service.base_url)
+    monkeypatch.setenv("LIGHTMETER_API_KEY", scenario.key)
 
     async def run() -> None:
-        urls = story.manifest.read_text().split()
+        urls = scenario.manifest.read_text().split()
         plan = await lm.plan(
             urls,
             features="tags",
             backends="clarifai",
             precheck=False,
-            batch_size=int(way[1]),
-            base_url=world.counterpart.base_url,
+            batch_size=int(batch_option[1]),
+            base_url=factory.service.base_url,
         )
-        prepare_run_journal(plan, story.out)
-        async with open_session(story.out, settings, clock=GoingBack()) as session, open_engine(session) as engine:
+        prepare_run_journal(plan, scenario.out)
+        async with (
+            open_session(scenario.out, settings, clock=SteppingClock()) as session,
+            open_engine(session) as engine,
+        ):
             await engine.recover()
             await engine.spend()
             await engine.finish()
 
     asyncio.run(run())
-    ended = story.run("resume")
-    story.judged(ended)
-    assert ended.code == 0
-    assert set(judge.charges(story.ledger()).values()) == {1}
+    result = scenario.run("resume")
+    scenario.check(result)
+    assert result.code == 0
+    assert set(run_checks.charge_counts(scenario.ledger()).values()) == {1}

@@ -1,4 +1,4 @@
-"""A journal of another version, of another program, or damaged: said clearly, and nothing is sent."""
+"""A journal that is newer, foreign or damaged gives a clear error, and nothing is sent."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ VERBS = ("run", "resume", "status")
 
 
 @pytest.fixture
-def begun(world):
-    """A run that has begun and has most of its rows to do."""
-    story = world.story("--budget", 4, rows=200)
-    assert story.run().code == 3
-    story.options = ("--budget", "500")
-    return story
+def unfinished_run(factory):
+    """A run that stopped with most of its rows pending."""
+    scenario = factory.create("--budget", 4, rows=200)
+    assert scenario.run().code == 3
+    scenario.options = ("--budget", "500")
+    return scenario
 
 
-def change(story, pragma: str) -> None:
-    """Set a fact in the journal's header."""
-    db = apsw.Connection(str(story.out / "journal.sqlite"))
+def change(scenario, pragma: str) -> None:
+    """Execute a PRAGMA on the journal."""
+    db = apsw.Connection(str(scenario.out / "journal.sqlite"))
     db.execute(pragma)
     db.close()
 
 
-def refused(story, *said: str) -> None:
-    """One clear sentence whoever asks, exit code 2, and not one POST more."""
-    posts = len(story.ledger()["posts"])
-    content = (story.out / "journal.sqlite").read_bytes()
+def check_refused(scenario, *expected: str) -> None:
+    """Check that each command prints one clear sentence, exits with 2, and sends no POST."""
+    posts = len(scenario.ledger()["posts"])
+    content = (scenario.out / "journal.sqlite").read_bytes()
     for verb in VERBS:
-        ended = story.run(verb)
-        assert ended.code == 2, (verb, ended.code, ended.err)
-        assert "Traceback" not in ended.err
-        assert "error: " in ended.err
-        for words in said:
-            assert words in ended.err
-        (story.out / "journal.sqlite").write_bytes(content)
-    assert len(story.ledger()["posts"]) == posts
+        result = scenario.run(verb)
+        assert result.code == 2, (verb, result.code, result.err)
+        assert "Traceback" not in result.err
+        assert "error: " in result.err
+        for words in expected:
+            assert words in result.err
+        (scenario.out / "journal.sqlite").write_bytes(content)
+    assert len(scenario.ledger()["posts"]) == posts
 
 
-def test_a_newer_journal_is_refused(begun):
-    """What a later lightmeter wrote is left to it."""
-    change(begun, "PRAGMA user_version = 99")
-    refused(begun, "version 99", "newer")
+def test_a_newer_journal_is_refused(unfinished_run):
+    """A journal of a newer lightmeter is refused."""
+    change(unfinished_run, "PRAGMA user_version = 99")
+    check_refused(unfinished_run, "version 99", "newer")
 
 
-def test_a_file_of_another_program_is_refused(begun):
-    """A database that is no journal of ours is never written to."""
-    change(begun, "PRAGMA application_id = 7")
-    refused(begun, "not a journal")
+def test_a_file_of_another_program_is_refused(unfinished_run):
+    """A database of another program is refused and never changed."""
+    change(unfinished_run, "PRAGMA application_id = 7")
+    check_refused(unfinished_run, "not a journal")
 
 
 @pytest.mark.parametrize("damage", ["no database", "header", "half", "pages", "empty"])
-def test_a_damaged_journal_is_refused(begun, damage):
-    """Garbage, half a file, pages overwritten: the run does not guess what it has paid for."""
-    path = begun.out / "journal.sqlite"
+def test_a_damaged_journal_is_refused(unfinished_run, damage):
+    """A damaged journal is refused: the run never guesses what it has paid."""
+    path = unfinished_run.out / "journal.sqlite"
     content = bytearray(path.read_bytes())
     page = int.from_bytes(content[16:18], "big")
     damages = {
@@ -67,4 +67,4 @@ def test_a_damaged_journal_is_refused(begun, damage):
         "empty": b"",
     }
     path.write_bytes(damages[damage])
-    refused(begun, "journal.sqlite")
+    check_refused(unfinished_run, "journal.sqlite")

@@ -1,4 +1,4 @@
-"""kill -9, at random instants and at every kind of step: nothing paid is lost, nothing is paid twice.
+"""kill -9, at random instants and at each kind of system call: nothing paid is lost, nothing is paid twice.
 
 `make bench BENCH=tests/bench/toolkit_kills` does the same at ten times as many instants.
 """
@@ -9,39 +9,47 @@ import random
 
 import pytest
 
-from tests.e2e.kills.harness import Fault
-from tests.e2e.kills.story import AT_ONCE, POLLED, STEPS, calls_of, killed_again_and_again, killed_at, seconds_of
+from tests.e2e.kills.processes import Fault
+from tests.e2e.kills.scenario import (
+    POLLED,
+    SYNCHRONOUS,
+    SYSTEM_CALLS,
+    count_calls,
+    kill_at_call,
+    kill_repeatedly,
+    measure_seconds,
+)
 
 pytestmark = pytest.mark.slow
 
 KILLS = {"fdatasync": 6, "pwrite64": 4, "sendto": 4, "recvfrom": 4, "connect": 1, "rename": 2}
-"""At so many places of each kind, on each of the two ways."""
+"""Number of kills at each system call, for each batch size."""
 
-WAYS = pytest.mark.parametrize("way", [AT_ONCE, POLLED], ids=["at once", "polled"])
+BATCH_OPTIONS = pytest.mark.parametrize("batch_option", [SYNCHRONOUS, POLLED], ids=["at once", "polled"])
 
 
-def spread(calls: int, kills: int) -> list[int]:
-    """So many places, evenly from the first call on."""
+def evenly_spaced(calls: int, kills: int) -> list[int]:
+    """Return the numbers of `kills` calls, evenly spaced from the first call to the last."""
     return sorted({1 + (calls - 1) * number // kills for number in range(kills)})
 
 
-@WAYS
-@pytest.mark.parametrize("call", STEPS)
-def test_killed_at_a_step(traced, way, call):
-    """Before a commit, between pages, before and after words with the service: resumed, every credit is where it was.
+@BATCH_OPTIONS
+@pytest.mark.parametrize("call", SYSTEM_CALLS)
+def test_killed_at_a_step(traced_factory, batch_option, call):
+    """A run killed at a system call and resumed loses no answer and at most `--max-at-risk` credits.
 
-    0 answers lost, 0 assets charged twice, at most `--max-at-risk` lost, and a finished run sends nothing more.
+    No asset is charged twice, and a finished run sends nothing more.
     """
-    places = spread(calls_of(traced, call, *way), KILLS[call])
-    lost = [killed_at(traced, Fault(call, when), *way) for when in places]
+    places = evenly_spaced(count_calls(traced_factory, call, *batch_option), KILLS[call])
+    lost = [kill_at_call(traced_factory, Fault(call, when), *batch_option) for when in places]
     assert lost.count(None) < (len(lost) + 1) // 2  # a thread may be less busy than before
 
 
-@WAYS
-def test_killed_at_random_again_and_again(world, way):
-    """Each start is killed at a random instant until one lives; what was written down once stays written down."""
-    chance = random.Random(f"{way}")  # noqa: S311 (instants, not secrets)
-    longest_s, kills = seconds_of(world, *way), 0
+@BATCH_OPTIONS
+def test_killed_at_random_again_and_again(factory, batch_option):
+    """A run whose starts are killed at random instants keeps everything that it has recorded."""
+    random_numbers = random.Random(f"{batch_option}")  # noqa: S311 (instants, not secrets)
+    longest_s, kills = measure_seconds(factory, *batch_option), 0
     while kills < 2:
-        kills += killed_again_and_again(world, chance, longest_s, *way)
+        kills += kill_repeatedly(factory, random_numbers, longest_s, *batch_option)
         longest_s *= 0.8  # the machine may be quicker by now

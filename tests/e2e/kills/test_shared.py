@@ -1,4 +1,4 @@
-"""Runs that share something: the budget of a key, answers that were paid for, a plan that was agreed to."""
+"""Runs that share the budget of a key, cached answers, or a saved plan."""
 
 from __future__ import annotations
 
@@ -7,85 +7,91 @@ import time
 
 import pytest
 
-from tests.e2e.kills import judge
-from tests.e2e.kills.harness import KILLED, Fault, Nursery
+from tests.e2e.kills import run_checks
+from tests.e2e.kills.processes import KILLED, Fault, ForkServer
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def nurseries(world, environment, tmp_path):
-    """Two more nurseries: three runs can go on at once."""
-    made = [world.nursery]
+def fork_servers(factory, environment, tmp_path):
+    """Three fork servers, so that three runs can work at the same time."""
+    made = [factory.fork_server]
     for name in ("second", "third"):
         (tmp_path / name).mkdir()
-        made.append(Nursery(tmp_path / name, environment))
+        made.append(ForkServer(tmp_path / name, environment))
     yield made
-    for nursery in made[1:]:
-        nursery.close()
+    for fork_server in made[1:]:
+        fork_server.close()
 
 
 @pytest.mark.parametrize("rounding", ["image", "request"])
 @pytest.mark.parametrize("kills", [0, 3])
-def test_all_runs_of_a_key_keep_to_its_budget(world, nurseries, rounding, kills):
-    """Three processes with one key and faults on the way, some of them killed: together they stay below the cap.
+def test_all_runs_of_a_key_keep_to_its_budget(factory, fork_servers, rounding, kills):
+    """Three runs with one key, some of them killed, never spend more than the budget of the key.
 
-    And use up at least 95 % of it, when nobody was killed.
+    If none is killed, they use at least 95 % of it.
     """
-    first = world.story("--batch-size", 2, rows=60, price_milli=150, rounding=rounding)
-    stories = [first, *(world.story("--batch-size", 2, rows=60, key=first.key) for _ in range(2))]
-    for story in stories:
-        story.env = {"LIGHTMETER_KEY_BUDGET": "40"}
-    running = [story.start(nursery=nursery) for story, nursery in zip(stories, nurseries, strict=True)]
-    chance = random.Random(rounding)  # noqa: S311 (instants, not secrets)
+    first = factory.create("--batch-size", 2, rows=60, price_milli=150, rounding=rounding)
+    scenarios = [first, *(factory.create("--batch-size", 2, rows=60, key=first.key) for _ in range(2))]
+    for scenario in scenarios:
+        scenario.env = {"LIGHTMETER_KEY_BUDGET": "40"}
+    running = [
+        scenario.start(fork_server=fork_server) for scenario, fork_server in zip(scenarios, fork_servers, strict=True)
+    ]
+    random_numbers = random.Random(rounding)  # noqa: S311 (instants, not secrets)
     for victim in running[:kills]:
-        time.sleep(chance.uniform(0.1, 0.3))
+        time.sleep(random_numbers.uniform(0.1, 0.3))
         victim.signal(9)
-    ended = [each.wait() for each in running]
-    assert {one.code for one in ended} <= {0, 3, KILLED}, [one.err for one in ended]
-    assert judge.spent(first.ledger()) <= 40
-    for story, one in zip(stories, ended, strict=True):
-        if one.code == KILLED:
-            assert story.go_on().code in {0, 1, 3}
-    taken = judge.spent(first.ledger())
-    assert taken <= 40
-    memories = [judge.remember(story.out) for story in stories]
-    promised = sum(memory.paid + memory.held for memory in memories)
-    assert taken <= promised <= 40
-    assert set(judge.charges(first.ledger()).values()) == {1}
+    results = [each.wait() for each in running]
+    assert {result.code for result in results} <= {0, 3, KILLED}, [result.err for result in results]
+    assert run_checks.credits_charged(first.ledger()) <= 40
+    for scenario, result in zip(scenarios, results, strict=True):
+        if result.code == KILLED:
+            assert scenario.continue_run().code in {0, 1, 3}
+    charged = run_checks.credits_charged(first.ledger())
+    assert charged <= 40
+    snapshots = [run_checks.read_snapshot(scenario.out) for scenario in scenarios]
+    paid_or_held = sum(snapshot.paid + snapshot.held for snapshot in snapshots)
+    assert charged <= paid_or_held <= 40
+    assert set(run_checks.charge_counts(first.ledger()).values()) == {1}
     if not kills:
-        assert taken >= 38
+        assert charged >= 38
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["in peace", "killed"])
-def test_answers_are_paid_for_once_across_runs(traced, tmp_path, killed):
-    """Where a folder for answers is named, a second run of the same pictures sends nothing, also after kills."""
-    first = traced.story()
-    second = traced.story(key=first.key)
+@pytest.mark.parametrize("killed", [False, True], ids=["not killed", "killed"])
+def test_answers_are_paid_for_once_across_runs(traced_factory, tmp_path, killed):
+    """With a folder for cached answers, a second run of the same pictures sends nothing, also after kills."""
+    first = traced_factory.create()
+    second = traced_factory.create(key=first.key)
     second.manifest.write_bytes(first.manifest.read_bytes())
-    for story in (first, second):
-        story.env = {"LIGHTMETER_ANSWERS_DIR": str(tmp_path / "answers")}
+    for scenario in (first, second):
+        scenario.env = {"LIGHTMETER_ANSWERS_DIR": str(tmp_path / "answers")}
     if killed:
         assert first.run(fault=Fault("rename", 3)).code == KILLED
-    first.judged(first.go_on())
-    ended = second.run(fault=Fault("rename", 3) if killed else None)
-    ended = second.go_on() if killed else ended
-    assert (ended.code, ended.json["ok"], ended.json["credits"]["paid"], ended.json["requests"]) == (0, 12, 0, 0)
+    first.check(first.continue_run())
+    result = second.run(fault=Fault("rename", 3) if killed else None)
+    result = second.continue_run() if killed else result
+    assert (result.code, result.json["ok"], result.json["credits"]["paid"], result.json["requests"]) == (0, 12, 0, 0)
     assert len(first.ledger()["posts"]) == 12
-    judge.tables_hold_the_answers(second.out, judge.remember(second.out))
+    run_checks.check_tables(second.out, run_checks.read_snapshot(second.out))
 
 
-def test_a_plan_is_done_exactly_or_not_at_all(world, tmp_path):
-    """`run --plan` pays what was agreed to and no more; a manifest that changed since is refused unpaid."""
-    story = world.story("--budget", 8)
-    assert story.run("plan", "--save", tmp_path / "plan.json").code == 0
-    assert story.ledger()["posts"] == []
-    env = {"LIGHTMETER_API_KEY": story.key, "LIGHTMETER_STATE_DIR": str(tmp_path / "state")}
-    ended = world.nursery.run("run", "--plan", tmp_path / "plan.json", "--out", story.out, "--yes", "--json", env=env)
-    story.judged(ended)
-    assert (ended.code, judge.spent(story.ledger())) == (3, 8)
-    story.manifest.write_text(story.manifest.read_text() + "http://pictures.test/more.jpg\n")
-    changed = world.nursery.run("run", "--plan", tmp_path / "plan.json", "--out", tmp_path / "other", "--yes", env=env)
+def test_a_plan_is_done_exactly_or_not_at_all(factory, tmp_path):
+    """`run --plan` never spends more than the plan's budget; if the manifest has changed, it spends nothing."""
+    scenario = factory.create("--budget", 8)
+    assert scenario.run("plan", "--save", tmp_path / "plan.json").code == 0
+    assert scenario.ledger()["posts"] == []
+    env = {"LIGHTMETER_API_KEY": scenario.key, "LIGHTMETER_STATE_DIR": str(tmp_path / "state")}
+    result = factory.fork_server.run(
+        "run", "--plan", tmp_path / "plan.json", "--out", scenario.out, "--yes", "--json", env=env
+    )
+    scenario.check(result)
+    assert (result.code, run_checks.credits_charged(scenario.ledger())) == (3, 8)
+    scenario.manifest.write_text(scenario.manifest.read_text() + "http://pictures.test/more.jpg\n")
+    changed = factory.fork_server.run(
+        "run", "--plan", tmp_path / "plan.json", "--out", tmp_path / "other", "--yes", env=env
+    )
     assert changed.code == 2, changed.err
     assert "changed" in changed.err
-    assert judge.spent(story.ledger()) == 8
+    assert run_checks.credits_charged(scenario.ledger()) == 8

@@ -1,6 +1,6 @@
 """Adaptive rate limiter: finds an undocumented limit of a service and stays just below it.
 
-Pure: the time is a parameter.
+Pure: callers pass the time.
 """
 
 from lightmeter.client.rate_limit.headers import Quota, parse_quota

@@ -8,10 +8,10 @@ __all__ = ["AcceptedCount"]
 
 
 class AcceptedCount:
-    """Number of requests accepted since `start`: those sent less those rejected or lost.
+    """Number of requests accepted since `start`: those sent minus those rejected or lost.
 
     Attributes:
-        start: The request from which is counted.
+        start: The request at which counting starts.
         not_accepted: Requests rejected or lost since then.
     """
 

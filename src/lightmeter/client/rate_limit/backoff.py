@@ -8,10 +8,10 @@ from typing import Final
 __all__ = ["Backoff"]
 
 _FIRST_PAUSE_S: Final = 0.5
-"""Pause after a first rejection, in seconds; the longest one where a rate is known."""
+"""Pause after a first rejection, in seconds: its length while no rate is known, and its maximum otherwise."""
 
 _SHORTEST_PAUSE_S: Final = 0.02
-"""Shortest pause, in seconds: that of fast limits."""
+"""Shortest pause, in seconds: the pause for limits of many requests per second."""
 
 _DOUBLINGS: Final = 3
 """Pauses double so often, then grow by a half: if they always doubled, half of the last one would often be wasted."""
@@ -19,7 +19,7 @@ _DOUBLINGS: Final = 3
 _LONGEST_PAUSE_S: Final = 60.0
 """Longest pause that is not requested by the service, in seconds."""
 
-_TOKENS: Final = 1.6
+_TOKENS_PER_PAUSE: Final = 1.6
 """Tokens that a bucket must regain during a pause, so that the next request does not find it empty again."""
 
 _TRIAL_S: Final = 0.6
@@ -27,7 +27,7 @@ _TRIAL_S: Final = 0.6
 
 
 class Backoff:
-    """Tells when no request may be sent at all.
+    """Decides when no request may be sent at all.
 
     While only rejections come back, one trial request at a time is sent after each pause.
 
@@ -38,9 +38,9 @@ class Backoff:
     Attributes:
         blocked_until: Nothing may be sent before this time.
         retry_after_until: The latest time that the service asked to wait for.
-        consecutive_rejections: Episodes of rejections in a row with nothing accepted in between.
-        blocked_since: Time of the first rejection in that row.
-        last_rejected_at: Time of the last one.
+        consecutive_rejections: Episodes (see `limiter`) of rejections with no accepted request in between.
+        blocked_since: Time of the first rejection since the last accepted request.
+        last_rejected_at: Time of the last rejection.
     """
 
     def __init__(self, jitter: Callable[[], float]) -> None:
@@ -63,7 +63,8 @@ class Backoff:
     def on_admitted(self, now: float, rejection_rtt_s: float) -> None:
         """Note that a request may be sent; after a rejection it is the trial request.
 
-        Others wait for as long as a rejection takes to arrive (`rejection_rtt_s`), not until the trial is answered.
+        Other requests wait for as long as a rejection takes to arrive (`rejection_rtt_s`), not until the trial
+        request is answered.
         """
         if self.consecutive_rejections:
             extra_s = _TRIAL_S if self.consecutive_rejections > 1 or not rejection_rtt_s else 0.0
@@ -79,7 +80,7 @@ class Backoff:
             increases = min(max(0, self.consecutive_rejections - _DOUBLINGS), 20)
             pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0**doublings * 1.5**increases)
         else:
-            pause_s = min(_FIRST_PAUSE_S, max(_SHORTEST_PAUSE_S, _TOKENS / rate))
+            pause_s = min(_FIRST_PAUSE_S, max(_SHORTEST_PAUSE_S, _TOKENS_PER_PAUSE / rate))
         self.consecutive_rejections += 1
         self._trial_until = float("-inf")
         self.blocked_until = max(self.blocked_until, now + pause_s * (0.5 + 0.5 * min(1.0, max(0.0, self._jitter()))))
@@ -95,6 +96,6 @@ class Backoff:
         self.blocked_until = max(self.blocked_until, until)
 
     def on_accepted(self) -> None:
-        """End the row of rejections: a request sent after the last one was accepted."""
+        """End the backoff: a request that was sent after the last rejection was accepted."""
         self.consecutive_rejections = 0
         self._trial_until = float("-inf")

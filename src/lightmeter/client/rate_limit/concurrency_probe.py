@@ -57,11 +57,11 @@ class ConcurrencyEvidence:
         self._accepted_in_episode += 1
 
     def limit_after_rejection(self, record: SendRecord, *, in_row: bool) -> int | None:
-        """Return the concurrency limit that several episodes point to, or None if they do not.
+        """Return the concurrency limit that explains several episodes of rejections; None if there is none.
 
         Args:
-            record: Of the first rejected request of this episode.
-            in_row: Whether nothing was accepted since the episode before.
+            record: Record of the first rejected request of this episode.
+            in_row: Whether no request was accepted since the previous episode.
         """
         most = self._most_accepted
         above = record.in_flight > most or record.in_flight == most >= _MIN_REORDER
@@ -92,7 +92,7 @@ class ConcurrencyProbe:
         self._lowered_by = 0
 
     def schedule_next(self, now: float) -> None:
-        """Schedule the next probe: the more have failed, the later."""
+        """Schedule the next probe: later with each probe that failed."""
         if self._failed < len(_EARLY_PROBES_S):
             wait_s = _EARLY_PROBES_S[self._failed]
         else:
@@ -145,13 +145,13 @@ class ConcurrencyProbe:
         return limit
 
     def _accepted_probes(self, record: SendRecord, rejection_rtt_s: float) -> int:
-        """Return how many probes were sent so long before `record` that a rejection would have arrived."""
+        """Return the number of probes sent early enough before `record` that a rejection would have arrived."""
         return sum(record.sent_at - at > 2 * rejection_rtt_s + _MARGIN_S for at in self._probes_sent_at)
 
     def _limit_if_reordered(self, now: float, record: SendRecord, limit: int, latency_s: float) -> int | None:
         """Return the limit after a rejection below it if reordering on the network explains it, else None.
 
-        At most as many requests can have been overtaken as are on the network at one time.
+        Reordering explains it only if no more requests overtook it than can be on the network at one time.
         """
         rejection_rtt_s = max(0.0, now - record.sent_at)
         slack = max(1, round(limit * rejection_rtt_s / max(rejection_rtt_s, latency_s)))

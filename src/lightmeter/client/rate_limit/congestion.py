@@ -16,14 +16,14 @@ _SLOWDOWN: Final = 1.3
 """A round is slow if its mean latency is more than this many times the baseline."""
 
 _MIN_SLOWDOWN_S: Final = 0.1
-"""... and exceeds it by this many seconds; less is noise of a fast service, or a queue that nobody would notice."""
+"""A slow round must also exceed the baseline by this many seconds; less may be noise of a fast service."""
 
 _BASELINE_S: Final = 60.0
-"""Seconds for which a baseline is valid; after that, the work may have been of another kind."""
+"""Seconds for which a baseline is valid; later requests may be of another kind."""
 
 
 class CongestionDetector:
-    """Compares the mean latency of each round of answers with the least of the last minute or two.
+    """Compares the mean latency of each round of answers with the least one of the last minute or two.
 
     Attributes:
         latency_s: Smoothed latency of about the last five answers, in seconds.

@@ -1,11 +1,11 @@
 """The adaptive limiter: one for each API key, consulted before each request and informed of each answer.
 
-It starts without a limit: 16 requests per second, evenly spaced, doubling each second, and 20 in flight, one more with
-each answer. Its mode changes with what it observes (`modes.TRANSITIONS`): rejections that depend on the number in
-flight lead to a concurrency limit; other rejections, and slower answers, lead to a limit on the rate.
+It knows no limit at first: it sends 16 requests per second, evenly spaced, and doubles that rate each second. It allows
+20 requests in flight, and one more with each answer. Rejections that depend on the number in
+flight lead to a concurrency limit, other rejections and slower answers to a rate limit (`modes.TRANSITIONS`).
 
 A Retry-After takes precedence over a RateLimit header, which takes precedence over all of this. Rejections of requests
-that were sent before the limiter last reacted belong to one *episode* and are reacted to once.
+that were sent before the limiter last reacted belong to one *episode*. The limiter reacts once to each episode.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LONG_WAIT_LATENCIES: Final = 3.0
 
 _SHORTEST_WAIT_S: Final = 0.005
 _LONGEST_WAIT_S: Final = 1.0
-"""Bounds of the time after which a caller with too many requests in flight asks again."""
+"""Bounds of `wait_s` for a caller with too many requests in flight, in seconds."""
 
 _PROBE_EXCESS: Final = 0.5
 _PROBE_MIN_PART: Final = 0.25
@@ -52,8 +52,8 @@ _REFILL_FACTOR: Final = 2.0
 _REFILL_EXTRA: Final = 6
 """After a pause requests come at most at this many times (limit + extra) per latency."""
 
-_SIMILAR: Final = 0.05
-"""Shares of a limit that differ by at most this part are left as they are."""
+_MIN_SHARE_CHANGE: Final = 0.05
+"""A share that differs from the present one by at most this part does not replace it."""
 
 
 class AdaptiveLimiter:
@@ -61,7 +61,7 @@ class AdaptiveLimiter:
 
     Args:
         max_in_flight: Most requests at once, 1 or more.
-        watch_latency: Whether to slow down when answers become slower; unnecessary for a service that is ours alone.
+        watch_latency: Whether to slow down when answers become slower; not needed for the embedded service.
         jitter: Returns random numbers from 0 to 1 for the pauses after rejections; always 0.5 by default.
 
     Attributes:
@@ -113,7 +113,7 @@ class AdaptiveLimiter:
         return self.rate_estimator.rate if self.rate_estimator and self.mode is LimiterMode.RATE else None
 
     def wait_s(self, now: float, in_flight: int) -> float:
-        """Return the seconds to wait before asking again; 0 means that one request may be sent.
+        """Return the seconds to wait before calling this again; 0 means that one request may be sent now.
 
         A caller who sends it calls `on_admitted` at once.
 
@@ -148,7 +148,7 @@ class AdaptiveLimiter:
         return self._quota_rate if rate is None else min(rate, self._quota_rate)
 
     def _start_rate(self) -> float | None:
-        """Return the growing rate before anything is known; a service that is ours alone needs none."""
+        """Return the rate at the start of a run; None for the embedded service, or once a limit or quota is known."""
         if self.concurrency_limit is not None or not self._watch_latency or self._quota_until > float("-inf"):
             return None
         return _START_RATE + _START_GROWTH * self._sent
@@ -161,7 +161,7 @@ class AdaptiveLimiter:
             self.rate_estimator.on_sent(now)
 
     def on_sent(self, now: float) -> SendRecord:
-        """Note that a request is sent now, and return the record to hand back with its answer."""
+        """Note that a request is sent now; return the record that the caller passes on with its answer."""
         step = -1 if self.rate_estimator is None else self.rate_estimator.probe_step
         record = SendRecord(self._sent, now, self._episode, step, self._in_flight)
         self._sent += 1
@@ -206,7 +206,7 @@ class AdaptiveLimiter:
             self.in_flight_limit = min(float(self.max_in_flight), self.in_flight_limit + 1)
 
     def _end_backoff(self, now: float) -> None:
-        """End the backoff, as a request was accepted after rejections, or is thought to have been."""
+        """End the backoff, because a request sent after rejections was accepted, or probably was."""
         backoff, trial = self._backoff, self._trial
         was_blocked = backoff.consecutive_rejections > 1 or backoff.retry_after_until >= backoff.blocked_since
         backoff.on_accepted()
@@ -258,7 +258,7 @@ class AdaptiveLimiter:
         return retry_after_s is not None and retry_after_s > max(_LONG_WAIT_S, _LONG_WAIT_LATENCIES * self.latency_s)
 
     def _defer(self, now: float) -> None:
-        """Start anew after the Retry-After: nothing was accepted yet, so that there is nothing to learn."""
+        """Start anew after the Retry-After: no request was accepted yet, so there is nothing to learn from."""
         self.mode = next_mode(self.mode, LimiterEvent.DEFERRED)
         self._backoff.start_backoff(now, None)
         self.concurrency_limit, self._since_start = None, None
@@ -295,7 +295,7 @@ class AdaptiveLimiter:
         return True
 
     def _limit_by_rate(self, now: float, record: SendRecord) -> None:
-        """Enforce a limit on the rate after a rejection; a first estimate is the rate that was accepted so far."""
+        """Enforce a limit on the rate after a rejection; the first estimate is the rate accepted so far."""
         self.mode = next_mode(self.mode, LimiterEvent.RATE_REJECTION)
         backoff, estimator = self._backoff, self.rate_estimator
         backoff.start_backoff(now, None if estimator is None else estimator.rate)
@@ -324,7 +324,7 @@ class AdaptiveLimiter:
             self.rate_estimator.on_not_accepted()
 
     def hold(self, until: float) -> None:
-        """Send nothing before `until`, for a reason that has nothing to do with limits."""
+        """Send nothing before `until`, for a reason other than a limit of the service."""
         self._backoff.blocked_until = max(self._backoff.blocked_until, until)
 
     def on_quota(self, now: float, quota: Quota) -> None:
@@ -350,7 +350,7 @@ class AdaptiveLimiter:
         return {}
 
     def warm_start(self, state: Mapping[str, float], now: float) -> None:
-        """Start with 0.7 of what an earlier run learned (its `state`): others may use the key by now."""
+        """Start with 0.7 of the limit in the `state` of an earlier run: other processes may use the key now."""
         sharers = max(1.0, state.get("sharers", 1.0)) / self._sharers
         if state.get("rate", 0) > 0:
             self._use_known_rate(_WARM_START * state["rate"] * sharers, now, congested=bool(state.get("crowded", 0)))
@@ -360,8 +360,8 @@ class AdaptiveLimiter:
     def share(self, others: Sequence[Mapping[str, float]], now: float) -> None:
         """Take an equal share of the limit that this process and others use together.
 
-        Each process counts only its own requests, so each learns only its own share. A share is the mean of what all
-        believe the whole limit to be, divided by their number. Small differences and running probes are left alone.
+        Each process learns only its own share. A share is the mean of all processes' estimates of the whole limit,
+        divided by the number of processes. A small difference changes nothing, nor does any during a probe.
 
         Args:
             others: The `state` of each other process.
@@ -378,7 +378,7 @@ class AdaptiveLimiter:
         if rates:
             share = sum(rates) / len(rates) / sharers
             probing = estimator is not None and estimator.is_probing
-            similar = estimator is not None and abs(estimator.rate - share) <= _SIMILAR * share
+            similar = estimator is not None and abs(estimator.rate - share) <= _MIN_SHARE_CHANGE * share
             if sharers != before or not (probing or similar):
                 self._use_known_rate(share, now, congested=any(one.get("crowded", 0) for one in others))
         elif limits and (sharers != before or self.concurrency_limit is None):

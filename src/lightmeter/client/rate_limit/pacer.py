@@ -17,7 +17,7 @@ _CATCH_UP_GROWTH: Final = 0.005
 
 @dataclass(frozen=True, slots=True)
 class SendRecord:
-    """The circumstances in which a request was sent; its answer is judged by them.
+    """The circumstances in which a request was sent; the limiter interprets its answer by them.
 
     Attributes:
         number: Requests sent before it.
@@ -55,7 +55,7 @@ class RequestPacer:
         self._rejected_at = now
 
     def on_admitted(self, now: float, rate: float | None) -> None:
-        """Use the next slot; a request that is late keeps its slot, so that the next one may catch up."""
+        """Take the next time slot. A late request takes the slot it missed, so that the next one may catch up."""
         due_at = now if rate is None else self._last_slot_at + 1 / rate
         catch_up_s = min(_CATCH_UP_GROWTH * (now - self._rejected_at), _MAX_CATCH_UP_S)
         self._last_slot_at = due_at if now - catch_up_s <= due_at <= now else now

@@ -1,7 +1,7 @@
-"""Fixed quota window: its quota, its length and its next reset, as far as they can be inferred.
+"""Fixed quota window: infers its quota, its length and its next reset.
 
-The window is used up when rejections begin. It resets between the last rejection and the first accepted request after
-it. Two resets bound the length; the number of requests accepted in between is the quota.
+The quota is used up when rejections begin. The window resets between the last rejection and the first accepted request
+after it. The time between two resets is the length; the number of requests accepted in between is the quota.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from lightmeter.client.rate_limit.pacer import SendRecord
 __all__ = ["QuotaWindow"]
 
 _USUAL_LENGTHS_S: Final = (5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
-"""Lengths that people configure, in seconds. The shortest one within the bounds is assumed: one that is too short shows
-at the next rejection, one that is too long wastes quota and never shows."""
+"""Lengths that people configure, in seconds. The estimator assumes the shortest one within the bounds. The next
+rejection corrects a length that is too short; nothing corrects one that is too long, which wastes quota."""
 
-_LATE: Final = 0.15
-"""A reset that was noticed later than this part of the length is caught up for."""
+_LATE_PART: Final = 0.15
+"""If a reset was noticed later than this part of the length, the rate rises for the rest of the window."""
 
-_MIN_USED: Final = 0.7
-"""A rejection is put down to the quota if at least this part of it was used."""
+_MIN_USED_PART: Final = 0.7
+"""The quota explains a rejection if at least this part of it was used."""
 
 
 class QuotaWindow:
-    """What is known of a limit of `quota` requests in each `length_s` seconds.
+    """A limit of `quota` requests in each `length_s` seconds, as inferred from rejections.
 
     Args:
-        first: The request from which accepted ones are counted; a window had begun by then.
+        first: The request at which counting starts; a window had begun by then.
         not_accepted: How many requests sent since then were not accepted.
 
     Attributes:
@@ -51,10 +51,10 @@ class QuotaWindow:
         return self.quota / self.length_s
 
     def catch_up_factor(self, now: float) -> float:
-        """Return by how much to speed up for the rest of a window whose reset was noticed late; 1 is not at all."""
+        """Return the factor on the rate for the rest of a window whose reset was noticed late; 1 or more."""
         late_s = self._unblocked_at - self._last_blocked_at
         rest_ends_at = self._unblocked_at + self.length_s - late_s
-        if not self._reset_observed or late_s <= _LATE * self.length_s or now >= rest_ends_at:
+        if not self._reset_observed or late_s <= _LATE_PART * self.length_s or now >= rest_ends_at:
             return 1.0
         return self.length_s / max(0.25 * self.length_s, self.length_s - late_s)
 
@@ -66,9 +66,9 @@ class QuotaWindow:
         """Learn from a reset.
 
         Args:
-            record: Of the first request accepted after it.
-            blocked_since: When the rejections before it began.
-            still_blocked_at: The last time at which it had surely not happened yet.
+            record: Record of the first request accepted after the reset.
+            blocked_since: When the rejections before the reset began.
+            still_blocked_at: The last time at which the reset had certainly not happened yet.
         """
         accepted = record.number - self._first.number - self._not_accepted
         self._shortest_s = max(self._shortest_s, still_blocked_at - blocked_since)
@@ -98,7 +98,7 @@ class QuotaWindow:
 
     def is_used_up(self, record: SendRecord) -> bool:
         """Return whether the quota can explain the rejection of this request."""
-        return record.number - self._first.number - self._not_accepted >= _MIN_USED * self.quota
+        return record.number - self._first.number - self._not_accepted >= _MIN_USED_PART * self.quota
 
     def next_reset_at(self, now: float, blocked_since: float) -> float | None:
         """Return the earliest possible time of the next reset; None while no reset has been observed.

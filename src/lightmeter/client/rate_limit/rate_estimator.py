@@ -1,7 +1,7 @@
-"""Rate estimator: the learned limit in requests per second. It is used just below, and probed rarely.
+"""Rate estimator: learns the limit in requests per second, uses a little less, and rarely tries more.
 
-Between two rejections a token bucket is empty twice, so what it accepted in between is what flowed in: accepted
-requests / time is its rate, whatever its size. Between two resets of a fixed window it is the quota / the length.
+At each rejection a token bucket is empty. So between two rejections it accepts as many requests as tokens flow in:
+accepted requests / time is its rate, whatever its size. Between two resets of a fixed window it is quota / length.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from lightmeter.client.rate_limit.rate_search import RateSearch
 
 __all__ = ["RateEstimator"]
 
-_USED: Final = 0.97
-_USED_OF_WINDOW: Final = 0.985
-_USED_AFTER_REJECTION: Final = 0.92
+_USED_PART: Final = 0.97
+_USED_PART_OF_WINDOW: Final = 0.985
+_USED_PART_AFTER_REJECTION: Final = 0.92
 """Parts of the estimate that are used: usually, of a fixed window (whose quota is exact), and just after a rejection,
 when a bucket has to fill again. They are from simulation, as all constants here (tests/bench/rate_limit)."""
 
 _PROBE_STEPS: Final = (0.04, 0.08, 0.16, 0.5, 1.0)
 """A probe raises the rate by these parts of itself, step by step."""
 
-_CLEARLY_HIGHER: Final = 2
+_CLEARLY_HIGHER_STEP: Final = 2
 """A probe that reached this step has shown that the limit is far above the estimate."""
 
 _FIRST_STEP_S: Final = 30.0
@@ -53,7 +53,7 @@ _LONGEST_FOR_REJECTIONS_OF_WINDOW_S: Final = 240.0
 """A probe waits until the last one's rejections are at most this part of all requests, but no longer than so many
 seconds."""
 
-_ENOUGH: Final = 8
+_MIN_ACCEPTED: Final = 8
 """Accepted requests from which a rate is measured."""
 
 _RECENT_S: Final = 30.0
@@ -65,8 +65,8 @@ _MIN_RATE: Final = 0.02
 _WINDOW_BLOCK_S: Final = 2.0
 """A service that rejects everything for so many seconds has a fixed window (or an outage)."""
 
-_CHANGED: Final = 0.9
-"""An estimate that falls below this part of itself is a different limit."""
+_CHANGED_BELOW: Final = 0.9
+"""If an estimate falls below this part of itself, the service has another limit now."""
 
 
 class RateEstimator:
@@ -75,7 +75,7 @@ class RateEstimator:
     Args:
         rate: First estimate, requests per second.
         now: The time.
-        since: The request that was rejected last: a search starts from it. None means that there is no search.
+        since: The request that was rejected last, at which a search starts. None means that there is no search.
 
     Attributes:
         rate: The estimate, in requests per second.
@@ -110,7 +110,7 @@ class RateEstimator:
 
     @property
     def is_probing(self) -> bool:
-        """Whether a search or a probe is under way: then more is sent than is known to be accepted."""
+        """Whether a search or a probe is under way: either sends at a higher rate than is known to be accepted."""
         return self._search is not None or self.probe_step >= 0
 
     def allowed(self, now: float) -> float:
@@ -120,10 +120,10 @@ class RateEstimator:
         if self.probe_step >= 0:
             return self.rate * (1 + _PROBE_STEPS[self.probe_step])
         if self.congested:
-            return self.rate * _USED
+            return self.rate * _USED_PART
         if self.window_limited and self._window is not None:
-            return self.rate * _USED_OF_WINDOW
-        return self.rate * (_USED_AFTER_REJECTION if now < self._reduced_until else _USED)
+            return self.rate * _USED_PART_OF_WINDOW
+        return self.rate * (_USED_PART_AFTER_REJECTION if now < self._reduced_until else _USED_PART)
 
     def on_sent(self, now: float) -> None:
         """Count a request; begin a probe, or its next step, when it is time."""
@@ -176,7 +176,7 @@ class RateEstimator:
         self.probe_step = -1
 
     def reset_to(self, rate: float, now: float) -> None:
-        """Replace the estimate for an outside reason: what was counted and probed under the old one is void."""
+        """Replace the estimate by one from elsewhere; discard all counts and probes of the old one."""
         self.rate = max(_MIN_RATE, rate)
         self._counted_from, self._window, self._search, self._fallback_rates = None, None, None, []
         self._not_accepted = 0
@@ -197,8 +197,8 @@ class RateEstimator:
         Args:
             now: The time.
             record: Of the rejected request.
-            consecutive_rejections: Episodes in a row, this one included. Only the first one tells about the rate; how
-                long the row lasts tells about a window.
+            consecutive_rejections: Episodes in a row, this one included. Only the first rejection is evidence of the
+                rate; the length of the row is evidence of a window.
         """
         before = self.rate
         if consecutive_rejections == 1:
@@ -213,7 +213,7 @@ class RateEstimator:
             self._count_from(record)
         else:
             self._cruise_rejected(record)
-            changed = self.rate < _CHANGED * before
+            changed = self.rate < _CHANGED_BELOW * before
             self._end_probe(now, _FIRST_INTERVAL_S if changed else self._interval_s)
         self._reduced_until = now if self.congested else now + max(1.0, 20 / self.rate)
 
@@ -236,35 +236,35 @@ class RateEstimator:
             return
         # Either the limit is higher, or a full bucket paid for the excess: the next requests will tell.
         self.rate, self._fallback_rates = self._probed_rates[step], [confirmed]
-        if step >= _CLEARLY_HIGHER:
+        if step >= _CLEARLY_HIGHER_STEP:
             self._fallback_rates.append(self.rate)
             self.rate *= math.sqrt(1 + _PROBE_STEPS[step])  # between the last accepted rate and the rejected one
             self._rejected_in_probe = 0  # these rejections were worth it
         self._end_probe(now, _FIRST_INTERVAL_S)
 
     def _cruise_rejected(self, record: SendRecord) -> None:
-        """Lower the estimate after a rejection outside of any probe."""
+        """Lower the estimate after a rejection while no probe is under way."""
         accepted, duration_s = self._accepted_until(record)
-        measured = accepted / duration_s if duration_s > 0 and accepted >= _ENOUGH else 0.0
-        if self._fallback_rates and accepted < 3 * _ENOUGH:
+        measured = accepted / duration_s if duration_s > 0 and accepted >= _MIN_ACCEPTED else 0.0
+        if self._fallback_rates and accepted < 3 * _MIN_ACCEPTED:
             self._fall_back(measured)
             self._count_from(record)
             return
         self._fallback_rates = []
         before = self.rate
-        if accepted < _ENOUGH:
+        if accepted < _MIN_ACCEPTED:
             self.rate = max(_MIN_RATE, 0.8 * before)
-        elif duration_s <= _RECENT_S or accepted <= 8 * _ENOUGH:
+        elif duration_s <= _RECENT_S or accepted <= 8 * _MIN_ACCEPTED:
             self.rate = max(_MIN_RATE, min(0.99 * before, max(0.5 * before, measured)))
             self._count_from(record)
         else:
             self.rate = max(_MIN_RATE, 0.95 * before)
             self._count_from(record)
-        if self.rate < _CHANGED * before:
+        if self.rate < _CHANGED_BELOW * before:
             self._bucket_size = 0.0  # the limit is another one, or its fall looked like the end of a burst
 
     def _fall_back(self, measured: float) -> None:
-        """Return to the rate before a probe whose result does not hold, or to the one measured since."""
+        """Return to the rate before a probe whose result proved wrong, or to the rate measured since."""
         least = self._fallback_rates[0] if measured else self._fallback_rates.pop()
         self.rate = max(_MIN_RATE, min(self.rate, max(least, measured)))
         if measured or not self._fallback_rates:
@@ -272,7 +272,7 @@ class RateEstimator:
             self._bucket_size = max(self._bucket_size, self._excess_sent)
 
     def _accepted_until(self, record: SendRecord) -> tuple[int, float]:
-        """Return the requests accepted since counting began, and the seconds that took."""
+        """Return the number of requests accepted since counting began, and the seconds since then."""
         start = self._counted_from
         if start is None:
             return 0, 0.0
@@ -282,16 +282,16 @@ class RateEstimator:
         self._counted_from, self._not_accepted = record, 0
 
     def on_backoff_ended(self, now: float, record: SendRecord, blocked_since: float, still_blocked_at: float) -> None:
-        """Learn from the end of a row of rejections: if it took long, it was the reset of a fixed window.
+        """Learn from the end of a row of rejections: if the row was long, a fixed window was reset.
 
         Args:
             now: The time.
             record: Of the first request accepted after it.
             blocked_since: When the row began.
-            still_blocked_at: The last time at which the service surely still rejected.
+            still_blocked_at: The last time at which the service certainly still rejected requests.
         """
         blocked_s = record.sent_at - blocked_since
-        if blocked_s < _WINDOW_BLOCK_S or blocked_s * self._rate_before_block < 2 * _ENOUGH:
+        if blocked_s < _WINDOW_BLOCK_S or blocked_s * self._rate_before_block < 2 * _MIN_ACCEPTED:
             return
         if self._window is None:
             self._window = QuotaWindow(record, 0)
@@ -301,7 +301,7 @@ class RateEstimator:
         most = self.rate if self._search is None and not self.window_limited else math.inf
         self.window_limited, self._search = True, None
         self._reduced_until = now
-        if self._window.quota >= _ENOUGH:
+        if self._window.quota >= _MIN_ACCEPTED:
             self.rate = max(_MIN_RATE, min(most, self._window.rate * self._window.catch_up_factor(now)))
             self._catching_up = self.rate > self._window.rate
             self._fallback_rates = []

@@ -1,9 +1,9 @@
 """Rate search: finds a limit on the rate within some percent, starting from the first rejections.
 
-At each rejection a token bucket is empty. What it accepts between two rejections is what flowed in meanwhile, plus at
-most one token, whatever its size: accepted requests / time is a lower bound of its rate, and the more were accepted,
-the closer. (A full bucket loses what flows in, hence only a lower bound.) The rate at which a rejection came is an
-upper bound. The search ends when both are close to each other.
+At each rejection a token bucket is empty. Between two rejections it accepts as many requests as tokens flow in, and at
+most one more, whatever its size. So accepted requests / time is a lower bound of its rate; the more requests, the
+closer. (It is only a lower bound because a full bucket loses tokens.) The rate at which a rejection came is an upper
+bound. The search ends when both bounds are close to each other.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _STEP_REQUESTS: Final = 5
 _MIN_SENT: Final = 0.85
 """A step counts only if at least this part of its rate was sent."""
 
-_FEW: Final = 5
+_MIN_ACCEPTED: Final = 5
 """With fewer accepted requests between two rejections, nothing is measured."""
 
-_ENOUGH: Final = 12
+_ACCEPTED_TO_FINISH: Final = 12
 """From so many accepted requests on, a measurement may end the search."""
 
-_CLOSE: Final = 1.15
+_MAX_BOUND_RATIO: Final = 1.15
 """The search ends if the upper bound is at most so many times the lower one."""
 
-_CUT: Final = 0.45
+_CUT_FACTOR: Final = 0.45
 """Factor on the tried rate after a rejection without a measurement."""
 
-_AFTER_MEASUREMENT: Final = 0.95
+_MAX_MEASURED_FACTOR: Final = 0.95
 """Factor on the tried rate that a measurement never exceeds."""
 
 _MAX_REJECTIONS: Final = 5
@@ -51,7 +51,7 @@ _UNMEASURED_RATE: Final = 1.0
 
 
 class _Rejection(NamedTuple):
-    """When the request was sent, and how many were accepted before it."""
+    """A rejected request: when it was sent, and the number of requests accepted before it."""
 
     sent_at: float
     accepted: int
@@ -80,7 +80,7 @@ class RateSearch:
 
     @property
     def rate(self) -> float:
-        """The rate that is tried now, in requests per second; once the search is done, the limit."""
+        """The rate that is tried now, in requests per second; after the search, the limit."""
         if self.done:
             return self.accepted_rate
         return self.accepted_rate * _STEPS[self._step]
@@ -107,23 +107,25 @@ class RateSearch:
         lower_bound, accepted = self._lower_bound(rejection)
         self._rejections.append(rejection)
         self._step = _STEP_AFTER_MEASUREMENT
-        if accepted >= _ENOUGH and (tried <= _CLOSE * lower_bound or len(self._rejections) > _MAX_REJECTIONS):
+        if accepted >= _ACCEPTED_TO_FINISH and (
+            tried <= _MAX_BOUND_RATIO * lower_bound or len(self._rejections) > _MAX_REJECTIONS
+        ):
             self.accepted_rate, self.done = min(tried, lower_bound), True
-        elif accepted >= _FEW:
+        elif accepted >= _MIN_ACCEPTED:
             known = self.accepted_rate
             measured = (lower_bound * known) ** 0.5 if raised and known > lower_bound else lower_bound
-            self.accepted_rate = min(_AFTER_MEASUREMENT * tried, measured)
+            self.accepted_rate = min(_MAX_MEASURED_FACTOR * tried, measured)
         else:
-            self.accepted_rate, self._step = _CUT * tried, _STEP_AFTER_CUT
+            self.accepted_rate, self._step = _CUT_FACTOR * tried, _STEP_AFTER_CUT
         self._first_step = self._step
         self._step_began_at, self._sent = now, 0
 
     def _lower_bound(self, rejection: _Rejection) -> tuple[float, int]:
-        """Return the largest lower bound of the rate, and the accepted requests it rests on; zeros if too few."""
+        """Return (largest lower bound of the rate, accepted requests it was measured with); zeros if too few."""
         bounds = [
             ((rejection.accepted - one.accepted) / (rejection.sent_at - one.sent_at), rejection.accepted - one.accepted)
             for one in self._rejections
-            if rejection.accepted - one.accepted >= _FEW and rejection.sent_at > one.sent_at
+            if rejection.accepted - one.accepted >= _MIN_ACCEPTED and rejection.sent_at > one.sent_at
         ]
         return max(bounds, default=(0.0, 0))
 
@@ -133,9 +135,9 @@ def first_rate(measured: float | None, accepted: int, tried: float) -> float:
 
     Args:
         measured: Requests per second accepted between them; None if none were.
-        accepted: How many those were; a few teach little.
-        tried: Requests per second that were sent; a full bucket may have paid for nearly all of them.
+        accepted: Number of those requests; with few of them the measurement is not used.
+        tried: Requests per second that were sent; a full bucket may have accepted nearly all of them.
     """
     if measured is None:
         return _UNMEASURED_RATE
-    return min(measured, (_CUT if accepted < _FEW else _AFTER_MEASUREMENT) * tried)
+    return min(measured, (_CUT_FACTOR if accepted < _MIN_ACCEPTED else _MAX_MEASURED_FACTOR) * tried)

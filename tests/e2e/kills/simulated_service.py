@@ -1,11 +1,10 @@
-"""A service of the wire contract that keeps its own books and misbehaves on demand: the judge of what a run did.
+"""A simulated service that follows the wire contract, has faults on demand, and records all charges in a ledger.
 
-A process of its own, which shares no code with the product and outlives whatever is done to the runs: it notes every
-POST that arrived, what was charged for it and which answer left. It honours no idempotency key, as the public service
-does not. Started by `harness.py`; prints its address once it listens.
+`processes.py` starts it as a process, which shares no code with the product and prints its address once it listens. It
+records each POST, its charge and whether it was answered. Like the public service it ignores idempotency keys.
 
-Accounts are made over `POST /ledger/KEY` with rules, and read over `GET /ledger/KEY`; `PUT /ledger/KEY` moves credits
-as another spender or a purchase would:
+`POST /ledger/KEY` creates an account with rules, `GET /ledger/KEY` reads it, and `PUT /ledger/KEY` adds or removes
+credits as a purchase or another user would:
 
 ============== =======================================================================================
 rule           meaning
@@ -13,12 +12,12 @@ rule           meaning
 credits        the balance granted
 price_milli    millicredits an image
 rounding       `image`: each image rounded up; `request`: their sum
-latency_s      silence before an answer
-done_after_s   how long a batch takes
-charge_at      of batches: `ack` or `done`
+latency_s      seconds before an answer
+done_after_s   seconds that a batch takes
+charge_at      when batches are charged: `ack` or `done`
 asynchronous   acknowledge single images too
 script         faults of the first POSTs, in order
-faults         fault → chance for the POSTs after those, drawn with `seed`
+faults         probability of each fault for later POSTs, drawn with `seed`
 ============== =======================================================================================
 """
 
@@ -36,7 +35,7 @@ from typing import Any
 from aiohttp import web
 
 FAULTS = {
-    "ok": "as it should be",
+    "ok": "no fault",
     "drop_before": "the connection ends, nothing is charged",
     "charge_drop": "charged, then the connection ends",
     "drop_charge": "the connection ends, and later it is charged",
@@ -56,7 +55,7 @@ SLOW_S = 1.0
 
 @dataclass
 class Rules:
-    """How an account is served."""
+    """The rules by which the service treats an account."""
 
     credits: int = 1_000
     price_milli: int = 1_000
@@ -88,7 +87,7 @@ class Post:
 
 @dataclass
 class Account:
-    """One key: its rules, what it has left, and every POST it sent."""
+    """The account of a key: its rules, its balance, and every POST."""
 
     rules: Rules
     balance: int
@@ -100,7 +99,7 @@ class Account:
     keys: set[str] = field(default_factory=set)
 
     def fault(self) -> str:
-        """What happens to the next POST."""
+        """Return the fault of the next POST."""
         number = len(self.posts)
         if number < len(self.rules.script):
             return self.rules.script[number]
@@ -112,13 +111,13 @@ class Account:
         return "ok"
 
     def price(self, images: int) -> int:
-        """Whole credits for so many images."""
+        """Return the price of a number of images in whole credits."""
         if self.rules.rounding == "image":
             return images * -(-self.rules.price_milli // 1000)
         return -(-images * self.rules.price_milli // 1000)
 
     def charge(self, post: Post) -> None:
-        """Take the price, once."""
+        """Charge a POST, unless it has been charged before."""
         if not post.charged:
             post.charged = self.price(len(post.names))
             self.balance -= post.charged
@@ -130,31 +129,31 @@ routes = web.RouteTableDef()
 
 
 def account_of(request: web.Request) -> Account | None:
-    """Whose key it is."""
+    """Return the account whose key the request has; None for an unknown key."""
     return ACCOUNTS.get(request.headers.get("X-API-Key", "").removeprefix("Token "))
 
 
 def error(status: int, text: str, **headers: str) -> web.Response:
-    """An error of the contract."""
+    """Return an error in the form of the contract."""
     return web.json_response({"error": text}, status=status, headers=headers)
 
 
 @routes.post("/ledger/{key}")
 async def set_rules(request: web.Request) -> web.Response:
-    """Make an account, or give one other rules."""
+    """Create an account, or change the rules of one."""
     key, rules = request.match_info["key"], await request.json()
     old = ACCOUNTS.get(key)
     if old is None:
-        made = Rules(**rules)
-        ACCOUNTS[key] = Account(made, made.credits, random.Random(made.seed))  # noqa: S311 (faults, not secrets)
+        new_rules = Rules(**rules)
+        ACCOUNTS[key] = Account(new_rules, new_rules.credits, random.Random(new_rules.seed))  # noqa: S311 (faults, not secrets)
     else:
         old.rules = replace(old.rules, script=[], faults={}, **rules)
     return web.json_response({})
 
 
 @routes.put("/ledger/{key}")
-async def move(request: web.Request) -> web.Response:
-    """Add credits to an account that no run of ours bought, or take some that none of ours spent."""
+async def change_balance(request: web.Request) -> web.Response:
+    """Add credits to an account, or remove some, as a purchase or another user would."""
     account, moved = ACCOUNTS[request.match_info["key"]], await request.json()
     account.balance += moved
     account.moved += moved
@@ -162,8 +161,8 @@ async def move(request: web.Request) -> web.Response:
 
 
 @routes.get("/ledger/{key}")
-async def tell(request: web.Request) -> web.Response:
-    """All that is known of an account."""
+async def get_ledger(request: web.Request) -> web.Response:
+    """Return the balance and all POSTs of an account."""
     account = ACCOUNTS[request.match_info["key"]]
     settle_due(account)
     return web.json_response(
@@ -179,7 +178,7 @@ async def tell(request: web.Request) -> web.Response:
 
 
 def settle_due(account: Account) -> None:
-    """Charge the batches that are done by now and are charged then."""
+    """Charge the batches that are done by now and were not charged before."""
     now = asyncio.get_running_loop().time()
     for post in account.posts:
         if 0 < post.done_at <= now and not post.charged:
@@ -188,7 +187,7 @@ def settle_due(account: Account) -> None:
 
 @routes.get("/api/credits")
 async def credits_left(request: web.Request) -> web.Response:
-    """The balance."""
+    """Return the balance."""
     account = account_of(request)
     if account is None:
         return error(401, "Access denied.")
@@ -199,7 +198,7 @@ async def credits_left(request: web.Request) -> web.Response:
 
 @routes.post("/api/fetch")
 async def fetch(request: web.Request) -> web.StreamResponse:
-    """Analyse: notes the POST before anything else happens to it."""
+    """Analyse images; record the POST before anything else."""
     account = account_of(request)
     if account is None:
         return error(401, "Access denied.")
@@ -212,20 +211,20 @@ async def fetch(request: web.Request) -> web.StreamResponse:
     account.repeated_keys += key in account.keys
     account.keys.update([key] if key else [])
     await asyncio.sleep(account.rules.latency_s + SLOW_S * (post.fault == "slow"))
-    if (refusal := refused(request, account, post)) is not None:
+    if (refusal := refuse(request, account, post)) is not None:
         return refusal
     later = len(names) > 1 or account.rules.asynchronous
     if post.fault in {"ok", "slow"} and later:
-        return acknowledged(account, post, body)
+        return acknowledge(account, post, body)
     if post.fault == "drop_charge":
         post.done_at = asyncio.get_running_loop().time() + account.rules.done_after_s
-        return cut(request)
+        return abort_connection(request)
     account.charge(post)
-    return await delivered(request, post, results(post, body))
+    return await send_answer(request, post, results(post, body))
 
 
-def refused(request: web.Request, account: Account, post: Post) -> web.Response | None:
-    """The faults in which nothing is charged."""
+def refuse(request: web.Request, account: Account, post: Post) -> web.Response | None:
+    """Return the answer of a fault in which nothing is charged; None for any other fault."""
     if account.balance < account.price(len(post.names)) and post.fault != "drop_before":
         post.refused = "Insufficient credits."
         return error(402, post.refused)
@@ -235,7 +234,7 @@ def refused(request: web.Request, account: Account, post: Post) -> web.Response 
         "503_wait": lambda: error(503, "Busy.", **{"Retry-After": "0.1"}),
         "500_before": lambda: error(500, "Request failed: the machine is on fire."),
         "refused": lambda: error(400, "Invalid URLs detected."),
-        "drop_before": lambda: cut(request),
+        "drop_before": lambda: abort_connection(request),
     }
     if post.fault not in answers:
         return None
@@ -243,15 +242,15 @@ def refused(request: web.Request, account: Account, post: Post) -> web.Response 
     return answers[post.fault]()
 
 
-def cut(request: web.BaseRequest) -> web.Response:
-    """End the connection at once; what is returned goes nowhere."""
+def abort_connection(request: web.BaseRequest) -> web.Response:
+    """End the connection at once; the returned answer is never sent."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()
 
 
-def acknowledged(account: Account, post: Post, body: dict[str, Any]) -> web.Response:
-    """Take a batch; its answer is polled for."""
+def acknowledge(account: Account, post: Post, body: dict[str, Any]) -> web.Response:
+    """Acknowledge a batch, whose answer must be polled for."""
     post.request_id = f"{id(account):x}-{post.number}"
     post.done_at = asyncio.get_running_loop().time() + account.rules.done_after_s
     REQUESTS[post.request_id] = (post, body)
@@ -267,7 +266,7 @@ REQUESTS: dict[str, tuple[Post, dict[str, Any]]] = {}
 
 @routes.get("/api/response/{request_id}")
 async def response(request: web.Request) -> web.Response:
-    """The results of a batch, as often as they are asked for."""
+    """Return the results of a batch, on each poll."""
     account = account_of(request)
     known = REQUESTS.get(request.match_info["request_id"])
     if account is None or known is None or known[0] not in account.posts:
@@ -282,7 +281,7 @@ async def response(request: web.Request) -> web.Response:
 
 
 def results(post: Post, body: dict[str, Any]) -> dict[str, Any]:
-    """An answer whose tags name the asset, so that a mix-up shows in the tables."""
+    """Return an answer whose tags name the asset, so that the tables would show a mix-up."""
     source = (body.get("backend") or ["palette"])[0]
     assets = [{"name": name, "tags": {name: [{"name": name, "score": 0.9, "source": source}]}} for name in post.names]
     return {
@@ -294,24 +293,24 @@ def results(post: Post, body: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def delivered(request: web.Request, post: Post, answer: dict[str, Any]) -> web.StreamResponse:
-    """Send an answer that has been paid for, or what the fault leaves of it."""
-    spoiled = {
-        "charge_drop": lambda: cut(request),
+async def send_answer(request: web.Request, post: Post, answer: dict[str, Any]) -> web.StreamResponse:
+    """Send an answer that was charged, or the part of it that the fault leaves."""
+    faulty_answers = {
+        "charge_drop": lambda: abort_connection(request),
         "500_charged": lambda: error(500, "Request failed: the disk is full."),
         "502_charged": lambda: web.Response(status=502, text="<html>Bad gateway</html>", content_type="text/html"),
         "garbage": lambda: web.Response(text="<html>Welcome</html>", content_type="text/html"),
     }
-    if post.fault in spoiled:
-        return spoiled[post.fault]()
+    if post.fault in faulty_answers:
+        return faulty_answers[post.fault]()
     body = json.dumps(answer).encode()
     stream = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": str(len(body))})
-    with contextlib.suppress(ConnectionError):  # whoever asked was killed: charged all the same
+    with contextlib.suppress(ConnectionError):  # the client was killed: charged all the same
         await stream.prepare(request)
         if post.fault == "truncated":
             await stream.write(body[: len(body) // 2])
             await asyncio.sleep(0.01)
-            return cut(request)
+            return abort_connection(request)
         await stream.write(body)
         await stream.write_eof()
         post.answered = True
@@ -319,7 +318,7 @@ async def delivered(request: web.Request, post: Post, answer: dict[str, Any]) ->
 
 
 async def main() -> None:
-    """Listen on a free port until standard input ends, which it does when the tests do."""
+    """Listen on a free port until standard input ends, which happens at the end of the tests."""
     app = web.Application()
     app.add_routes(routes)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)

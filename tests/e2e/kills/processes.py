@@ -1,7 +1,7 @@
-"""Starts runs against the counterpart, kills them where it is told to, and looks at what is left.
+"""The processes of a test: the simulated service, the fork server, its commands, and strace to disturb them.
 
-A kill at a system call: `strace` counts the calls of one name in each thread and sends the signal instead of the
-N-th, so that N = 1, 2, 3, … walks through every step that reaches the disk or the network.
+To kill a command at a system call, `strace` counts the calls of one name in each thread and sends the signal instead of
+the N-th call. So N = 1, 2, 3, … covers every step that reaches the disk or the network.
 """
 
 from __future__ import annotations
@@ -23,44 +23,44 @@ from typing import Any
 
 HERE = Path(__file__).parent
 KILLED = -signal.SIGKILL
-TRACED_S = 20.0
-HANGS_S = 60.0
-"""No story takes a tenth of that."""
+ATTACH_TIMEOUT_S = 20.0
+RUN_TIMEOUT_S = 60.0
+"""Longest time that a command may take, in seconds; none needs a tenth of it."""
 
 
-class Counterpart:
-    """The service at the other end, in a process of its own."""
+class ServiceProcess:
+    """The simulated service, in a process of its own."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, HERE / "counterpart.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, HERE / "simulated_service.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.base_url = self._process.stdout.readline().strip()
         self._accounts = 0
 
     def account(self, **rules: Any) -> str:
-        """A new key with these rules."""
+        """Return the key of a new account with these rules."""
         self._accounts += 1
         key = f"key{self._accounts}"
         self.rules(key, **rules)
         return key
 
     def rules(self, key: str, **rules: Any) -> None:
-        """Serve an account by other rules from now on; its faults end unless they are named."""
-        self._tell("POST", key, rules)
+        """Change the rules of an account; faults that are not in `rules` end."""
+        self._send("POST", key, rules)
 
-    def move(self, key: str, credits_: int) -> None:
-        """Buy credits, or spend some if it is below 0, behind the runs' back."""
-        self._tell("PUT", key, credits_)
+    def change_balance(self, key: str, credits_: int) -> None:
+        """Add credits to an account, or remove some if below 0, as another user of the account would."""
+        self._send("PUT", key, credits_)
 
-    def _tell(self, method: str, key: str, what: Any) -> None:
+    def _send(self, method: str, key: str, what: Any) -> None:
         body, address = json.dumps(what).encode(), f"{self.base_url}/ledger/{key}"
         request = urllib.request.Request(address, body, method=method)  # noqa: S310 (loopback)
         with urllib.request.urlopen(request, timeout=30):  # noqa: S310 (likewise)
             pass
 
     def ledger(self, key: str) -> dict[str, Any]:
-        """What the counterpart knows of an account."""
+        """Return the service's own record of an account."""
         with urllib.request.urlopen(f"{self.base_url}/ledger/{key}", timeout=30) as answer:  # noqa: S310 (loopback)
             return json.load(answer)
 
@@ -71,13 +71,13 @@ class Counterpart:
 
 @dataclass(frozen=True)
 class Fault:
-    """What `strace` does to the `when`-th system call of a name, in whichever thread comes to it first.
+    """A fault that `strace` injects into the `when`-th system call of a name in any thread.
 
     Attributes:
-        call: Name of the system call; or several, separated by commas.
-        when: The first is 1; `3+` is the third and all after it.
-        what: `signal=KILL`, `error=ENOSPC`, ….
-        path: Only calls on this file.
+        call: Name of the system call, or several names separated by commas.
+        when: Number of the call, from 1; `3+` means the third and all later ones.
+        what: The fault as strace spells it, such as `signal=KILL` or `error=ENOSPC`.
+        path: If set, only calls on this file count.
     """
 
     call: str
@@ -86,15 +86,15 @@ class Fault:
     path: Path | None = None
 
     def command(self, pid: int, log: Path) -> list[str]:
-        """How strace is told."""
+        """Return the strace command that injects the fault into a process."""
         only = [] if self.path is None else ["-P", str(self.path)]
         inject = f"inject={self.call}:{self.what}:when={self.when}"
         return ["strace", "-f", "-qq", "-o", str(log), *only, "-e", f"trace={self.call}", "-e", inject, "-p", str(pid)]
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a command ended: its exit code, or minus the signal that killed it."""
+class CommandResult:
+    """The exit code of a command, or minus the signal that killed it, and its output."""
 
     code: int
     out: str
@@ -102,13 +102,13 @@ class Ended:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The last line of standard output."""
+        """The JSON object in the last line of standard output."""
         return json.loads(self.out.splitlines()[-1])
 
 
 @dataclass
-class Running:
-    """A command that has been let loose."""
+class RunningCommand:
+    """A command that has started."""
 
     pid: int
     folder: Path
@@ -116,32 +116,34 @@ class Running:
     code: list[int] = field(default_factory=list)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the command has ended."""
         if not self.code:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def wait(self) -> Ended:
-        """Until it ends by itself or by what was done to it.
+    def wait(self) -> CommandResult:
+        """Wait for the end of the command.
 
         Raises:
-            AssertionError: it does neither; it is ended then.
+            AssertionError: it does not end in time, and was killed.
         """
-        self.waiter.join(HANGS_S)
+        self.waiter.join(RUN_TIMEOUT_S)
         if self.waiter.is_alive():
             self.signal(signal.SIGKILL)
             self.waiter.join()
             raise AssertionError(f"It hangs. {(self.folder / 'err').read_text('utf-8', 'replace')[-2000:]}")
-        return Ended(self.code[0], *((self.folder / name).read_text("utf-8", "replace") for name in ("out", "err")))
+        return CommandResult(
+            self.code[0], *((self.folder / name).read_text("utf-8", "replace") for name in ("out", "err"))
+        )
 
 
-class Nursery:
-    """Where commands are forked from; one at a time."""
+class ForkServer:
+    """The process that forks commands, one at a time."""
 
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
         self.folder = folder
         self._process = subprocess.Popen(
-            [sys.executable, HERE / "nursery.py"],
+            [sys.executable, HERE / "fork_server.py"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**env, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
@@ -149,17 +151,17 @@ class Nursery:
 
     def start(
         self, *argv: object, env: dict[str, str], fault: Fault | None = None, limits: dict[str, int] | None = None
-    ) -> Running:
-        """Start `lightmeter ARGV…` in a process of its own, under strace if a fault is given."""
+    ) -> RunningCommand:
+        """Start `lightmeter ARGV…` in a new process, under strace if there is a fault."""
         out, err = self.folder / "out", self.folder / "err"
         order = {"argv": [*map(str, argv)], "env": env, "out": str(out), "err": str(err), "limits": limits or {}}
-        self._say(json.dumps(order))
-        running = Running(self._hear(), self.folder, threading.Thread())
-        tracer = self._trace(running.pid, fault) if fault else None
-        self._say("go")
+        self._send_line(json.dumps(order))
+        running = RunningCommand(self._read_number(), self.folder, threading.Thread())
+        tracer = self._attach_strace(running.pid, fault) if fault else None
+        self._send_line("go")
 
         def wait() -> None:
-            running.code.append(self._hear())
+            running.code.append(self._read_number())
             if tracer is not None:
                 tracer.wait()
 
@@ -167,21 +169,21 @@ class Nursery:
         running.waiter.start()
         return running
 
-    def run(self, *argv: object, **how: Any) -> Ended:
-        """Start it and wait for its end."""
+    def run(self, *argv: object, **how: Any) -> CommandResult:
+        """Start a command as `start` does, and wait for its end."""
         return self.start(*argv, **how).wait()
 
-    def most_calls(self) -> int:
-        """How many calls the last tracer has seen in the thread that made most of them."""
+    def count_busiest_thread_calls(self) -> int:
+        """Return the number of calls in the last strace log by the thread that made most of them."""
         lines = (self.folder / "trace").read_text("utf-8", "replace").splitlines()
         made = Counter(line.split()[0] for line in lines if "(" in line)
         return max(made.values(), default=0)
 
-    def _trace(self, pid: int, fault: Fault) -> subprocess.Popen[bytes]:
-        said = (self.folder / "strace").open("wb")
-        with said:
-            tracer = subprocess.Popen(fault.command(pid, self.folder / "trace"), stdout=said, stderr=said)
-        deadline = time.monotonic() + TRACED_S
+    def _attach_strace(self, pid: int, fault: Fault) -> subprocess.Popen[bytes]:
+        strace_log = (self.folder / "strace").open("wb")
+        with strace_log:
+            tracer = subprocess.Popen(fault.command(pid, self.folder / "trace"), stdout=strace_log, stderr=strace_log)
+        deadline = time.monotonic() + ATTACH_TIMEOUT_S
         while "TracerPid:\t0\n" in Path(f"/proc/{pid}/status").read_text():
             if tracer.poll() is not None or time.monotonic() > deadline:
                 os.kill(pid, signal.SIGKILL)
@@ -189,11 +191,11 @@ class Nursery:
             time.sleep(0.001)
         return tracer
 
-    def _say(self, text: str) -> None:
+    def _send_line(self, text: str) -> None:
         self._process.stdin.write(text.encode() + b"\n")
         self._process.stdin.flush()
 
-    def _hear(self) -> int:
+    def _read_number(self) -> int:
         return int(self._process.stdout.readline())
 
     def close(self) -> None:
@@ -202,20 +204,22 @@ class Nursery:
 
 
 def strace_works(folder: Path) -> bool:
-    """Whether this machine has strace and lets it take hold of a process."""
+    """Return whether this machine has strace and allows it to attach to a process."""
     if shutil.which("strace") is None or not Path("/proc/self/status").exists():
         return False
-    told = ["strace", "-qq", "-o", str(folder / "probe"), "-e", "inject=getppid:signal=KILL:when=1"]
-    ended = subprocess.run([*told, sys.executable, "-c", "import os; os.getppid()"], capture_output=True, check=False)
+    command = ["strace", "-qq", "-o", str(folder / "probe"), "-e", "inject=getppid:signal=KILL:when=1"]
+    result = subprocess.run(
+        [*command, sys.executable, "-c", "import os; os.getppid()"], capture_output=True, check=False
+    )
     sleeper = subprocess.Popen(["sleep", "20"])
     attached = subprocess.Popen(
         ["strace", "-qq", "-o", str(folder / "probe"), "-p", str(sleeper.pid)], stderr=subprocess.PIPE
     )
-    deadline, traced = time.monotonic() + TRACED_S, False
+    deadline, traced = time.monotonic() + ATTACH_TIMEOUT_S, False
     while not traced and attached.poll() is None and time.monotonic() < deadline:
         traced = "TracerPid:\t0\n" not in Path(f"/proc/{sleeper.pid}/status").read_text()
         time.sleep(0.005)
     sleeper.kill()
     sleeper.wait()
     attached.communicate()
-    return traced and ended.returncode in {KILLED, 128 + signal.SIGKILL}
+    return traced and result.returncode in {KILLED, 128 + signal.SIGKILL}

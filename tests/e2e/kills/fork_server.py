@@ -1,9 +1,7 @@
-"""Runs of the command line, each a process of its own, forked from one that has already imported everything.
+"""Forks commands from a process that has imported all modules, so that each starts at once.
 
-So a run is there at once and not after a second: hundreds of them are wanted.
-
-Reads orders as JSON lines from standard input: `{"argv", "env", "out", "err", "limits"}`. Answers each with the new
-process's id, waits for a line (meanwhile a tracer can take hold of it), lets it run, and answers with how it ended.
+It reads orders as JSON lines from standard input: `{"argv", "env", "out", "err", "limits"}`. For each order it writes
+the new process's id, waits for a line, during which a tracer can attach, starts the command, and writes its exit code.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ PRELOADED = (
 
 
 def child(order: dict[str, Any], gate: int) -> None:
-    """Become the command; never returns to the loop below."""
+    """Become the command of an order, once the pipe `gate` has a byte; never return."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     out = os.open(order["out"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     err = os.open(order["err"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -39,13 +37,13 @@ def child(order: dict[str, Any], gate: int) -> None:
         resource.setrlimit(getattr(resource, name), (most, most))
     sys.argv = ["lightmeter", *order["argv"]]
     os.read(gate, 1)
-    from lightmeter.cli import main  # noqa: PLC0415 (the nursery has it already)
+    from lightmeter.cli import main  # noqa: PLC0415 (the fork server has it already)
 
     main()
 
 
 def serve() -> bool:
-    """One order; False when there are no more. In the child it does not return: `main` exits."""
+    """Execute one order; return False at the end of the input. The child process never returns."""
     line = sys.stdin.buffer.readline()
     if not line:
         return False
