@@ -53,7 +53,7 @@ def add():
     def put(out, run: str, rows: int) -> Dataset:
         columns = {field.name: pa.nulls(rows, field.type) for field in TAGS}
         dataset = Dataset(out)
-        with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: ""}}, beside=True) as writers:
+        with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: ""}}, keep_others=True) as writers:
             writers["tags"].write(pa.table({**columns, "name": pa.array([run] * rows, pa.string())}, schema=TAGS))
         return dataset
 

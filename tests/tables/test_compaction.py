@@ -31,7 +31,7 @@ def add(out: Path, run: str) -> None:
     columns = {field.name: pa.nulls(ROWS, field.type) for field in TAGS}
     rows = pa.table({**columns, "run_id": pa.array([run] * ROWS)}, schema=TAGS)
     dataset = Dataset(out)
-    with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: run}}, beside=True) as writers:
+    with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: run}}, keep_others=True) as writers:
         writers["tags"].write(rows)
 
 

@@ -100,7 +100,7 @@ def test_a_run_is_added_beside_others_and_replaces_only_itself(tmp_path):
     """A part with a new run stands beside the others; written again it takes its own place, and no other's."""
     dataset = Dataset(tmp_path)
     for run, name in (("a", "1"), ("b", "2"), ("b", "3"), ("a", "4")):
-        with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: ""}}, beside=True) as writers:
+        with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: ""}}, keep_others=True) as writers:
             writers["tags"].write(tags(name))
     assert seen(tmp_path) == ["4", "3"]
     assert [list(part.runs) for part in dataset.describe("tags")] == [["a"], ["b"]]
