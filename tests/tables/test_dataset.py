@@ -165,7 +165,7 @@ def test_small_writes_are_gathered_into_row_groups(tmp_path):
     with Dataset(tmp_path).writer("tags", TAGS) as part:
         for _ in range(ROW_GROUP_ROWS // 1000 + 2):
             part.write(few)
-            assert part._waiting_rows < ROW_GROUP_ROWS
+            assert part._buffered_rows < ROW_GROUP_ROWS
     (path,) = Dataset(tmp_path).parts("tags")
     assert pq.ParquetFile(path).metadata.num_row_groups == 2
 
