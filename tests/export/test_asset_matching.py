@@ -1,4 +1,4 @@
-"""Assets find their rows by name alone; what cannot be known is not guessed."""
+"""Assets are matched to rows by name alone, and never by guessing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ names = st.lists(st.text(min_size=1, max_size=8), max_size=12)
 
 @given(names, st.randoms(use_true_random=False))
 def test_a_shuffled_answer_is_put_back_in_order(sent, random):
-    """Whatever order the assets come in, each row gets one of its own name."""
+    """Each row gets an asset with its own name, in whatever order the assets come."""
     answered = list(sent)
     random.shuffle(answered)
     matched = match_assets(sent, answered)
@@ -81,14 +81,14 @@ def test_a_redirected_address_is_another_address():
 
 @pytest.mark.parametrize("name", ["http://cdn/whatever.jpg", None, 7])
 def test_a_request_with_one_image_needs_no_name(name):
-    """Its one asset is that image's, and whether the name would have told is written down."""
+    """A single asset belongs to the single row, and `rows_identified` says whether its name matches."""
     raw = json.dumps({"credits_paid": 1, "all": {"assets": [{"name": name}]}}).encode()
     outcome = outcome_of(raw, [(1, "http://x/a.jpg")], hold=1)
     assert (outcome.rows[0].asset, outcome.rows_identified) == (0, False)
 
 
 def test_a_row_that_cannot_be_told_from_others_is_unmatched():
-    """Assets are left that no name assigns: their rows have failed for that reason, and the share is paid."""
+    """Rows without a matching name are `unmatched` if assets are left over, and their share is still paid."""
     assets = [{"name": "http://cdn/1"}, {"name": "http://x/b.jpg"}, {"name": None}]
     raw = json.dumps({"credits_paid": 3, "all": {"assets": assets}}).encode()
     outcome = outcome_of(raw, [(1, "http://x/a.jpg"), (2, "http://x/b.jpg"), (3, "http://x/c.jpg")], hold=3)
@@ -112,14 +112,14 @@ def test_assets_may_stand_in_an_object():
     ],
 )
 def test_a_charge_that_was_assumed_is_marked(charge, paid, said):
-    """A balance proof must not rest on a number that no service has said."""
+    """`charge_reported` is false if the service stated no valid whole charge."""
     raw = json.dumps({"credits_paid": charge, "all": {"assets": [{"name": "a"}]}}).encode()
     outcome = outcome_of(raw, [(1, "a")], hold=4)
     assert (outcome.paid, outcome.charge_reported) == (paid, said)
 
 
 def test_an_answer_with_errors_teaches_no_price():
-    """What failed may not have been charged: such a charge is no price."""
+    """An answer with errors is not `error_free`, so its charge is not used as a price."""
     assert outcome_of(
         b'{"credits_paid": 1, "all": {"assets": [{"name": "a"}], "errors": []}}', [(1, "a")], 4
     ).error_free
@@ -128,7 +128,7 @@ def test_an_answer_with_errors_teaches_no_price():
 
 
 def test_a_missing_asset_carries_the_answers_errors():
-    """A row without an asset says what the service said."""
+    """A row without an asset carries the errors of the answer."""
     raw = json.dumps({"credits_paid": 1, "credits": 9, "all": {"assets": [], "errors": ["no such picture"]}}).encode()
     outcome = outcome_of(raw, [(7, "http://x/a.jpg")], hold=3)
     assert (outcome.paid, outcome.remaining) == (1, 9)
@@ -136,7 +136,7 @@ def test_a_missing_asset_carries_the_answers_errors():
 
 
 def test_a_failed_request_that_names_no_charge_may_have_been_charged():
-    """No refund rule is known: what was held stays counted, and the error is that of the rows."""
+    """A failed request without a charge counts as its hold, and its error becomes that of its rows."""
     raw = b'{"status": "failed", "error": "Request failed: disk"}'
     outcome = outcome_of(raw, [(1, "a"), (2, "b")], hold=4)
     assert (outcome.paid, outcome.charge_unknown) == (4, True)
@@ -147,7 +147,7 @@ def test_a_failed_request_that_names_no_charge_may_have_been_charged():
 
 
 def test_an_answer_that_names_no_price_counts_as_its_hold():
-    """Money is never counted low: what is not said is taken to be the most it can be."""
+    """An answer without a charge counts as its hold, the most it can cost."""
     assert outcome_of(b'{"all": {"assets": [{"name": "a"}]}}', [(1, "a")], hold=4).paid == 4
 
 

@@ -1,4 +1,4 @@
-"""Tables from journals: one run or several in a folder, each item once, every credit in it."""
+"""Export of one or more runs in a folder: each item once, with all credits."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_run_of_other_items_adds_parts_of_its_own(run_into):
 
 
 async def test_an_item_that_comes_again_is_updated_and_stands_once(run_into):
-    """The latest run tells the state, the latest answer the facts, and the credits of both runs stand with the item."""
+    """An item has the status of its latest run, the facts of its latest answer, and the credits of all runs."""
     first = await run_into([("1", "a"), ("2", "b"), ("3", "c")])
     again = await run_into([("2", "b2"), ("3", "c2"), ("4", "d")], lambda *_: "refuse")
     out = again.folder
@@ -168,7 +168,7 @@ async def test_tables_that_were_lost_come_back_whole(run_into):
 
 
 async def test_tables_that_cannot_be_written_are_named_and_can_be_made_later(run_into):
-    """A disk that takes no more is said in a sentence, with the command that goes on; the journal is as it was."""
+    """A full disk raises an error that names the command to continue, and the journal is unchanged."""
     out = (await run_into([("1", "a")])).folder
     catalog = out / "catalog.duckdb"
     catalog.unlink()
@@ -181,7 +181,7 @@ async def test_tables_that_cannot_be_written_are_named_and_can_be_made_later(run
 
 
 async def test_pictures_by_url_and_files_have_their_size(tmp_path, monkeypatch, cache, data_server, sample_rows):
-    """Width, height and bytes stand in `assets` for what lies on this machine and for what is at a URL."""
+    """`assets` has width, height and bytes both of local files and of URLs."""
     monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
     own = [row for row in sample_rows if row["id"] in ("coffee", "samoyed")]

@@ -1,4 +1,4 @@
-"""Tables of a run that goes on: what is settled is there, once, and the end adds the rest."""
+"""Export during a run: settled rows are added once, and the end of the run adds the rest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANSWERS_EACH = 5
 
 @pytest.fixture
 def small_shards(monkeypatch):
-    """Shards of a few answers each."""
+    """Make shards of a few answers each."""
     monkeypatch.setattr(module, "SHARD_ANSWERS", ANSWERS_EACH)
     monkeypatch.setattr("lightmeter.export.published_shards.SHARD_ANSWERS", ANSWERS_EACH)
 
@@ -41,7 +41,7 @@ def environment(tmp_path, monkeypatch):
 
 
 def rows_of(out, table):
-    """How often each row stands in a table."""
+    """Return how often each row occurs in a table."""
     return Counter(
         json.dumps({name: str(value) for name, value in row.items()}) for row in Dataset(out).read(table).to_pylist()
     )
@@ -171,7 +171,7 @@ async def test_a_process_writes_tables_while_the_run_goes_on(tmp_path, environme
 
 
 def test_the_process_ends_with_the_one_that_started_it(tmp_path):
-    """When its input ends, as it does when the run is killed, it ends too."""
+    """The process ends when its standard input is closed, as it is when the run is killed."""
     command = [sys.executable, "-P", "-m", "lightmeter.export.live_export", str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         process.stdin.close()
@@ -179,7 +179,7 @@ def test_the_process_ends_with_the_one_that_started_it(tmp_path):
 
 
 async def test_nothing_is_added_while_older_runs_have_the_same_items(tmp_path, environment, small_shards):
-    """Where an older run's rows must go, tables stay as they are until the end of the run."""
+    """If an older run has the same items, the tables stay unchanged until the end of the run."""
     await run_in_steps(tmp_path, [100])
     out = tmp_path / "out"
     before = {table: rows_of(out, table) for table in TABLES}

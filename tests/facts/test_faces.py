@@ -1,4 +1,4 @@
-"""Faces in the words of several providers."""
+"""Faces in the formats of several providers."""
 
 from __future__ import annotations
 
@@ -78,6 +78,6 @@ ALIKE = st.fixed_dictionaries(
 
 @given(fields=ALIKE)
 def test_the_short_way_of_the_usual_face_changes_no_value(fields):
-    """Corners and likelihoods are read as any face is."""
+    """The fast path for usual faces gives the same values as the lenient one."""
     usual = decode_entries("faces", [orjson.dumps(fields)])
     assert usual is None or read(usual) == read([fields])

@@ -1,4 +1,4 @@
-"""The short way for answers of the usual shape leads to the same rows as the long way for all others."""
+"""The fast decoder and the lenient decoder make the same rows."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_both_ways_agree_on_odd_values(raws):
     [{"tags": [{"name": "a"}]}, {"tags": "a"}, {"texts": {"a": []}}, {"frames": [None]}, {"frames": {}}, None, 5],
 )
 def test_an_answer_of_another_shape_is_unusual(asset):
-    """Where the shape around the entries differs in the least, the answer goes the long way."""
+    """An answer with any other structure around its entries is left to the lenient decoder."""
     usual = {"tags": {"a": [{"name": "a", "score": 1}]}, "nsfw": None, "frames": None}
     assert decode_answer_fast(orjson.dumps({"all": {"assets": [usual]}})) is not None
     assert decode_answer_fast(orjson.dumps({"all": {"assets": [usual, asset]}})) is None
@@ -218,7 +218,7 @@ def test_what_the_contract_says_is_usual(table):
     ],
 )
 def test_anything_unusual_goes_the_long_way(table, value):
-    """What has no place in the typed columns is not read together with others."""
+    """An entry of an unusual shape is left to the lenient decoder."""
     assert not is_usual(table, value)
 
 

@@ -116,7 +116,7 @@ def test_tag_names_differ_by_case_and_scores_below_the_filter_stay():
     ],
 )
 def test_brands_are_a_list_or_an_object_by_name(brands):
-    """Both shapes that were seen, and their neighbours, say the same."""
+    """Brands as a list and as an object by name give the same rows."""
     assert own(flat({"brands": brands})["brands"], "name", "score") == [("Acme", 0.5), ("Bolt", None)]
 
 
@@ -158,7 +158,7 @@ def test_faces_are_numbered_and_kept_whole():
 
 
 def test_items_that_share_an_asset_get_its_facts_each():
-    """Duplicates were paid once; their rows are as full as the first's. What has no asset gets nothing."""
+    """Each item that shares an asset gets a copy of its facts; an item without an asset gets none."""
     tags = [{"tags": {name: [{"score": 1}]}} for name in "ab"]
     items = [ItemRef("1", "u", 1), ItemRef("2", "v", 0), ItemRef("3", "u", 1), ItemRef("4", "w", None)]
     items += [ItemRef("5", "x", 2), ItemRef("6", "y", -1)]
@@ -166,7 +166,7 @@ def test_items_that_share_an_asset_get_its_facts_each():
 
 
 def test_frames_without_a_usable_index_are_counted():
-    """A frame's number is its own where it has one, else its place."""
+    """A frame without a valid index gets its position as its number."""
     frames = [{"tags": {"a": [{}]}}, {"index": "x", "tags": {"a": [{}]}}, None, {"index": 7, "tags": {"a": [{}]}}]
     assert own(flat({"frames": frames})["tags"], "frame") == [(0,), (1,), (7,)]
 

@@ -33,7 +33,7 @@ def test_one_odd_value_leaves_the_rest(body, score):
 
 @pytest.mark.parametrize("body", [b"", b"null", b"[1]", b"{", b'{"a": ', b"\xff", b"<html>", b"[" * 100_000])
 def test_what_holds_no_object_is_none(body):
-    """Half an answer is no answer."""
+    """A body without a complete JSON object is read as None."""
     assert parse_object_lenient(body) is None
 
 
@@ -46,6 +46,6 @@ def test_what_is_read_can_be_written(value):
 
 @given(st.binary(max_size=80))
 def test_no_bytes_raise(body):
-    """Any bytes at all are read, or are none."""
+    """No bytes raise an error."""
     loads_lenient(body)
     loads_lenient(b'{"a": ' + body)

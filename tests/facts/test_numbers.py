@@ -1,4 +1,4 @@
-"""Numbers that are written as texts are numbers in the tables, in whatever column they stand."""
+"""Numbers written as texts become numbers in every column."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_texts_for_numbers_make_the_same_rows(table):
 
 
 def test_usual_and_unusual_assets_share_an_answer():
-    """One score as a text sends its answer the long way, where every other score stays the same."""
+    """A score written as text makes its answer use the lenient decoder, which keeps all other scores."""
     asset = {"tags": {"a": [{"name": "a", "score": "0.93"}], "b": [{"name": "b", "score": 0.5}]}}
     assert decode_answer_fast(orjson.dumps({"all": {"assets": [asset]}})) is None
     assert [(row["name"], row["score"]) for row in rows_of(asset)["tags"]] == [("a", 0.93), ("b", 0.5)]

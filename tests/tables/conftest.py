@@ -33,7 +33,7 @@ class Lake:
 
 @pytest.fixture(scope="session")
 def s3():
-    """A server of this process."""
+    """Start an S3 server in this process."""
     server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -48,12 +48,12 @@ def s3():
 
 @pytest.fixture
 def add():
-    """Add a part of so many tags, named after their run, to the tables of a folder."""
+    """Return a function that adds a part with tags of a run to the tables of a folder; the run id is the tag name."""
 
     def put(out, run: str, rows: int) -> Dataset:
         columns = {field.name: pa.nulls(rows, field.type) for field in TAGS}
         dataset = Dataset(out)
-        with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: ""}}, beside=True) as writers:
+        with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: ""}}, keep_others=True) as writers:
             writers["tags"].write(pa.table({**columns, "name": pa.array([run] * rows, pa.string())}, schema=TAGS))
         return dataset
 

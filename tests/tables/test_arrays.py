@@ -1,4 +1,4 @@
-"""Lists to arrays: right values unchanged, wrong ones null."""
+"""Conversion of lists to arrays: valid values are unchanged, invalid ones become null."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UTC_TYPE = pa.timestamp("us", tz="UTC")
     ],
 )
 def test_wrong_values_are_null_and_right_ones_stay(values, arrow_type, expected):
-    """One wrong value costs itself, not its neighbours, and nothing is bent to fit."""
+    """Only an invalid value becomes null; its neighbours are unchanged, and no value is coerced to fit."""
     array = array_of(values, arrow_type)
     assert array.type == arrow_type
     assert array.to_pylist() == expected
@@ -57,6 +57,6 @@ def test_no_values_raise(values, name):
 
 
 def test_numbers_that_are_not_finite_are_null():
-    """An infinity or a NaN is no figure, whatever stands beside it in the column."""
+    """An infinity or a NaN becomes null, whatever the other values of the column are."""
     for beside in (1, 0.5, 2**64):
         assert array_of([beside, math.inf, None, math.nan], pa.float64()).to_pylist() == [beside, None, None, None]

@@ -1,4 +1,4 @@
-"""Names of colours."""
+"""Nearest CSS names of colours, and parsing of colours."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def test_every_css_colour_is_its_own_nearest():
     ("channels", "name"), [((254, 1, 1), "red"), ((2, 3, 2), "black"), ((247, 248, 254), "ghostwhite")]
 )
 def test_a_colour_near_a_named_one_gets_its_name(channels, name):
-    """A small step away from a named colour is still called so."""
+    """A colour slightly off a named colour gets that name."""
     assert nearest_css_names([channels]) == [name]
 
 
 def test_columns_of_channels_become_a_column_of_names():
-    """Rows keep their order, a colour without all its channels has no name, and no rows are no trouble."""
+    """Rows keep their order, a colour with a null channel has no name, and empty columns are allowed."""
     channels = ([255, None, 0], [0, 0, 0], [0, 0, 128])
     assert css_names(*(pa.array(values, pa.uint8()) for values in channels)).to_pylist() == ["red", None, "navy"]
     assert css_names(*[pa.array([], pa.uint8())] * 3).to_pylist() == []
@@ -60,6 +60,6 @@ def test_every_way_to_write_hex_is_read(written, read):
 
 @pytest.mark.parametrize("text", ["", "reddish", "#12", "#12345", "rgb(1,2,3)", "ff0000", "transparent"])
 def test_what_is_no_colour_is_said(text):
-    """Any other text is an error that says how to write a colour."""
+    """Any other text raises an error that says how to write a colour."""
     with pytest.raises(UsageError, match="is no colour"):
         color_to_hex(text)

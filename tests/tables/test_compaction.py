@@ -1,4 +1,4 @@
-"""Few large parts from many small ones: the same rows at every instant, for readers that only list and open."""
+"""Compaction: a reader that only lists and opens files sees the same rows at every instant."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ CYCLES = 40
 
 
 def add(out: Path, run: str) -> None:
-    """A part of `ROWS` rows of one run."""
+    """Add a part with `ROWS` rows of one run."""
     columns = {field.name: pa.nulls(ROWS, field.type) for field in TAGS}
     rows = pa.table({**columns, "run_id": pa.array([run] * ROWS)}, schema=TAGS)
     dataset = Dataset(out)
-    with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: run}}, beside=True) as writers:
+    with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: run}}, keep_others=True) as writers:
         writers["tags"].write(rows)
 
 
@@ -62,7 +62,7 @@ def test_parts_of_older_schemas_fit_together(tmp_path):
 
 
 def counted(folder: Path, rng: random.Random) -> int | None:
-    """Rows of all parts, listed first and opened later in any order; None where a part was gone by then."""
+    """Return the rows of all parts, listed first and opened later in random order; None if one is gone by then."""
     listed = list(folder.glob("*.parquet"))
     rng.shuffle(listed)
     try:
@@ -72,7 +72,7 @@ def counted(folder: Path, rng: random.Random) -> int | None:
 
 
 def asked(folder: Path) -> int | None:
-    """As `counted`, by DuckDB's own glob."""
+    """Return the same as `counted`, by DuckDB's own glob."""
     try:
         with duckdb.connect() as db:
             return len(db.read_parquet(f"{folder}/*.parquet"))
@@ -106,7 +106,7 @@ def watched(look: Callable[[], int | None]) -> Iterator[list[int]]:
 
 @pytest.mark.parametrize("reader", ["listing", "duckdb"])
 def test_a_reader_that_lists_and_opens_never_counts_less_or_twice(tmp_path, reader):
-    """While parts are added and merged, every count is one that was true while the reader looked."""
+    """While parts are added and merged, each count is one that was correct while the reader was reading."""
     folder = Dataset(tmp_path).table_folder("tags")
     add(tmp_path, "first")
     rng = random.Random(1)  # noqa: S311 (the same orders from run to run)
@@ -122,7 +122,7 @@ def test_a_reader_that_lists_and_opens_never_counts_less_or_twice(tmp_path, read
 
 @pytest.mark.parametrize("reader", ["listing", "duckdb"])
 async def test_a_reader_counts_right_while_runs_end_and_tables_are_rebuilt(tmp_path, monkeypatch, reader):
-    """While runs end, and all is rebuilt or compacted in between, every count is one that was true meanwhile."""
+    """While runs end and tables are rebuilt or compacted, each count is one that was correct during the reading."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
     out = tmp_path / "out"
@@ -164,7 +164,7 @@ def test_our_own_reader_lists_again_when_parts_were_merged(tmp_path):
 
 
 def test_folders_change_places(tmp_path):
-    """Each name is the other folder afterwards; where one is missing nothing happens."""
+    """The two folders exchange their names; if one is missing, nothing changes."""
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
@@ -175,7 +175,7 @@ def test_folders_change_places(tmp_path):
 
 
 def test_a_file_system_that_cannot_swap_says_what_to_do(tmp_path):
-    """Where there is no such call nothing is merged, and the message says how to get one part all the same."""
+    """Without a system call that swaps folders nothing is merged, and the message says how to get a single part."""
     inside = tmp_path / "inside"
     inside.mkdir()
     with pytest.raises(UsageError, match="cannot swap"):

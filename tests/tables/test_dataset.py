@@ -24,7 +24,7 @@ def tags(*names: str) -> pa.Table:
 
 
 def seen(out: Path) -> list[str]:
-    """What a reader who globs finds right now."""
+    """Return the rows that a reader with a glob finds now."""
     files = sorted((out / "tables" / "tags").glob("*.parquet"))
     return [name for file in files for name in pq.ParquetFile(file).read()["name"].to_pylist()]
 
@@ -45,7 +45,7 @@ def test_a_reader_sees_the_old_table_until_the_new_one_is_whole(tmp_path):
 
 
 def test_a_failed_writer_changes_nothing(tmp_path):
-    """When writing breaks off, the old table stays and no other file is left."""
+    """If writing fails, the old table stays and no other file is left."""
     save(tmp_path, "old")
 
     def break_off():
@@ -61,7 +61,7 @@ def test_a_failed_writer_changes_nothing(tmp_path):
 
 
 def test_one_part_replaces_all_parts_and_what_a_killed_writer_left(tmp_path):
-    """After an export a table is its one part, under a name that no older part had, and no litter stays."""
+    """An export leaves one part, with a new name, and removes the files of a killed writer."""
     save(tmp_path, "old")
     folder = Dataset(tmp_path).table_folder("tags")
     pq.write_table(tags("older"), folder / "part-00001.parquet")
@@ -81,7 +81,7 @@ def test_one_part_replaces_all_parts_and_what_a_killed_writer_left(tmp_path):
 
 
 def test_a_folder_that_was_replaced_keeps_its_names_for_a_while(tmp_path):
-    """Who was listing it finds the old names, which lead nowhere, and not a folder half removed; it takes no space."""
+    """A reader that is listing a replaced folder still finds its file names, but the files are empty."""
     save(tmp_path, "old")
     folder = Dataset(tmp_path).table_folder("tags")
     pq.write_table(tags("older"), folder / "part-00001.parquet")
@@ -97,10 +97,10 @@ def test_a_folder_that_was_replaced_keeps_its_names_for_a_while(tmp_path):
 
 
 def test_a_run_is_added_beside_others_and_replaces_only_itself(tmp_path):
-    """A part with a new run stands beside the others; written again it takes its own place, and no other's."""
+    """A part of a new run is added to the others; written again, it replaces only itself."""
     dataset = Dataset(tmp_path)
     for run, name in (("a", "1"), ("b", "2"), ("b", "3"), ("a", "4")):
-        with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: ""}}, beside=True) as writers:
+        with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: ""}}, keep_others=True) as writers:
             writers["tags"].write(tags(name))
     assert seen(tmp_path) == ["4", "3"]
     assert [list(part.runs) for part in dataset.describe("tags")] == [["a"], ["b"]]
@@ -135,7 +135,7 @@ def test_the_list_of_parts_says_what_the_footers_say(tmp_path):
 
 
 def test_what_was_written_is_read_with_its_schema_and_lineage(tmp_path):
-    """Rows, the meaning of columns, the schema's version and the lineage are all in the file."""
+    """A file holds the rows, the descriptions of the columns, the schema version and the lineage."""
     save(tmp_path, "a", "b")
     dataset = Dataset(tmp_path)
     table = dataset.read("tags")
@@ -148,7 +148,7 @@ def test_what_was_written_is_read_with_its_schema_and_lineage(tmp_path):
 
 
 def test_a_table_that_is_missing_is_empty_with_its_columns(tmp_path):
-    """Before any export, and after an export of nothing, there are columns and no rows."""
+    """Before any export, and after an export without rows, a table has its columns and no rows."""
     dataset = Dataset(tmp_path)
     assert dataset.read("tags").equals(TAGS.empty_table())
     assert dataset.lineage("tags") is None
@@ -160,18 +160,18 @@ def test_a_table_that_is_missing_is_empty_with_its_columns(tmp_path):
 
 
 def test_small_writes_are_gathered_into_row_groups(tmp_path):
-    """However small the writes, row groups are large; however large the table, no more than one waits in memory."""
+    """Small writes are gathered into large row groups, and at most one row group is buffered in memory."""
     few = tags(*["x"] * 1000)
     with Dataset(tmp_path).writer("tags", TAGS) as part:
         for _ in range(ROW_GROUP_ROWS // 1000 + 2):
             part.write(few)
-            assert part._waiting_rows < ROW_GROUP_ROWS
+            assert part._buffered_rows < ROW_GROUP_ROWS
     (path,) = Dataset(tmp_path).parts("tags")
     assert pq.ParquetFile(path).metadata.num_row_groups == 2
 
 
 def test_a_writer_fills_missing_columns_and_refuses_unknown_ones(tmp_path):
-    """Rows of an older schema fit into a newer one; a column that would be lost does not pass."""
+    """Missing columns of an older schema become null; a column that the schema lacks raises an error."""
     with Dataset(tmp_path).writer("tags", TAGS) as part:
         part.write(pa.table({"name": ["a"], "score": pa.array([1], pa.int64())}))
         with pytest.raises(ValueError, match="odd"):

@@ -23,7 +23,7 @@ DATA = Path(__file__).parents[2] / "data"
 
 
 def rows(table: deltalake.DeltaTable, query: str) -> list[tuple]:
-    """DuckDB's answer about a Delta table, by way of Arrow."""
+    """Return the result of a DuckDB query over a Delta table."""
     with duckdb.connect() as db:
         return db.register("here", table.to_pyarrow_dataset()).execute(query).fetchall()
 
@@ -69,7 +69,7 @@ def test_a_run_writes_delta_tables_and_the_next_one_a_new_version(command, sampl
 
 
 def test_delta_tables_on_s3_are_reached_as_the_parquet_ones_are(tmp_path, s3, add, monkeypatch):
-    """The same URI does for both formats; what it leaves out comes from the environment."""
+    """Both formats accept the same URI; options that it lacks come from the environment."""
     place = s3.uri("reached")
     assert write_delta(add(tmp_path, "a", 3), place) == {"tags": 0}
     for name, value in s3.environment.items():
@@ -81,7 +81,7 @@ def test_delta_tables_on_s3_are_reached_as_the_parquet_ones_are(tmp_path, s3, ad
 
 
 def test_of_two_writers_at_once_none_undoes_the_other_on_s3(tmp_path, s3, add):
-    """A version is written only where it is not there yet: whoever comes second is refused, and may write the next."""
+    """Of two simultaneous writers the second gets an error, and can then write the next version."""
     place = s3.uri("shared")
     write_delta(add(tmp_path / "0", "run 0", 1), place)
     datasets = {f"run {n}": add(tmp_path / str(n), f"run {n}", 1) for n in range(1, 5)}
@@ -114,7 +114,7 @@ def test_of_two_writers_at_once_none_undoes_the_other_on_s3(tmp_path, s3, add):
     ],
 )
 def test_a_place_that_delta_cannot_use_is_said(tmp_path, s3, add, place, said):
-    """Neither a wrong scheme nor a missing bucket is a traceback, and no key is shown."""
+    """A wrong scheme or a missing bucket raises a usage error that shows no key."""
     with pytest.raises(UsageError, match=said) as raised:
         write_delta(add(tmp_path, "a", 1), place.format(options=s3.options))
     assert "secret" not in str(raised.value)
@@ -122,7 +122,7 @@ def test_a_place_that_delta_cannot_use_is_said(tmp_path, s3, add, place, said):
 
 
 def test_a_missing_writer_is_said_before_anything_is_spent(tmp_path, monkeypatch):
-    """Without deltalake a plan for Delta tables is refused, made anew or read from its file."""
+    """Without deltalake a plan for Delta tables is refused, whether it is new or read from a file."""
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
     options = {"features": ["colors"], "precheck": False, "table_format": "delta"}
     urls = ["http://pictures.example/1.jpg"]

@@ -1,4 +1,4 @@
-"""Values of the fact tables keep their value and their type on the way to Arrow."""
+"""Values of the fact tables keep their value and type when they are converted to Arrow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VALUES = {
 
 
 def as_arrow(kind, value):
-    """A value as Arrow returns it."""
+    """Return a value as Arrow returns it."""
     if kind == "json":
         return value.decode()
     if kind == "polygon":
@@ -65,7 +65,7 @@ ANYTHING = (
 @pytest.mark.parametrize("kind", ["string", "double", "int32", "uint8", "bool"])
 @given(values=st.lists(ANYTHING, max_size=9))
 def test_coerced_values_of_any_type_fit_their_column(kind, values):
-    """Whatever an answer holds in the place of a value becomes null or a value of the column's kind."""
+    """Any JSON value becomes null or a value of the kind of its column."""
     array = entry_array(kind, coerce_values(kind, values))
     array.validate(full=True)
     assert len(array) == len(values)

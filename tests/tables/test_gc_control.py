@@ -1,4 +1,4 @@
-"""The garbage collector is eased for a run, and then as it was."""
+"""The garbage collector runs rarely during a run, and its state is restored afterwards."""
 
 from __future__ import annotations
 

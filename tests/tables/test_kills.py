@@ -71,7 +71,7 @@ def folders(tmp_path_factory):
 
 
 def seen(out: Path) -> dict[str, Counter]:
-    """What a reader finds who lists and opens, by table: how often each row."""
+    """Return, by table, how often a reader that lists and opens files finds each row."""
     found = {}
     with duckdb.connect() as db:
         for table in TABLES:
@@ -83,7 +83,7 @@ def seen(out: Path) -> dict[str, Counter]:
 
 
 def done(jobs: list[tuple[str, Path, str | None, int]]) -> list:
-    """What became of the jobs of `killed.py`, two at a time."""
+    """Run jobs of `killed.py`, two at a time, and return their results."""
     halves = [jobs[::2], jobs[1::2]]
     with ThreadPoolExecutor() as two:
         answers = list(two.map(_done, halves))
@@ -102,14 +102,14 @@ def _done(jobs: list[tuple[str, Path, str | None, int]]) -> list:
 
 
 def spread(call: str, count: int) -> list[int]:
-    """Which of so many calls are killed."""
+    """Return the numbers of the calls at which a command is killed."""
     most = count if EVERY else min(count, MOST.get(call, 1))
     return [1 + (2 * place + 1) * count // (2 * most) for place in range(most)]
 
 
 @pytest.fixture(scope="module")
 def kills(folders, tmp_path_factory):
-    """What each killed command left behind, and what is found after a rebuild."""
+    """Kill each command at several calls, and return the tables it left and those after a rebuild."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed")
     place = tmp_path_factory.mktemp("killed")
@@ -158,14 +158,14 @@ def test_a_reader_sees_the_old_rows_or_the_new_ones(kills):
 
 
 def test_facts_come_before_the_assets_they_belong_to(kills):
-    """Whoever finds the new rows of `assets` finds those of the other tables too."""
+    """A reader that finds the new rows of `assets` finds those of the other tables too."""
     changed = [one for one in kills if one["old"]["assets"] != one["new"]["assets"] == one["seen"]["assets"]]
     assert changed
     assert all(one["seen"] == one["new"] for one in changed)
 
 
 def test_a_rebuild_ends_what_the_killed_one_began(kills):
-    """Afterwards the tables hold all runs, nothing stands twice, and no litter is left."""
+    """After a rebuild the tables hold each row of all runs once, and no temporary file is left."""
     for one in kills:
         told = (one["change"], one["call"], one["nth"])
         assert one["rebuilt"] == 0, told

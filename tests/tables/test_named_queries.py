@@ -1,4 +1,4 @@
-"""Named questions over tables made by hand, small enough to count."""
+"""Predefined queries over small handmade tables."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def rows(answer: pa.Table) -> list[tuple]:
 
 
 def test_top_tags_count_an_item_once(out):
-    """Two back ends that see the same thing in a picture make it one picture with that tag."""
+    """A picture with the same tag from two back ends counts once for that tag."""
     assert rows(named_queries.top_tags(out, most=2)) == [("sea", 3, 2, 0.5), ("sky", 2, 2, 0.5)]
     assert rows(named_queries.top_tags(out, min_score=0.6)) == []
 
 
 def test_tag_pairs_are_counted_in_one_order(out):
-    """A pair stands once, with the items that have both and their share of those with either."""
+    """Each pair is listed once, with the items that have both tags and their share of the items with either."""
     assert rows(named_queries.tag_pairs(out)) == [("sea", "sky", 2, pytest.approx(2 / 3))]
     assert len(rows(named_queries.tag_pairs(out, min_items=1))) == 3
 
@@ -107,19 +107,19 @@ def test_agreement_is_counted_where_both_have_looked(out):
 
 
 def test_cost_by_group_adds_up(out):
-    """Groups share out all credits; the price of an item that is ok is null where there is none."""
+    """The credits of the groups add up to all credits; credits_per_ok is null for a group without an ok item."""
     assert rows(named_queries.cost_by_group(out, by="status")) == [("failed", 1, 0, 3.0, None), ("ok", 2, 2, 3.0, 1.5)]
     assert rows(named_queries.cost_by_group(out)) == [("all", 3, 2, 6.0, 3.0)]
 
 
 def test_unmatched_errors_come_with_their_request(out):
-    """What no row can be blamed for is counted by request, with what the request cost."""
+    """Errors that belong to no row are counted by request, with the credits of the request."""
     assert rows(named_queries.unmatched_errors(out)) == [("r1", "b", "b: too slow", 2, 3, 6)]
 
 
 @pytest.mark.parametrize("question", [named_queries.palette, named_queries.cost_by_group])
 def test_a_column_that_is_not_there_is_named(out, question):
-    """A slip in a column's name is a usage error that lists the columns; nothing of it reaches the SQL."""
+    """An unknown column raises a usage error that lists the columns."""
     with pytest.raises(UsageError, match="no column") as raised:
         question(out, by='team"; DROP')
     assert 'te"am' in raised.value.hint
@@ -127,7 +127,7 @@ def test_a_column_that_is_not_there_is_named(out, question):
 
 @pytest.mark.parametrize("question", sorted(named_queries.SQL))
 def test_every_question_answers_before_anything_is_written(tmp_path, question):
-    """A run without tables has no answer rows, but the answer's columns."""
+    """Before tables are written, each query returns its columns without rows."""
     answer = getattr(named_queries, question)(tmp_path)
     assert answer.num_rows == 0
     assert answer.column_names

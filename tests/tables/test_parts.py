@@ -1,4 +1,4 @@
-"""One part: what readers find in it is the same, however its rows were handed in."""
+"""A part has the same contents whether its rows came dictionary-encoded or not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORDS = ["sky", "sea", None, "sky", "ü" * 9]
 
 
 def spelled(words):
-    """A table of tags whose item and name are these."""
+    """Return a table of tags with these words as item and name."""
     other = {field.name: pa.nulls(len(words), field.type) for field in schema("tags")}
     return pa.table(other | {"item_id": pa.array(words), "name": pa.array(words)}, schema=schema("tags"))
 
@@ -27,7 +27,7 @@ def as_dictionaries(table):
 
 
 def written(path, groups):
-    """What a reader finds in a part of these groups: schema, footer and rows."""
+    """Write a part of these tables, and return the schema, footer and rows that a reader finds."""
     writer = PartWriter(path, schema("tags"), {"run": 1})
     for group in groups:
         writer.write(group)
@@ -53,7 +53,7 @@ def test_dictionaries_leave_no_trace(tmp_path, words, first):
 
 
 def test_a_part_without_rows_is_a_part(tmp_path):
-    """Its schema stands in it all the same."""
+    """A part without rows has its schema."""
     fields, footer, _, rows = written(tmp_path / "empty.parquet", [])
     assert [name for name, *_ in fields] == schema("tags").names
     assert b"lightmeter.lineage" in footer

@@ -26,7 +26,7 @@ def colors(tmp_path):
             "score": pa.array([place / ROWS for place in range(ROWS)]),
             "red": pa.array([place % 256 for place in range(ROWS)], pa.uint8()),
         }
-        with dataset.locked(), dataset.replacing({"colors": COLORS}, {"runs": {run: ""}}, beside=True) as writers:
+        with dataset.locked(), dataset.replacing({"colors": COLORS}, {"runs": {run: ""}}, keep_others=True) as writers:
             writers["colors"].write(pa.table(columns, schema=COLORS))
     return dataset.read("colors")
 

@@ -1,4 +1,4 @@
-"""SQL over the tables."""
+"""SQL queries over the tables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_queries_answer_in_arrow(out):
 
 
 def test_moments_are_in_utc(out):
-    """A moment does not depend on the machine's zone."""
+    """Timestamps do not depend on the time zone of the machine."""
     (row,) = queries.sql(
         out, "SELECT max(answered_at) AS at, max(answered_at)::VARCHAR AS text FROM assets"
     ).to_pylist()
@@ -54,7 +54,7 @@ def test_moments_are_in_utc(out):
 
 
 def test_a_slow_query_draws_nothing(out):
-    """What a pipe receives is the answer alone: no progress is drawn into it, however long a query takes."""
+    """A slow query writes no progress bar to standard output."""
     (row,) = queries.sql(out, "SELECT current_setting('enable_progress_bar') AS drawn").to_pylist()
     assert row["drawn"] is False
 
@@ -99,19 +99,19 @@ def test_a_wrong_query_is_a_usage_error(out, tmp_path, query):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    """A slip in the folder's name is no empty answer."""
+    """A query of a missing folder raises an error that names it."""
     with pytest.raises(UsageError, match="no folder"):
         queries.sql(tmp_path / "nowhere", "SELECT 1")
 
 
 def test_tables_do_not_bring_duckdb():
-    """DuckDB is loaded by those who ask questions only."""
+    """Importing the tables package does not load DuckDB."""
     code = "import sys, lightmeter.tables, lightmeter.manifest; sys.exit('duckdb' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_what_does_not_fit_into_memory_goes_to_temporary_files(out, tmp_path, monkeypatch):
-    """With little memory a large question is answered all the same, and nothing of it is left anywhere."""
+    """A query that needs more memory than allowed succeeds, and leaves no temporary file."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "spill"))
     monkeypatch.setattr(tempfile, "tempdir", None)

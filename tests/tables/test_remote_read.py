@@ -1,4 +1,4 @@
-"""Tables in a shared place, asked where they are: a real S3 server, fsspec, and what a place may lack."""
+"""Queries over tables in an object store: a real S3 server, fsspec, and missing tables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_command_asks_a_place_with_what_the_environment_says(tmp_path, s3, a
 
 
 def test_a_table_that_is_not_there_has_its_columns(tmp_path, s3, add):
-    """What was not published is empty, as it is in a folder."""
+    """A table that was not published is empty, as in a folder."""
     place = s3.uri("one")
     publish(add(tmp_path, "a", 1), place)
     for table in TABLES:
@@ -49,7 +49,7 @@ def test_a_table_that_is_not_there_has_its_columns(tmp_path, s3, add):
 
 
 def test_only_what_is_there_can_be_read(tmp_path, s3, add):
-    """A query reaches the tables of its place, and neither writes nor reads anything else."""
+    """A query can read only the tables of its place, and can write nothing."""
     place = s3.uri("closed")
     publish(add(tmp_path, "a", 1), place)
     for query in (f"COPY tags TO '{tmp_path}/x.csv'", f"FROM read_parquet('{tmp_path}/tables/tags/*.parquet')"):
@@ -59,7 +59,7 @@ def test_only_what_is_there_can_be_read(tmp_path, s3, add):
 
 @pytest.mark.parametrize("place", ["s3://k:secret@nowhere/x?{options}", "gopher://nowhere/x"])
 def test_a_place_that_cannot_be_read_is_said(s3, place):
-    """Neither a missing bucket nor an unknown scheme is a traceback, and no key is shown."""
+    """A missing bucket or an unknown scheme raises a usage error that shows no key."""
     with pytest.raises(UsageError, match="nowhere/x") as raised:
         queries.sql(place.format(options=s3.options), "FROM tags")
     assert "secret" not in f"{raised.value} {raised.value.hint}"
@@ -73,7 +73,7 @@ def test_any_file_system_of_fsspec_will_do(tmp_path, add):
 
 
 def test_open_tables_see_what_was_replaced_between_two_questions(tmp_path, add):
-    """Tables that are kept open go on when their parts are merged: they are opened anew."""
+    """An open session reads the new parts after its tables were compacted."""
     add(tmp_path, "a", 1)
     add(tmp_path, "b", 1)
     with queries.QuerySession(tmp_path) as tables:

@@ -16,13 +16,13 @@ from lightmeter.tables.remote_write import publish
 
 
 def count(there: fs.FileSystem, folder: str) -> int:
-    """What a reader finds who lists a table's objects and opens them."""
+    """Return the number of rows that a reader of a table's objects finds."""
     found = [one for one in there.get_file_info(fs.FileSelector(folder)) if one.base_name.endswith(".parquet")]
     return sum(pq.ParquetFile(there.open_input_file(one.path)).metadata.num_rows for one in found)
 
 
 def test_a_table_is_one_object_whose_readers_see_the_old_or_the_new_one(tmp_path, s3, add):
-    """Published again and again, a table never is less, never is more, and leaves nothing else behind."""
+    """While a table is published repeatedly, readers find the old or the new rows, and no other object remains."""
     there, uri = s3.there, s3.uri("photos")
     dataset = add(tmp_path, "first", 10)
     publish(dataset, uri)
@@ -48,7 +48,7 @@ def test_a_table_is_one_object_whose_readers_see_the_old_or_the_new_one(tmp_path
 
 
 def test_a_place_with_other_parts_is_refused(tmp_path, s3, add):
-    """Beside parts that others wrote, rows would be counted twice."""
+    """A place with parts of another program is refused, because rows would be counted twice."""
     there, uri = s3.there, s3.uri("photos")
     there.create_dir("lake/photos/tables/tags")
     with there.open_output_stream("lake/photos/tables/tags/other.parquet") as file:
@@ -59,7 +59,7 @@ def test_a_place_with_other_parts_is_refused(tmp_path, s3, add):
 
 
 def test_any_file_system_of_fsspec_will_do(tmp_path, add):
-    """Tables go to whatever fsspec knows, by the same steps."""
+    """Tables can be published to any file system of fsspec."""
     memory = fsspec.filesystem("memory")
     written = publish(add(tmp_path, "a", 3), "/lake/photos", memory)
     assert list(written) == ["tags"]
@@ -68,7 +68,7 @@ def test_any_file_system_of_fsspec_will_do(tmp_path, add):
 
 
 def test_a_transfer_that_breaks_off_leaves_the_old_table(tmp_path, add):
-    """When the place fails in the middle, the table there is as it was, and no half object is left."""
+    """If an upload fails, the published table is unchanged and no partial object is left."""
     place = tmp_path / "lake"
     place.mkdir()
     publish(add(tmp_path / "out", "a", 3), str(place), fs.LocalFileSystem())
@@ -85,13 +85,13 @@ def test_a_transfer_that_breaks_off_leaves_the_old_table(tmp_path, add):
 
 
 def test_a_place_that_is_none_is_wrong_usage(tmp_path, add):
-    """Neither an unknown scheme nor an empty bucket name is a traceback."""
+    """An unknown scheme or an empty bucket name raises a usage error."""
     with pytest.raises(UsageError, match="cannot be written"):
         publish(add(tmp_path, "a", 1), "gopher://nowhere")
 
 
 def test_a_key_in_an_address_is_not_shown(tmp_path, s3, add):
-    """What is said of a place leaves out the key that its URI may hold."""
+    """Messages do not show the key in a URI."""
     place = s3.uri("photos").replace("k:k@lake", "k:secret@nowhere")
     with pytest.raises(UsageError, match="s3://nowhere/photos cannot be written") as raised:
         publish(add(tmp_path, "a", 1), place)

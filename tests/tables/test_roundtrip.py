@@ -82,7 +82,7 @@ def said(item, frame, table, entry):
 @settings(deadline=None, max_examples=40)  # each example writes eleven files
 @given(answers=st.lists(st.lists(pictures(), max_size=3), max_size=4))
 def test_the_facts_that_went_in_come_out(answers):
-    """As many facts as were answered stand in the files, each under its item and frame, each as it was said."""
+    """The files hold exactly the answered facts, each unchanged and with its item and frame."""
     told, went_in = [], Counter()
     for number, assets in enumerate(answers):
         items = [ItemRef(f"{number}-{place}", "u", place) for place in range(len(assets))]

@@ -1,4 +1,4 @@
-"""Rows that come as rows."""
+"""Conversion of journal rows to Arrow tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECONDS = st.floats(0, 4e9) | st.integers(0, 2**31).map(float) | st.none()
 
 @given(st.lists(_SECONDS, min_size=1))
 def test_moments_are_those_of_datetime(seconds):
-    """Seconds become the very microsecond that Python's own `datetime` makes of them."""
+    """Seconds become the same microsecond as with Python's `datetime`."""
     expected = [None if one is None else datetime.fromtimestamp(one, tz=UTC) for one in seconds]
     assert to_timestamps(seconds).to_pylist() == expected
 
@@ -31,7 +31,7 @@ def test_columns_that_are_missing_are_null():
 
 
 def test_lists_may_be_the_same_for_all_rows():
-    """What was asked for is said once and stands in every row."""
+    """One constant list becomes the value of all rows."""
     columns = {"features": ConstantColumn(["tags", "nsfw"]), "backends": ConstantColumn([])}
     table = RowTables({}).build("assets", columns, 3)
     assert table.column("features").to_pylist() == [["tags", "nsfw"]] * 3
@@ -51,6 +51,6 @@ def test_own_columns_have_the_types_of_the_manifest():
 
 
 def test_no_rows_are_a_table_without_rows():
-    """Records of nothing have the schema all the same."""
+    """A table without rows has the full schema."""
     none = RowTables({}).build("requests", {}, 0)
     assert (none.num_rows, none.schema) == (0, schema("requests"))

@@ -1,4 +1,4 @@
-"""The tables' columns: what readers rely on."""
+"""The schemas of the tables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_table_has_the_key_columns_first():
 
 
 def test_an_unknown_table_is_named_with_the_known_ones():
-    """A wrong name is the user's slip: the error lists the right ones."""
+    """An unknown table raises an error that lists the known ones."""
     with pytest.raises(UsageError, match="'tag'") as raised:
         schema("tag")
     assert "tags" in raised.value.hint
@@ -72,6 +72,6 @@ def test_a_taken_name_gets_a_suffix_and_remembers_what_it_was():
 
 @given(names=st.lists(st.sampled_from([*schema("assets").names, "A", "a", "width_manifest", "Width", ""]), unique=True))
 def test_no_two_columns_of_assets_are_called_alike(names):
-    """SQL does not tell upper from lower case: neither do we."""
+    """No two columns of `assets` differ only in case, because SQL ignores it."""
     fields = schema("assets", dict.fromkeys(names, "string"))
     assert len({name.casefold() for name in fields.names}) == len(fields.names)

@@ -1,4 +1,4 @@
-"""Pictures like a picture, over tables made by hand: directions of a circle, whose cosines are known."""
+"""Similarity search over handmade vectors with known cosines."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ASSETS = {
 
 
 def written(folder, assets) -> Tables:
-    """The tables of one answer with these assets, in a folder."""
+    """Write the tables of one answer with these assets to a folder."""
     flattener, recorder = Flattener(), RowTables({})
     items = [ItemRef(item, f"media/{item}.jpg", place) for place, item in enumerate(assets)]
     told = [STATUSES.get(item, ("ok", None, None)) for item in assets]
@@ -105,7 +105,7 @@ def test_open_tables_answer_too(tables):
 
 
 def test_one_of_several_models_is_chosen(tables):
-    """Vectors of two models are never compared: which are must be said where an item has both."""
+    """Vectors of two models are never compared: the model must be named if an item has both."""
     with pytest.raises(UsageError, match=r"several models.*: m, n") as raised:
         tables.similar("both")
     assert "--model" in raised.value.hint
@@ -128,7 +128,7 @@ def test_one_of_several_models_is_chosen(tables):
     ],
 )
 def test_what_cannot_be_compared_is_said_with_its_reason(tables, item, message, hint):
-    """A slip gets the ids that are spelled alike; an item without an embedding tells why it has none."""
+    """The error suggests similar ids for an unknown item, and gives the reason for a missing embedding."""
     with pytest.raises(UsageError) as raised:
         tables.similar(item)
     assert message in str(raised.value)
@@ -136,7 +136,7 @@ def test_what_cannot_be_compared_is_said_with_its_reason(tables, item, message, 
 
 
 def test_a_run_without_embeddings_names_the_command(tmp_path):
-    """Where nobody requested embeddings the error says how to."""
+    """Without embeddings, the error names the command that requests them."""
     with pytest.raises(UsageError, match="holds no embeddings") as raised:
         written(tmp_path, {"cat": {}}).similar("cat")
     assert "--features embeddings" in raised.value.hint

@@ -1,1 +1,1 @@
-"""A question of the user's own: a prompt, a JSON schema for its answers, and how answers are read."""
+"""Questions that a user asks about every row: a prompt, a JSON schema for the answers, and the parser of answers."""

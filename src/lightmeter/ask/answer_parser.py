@@ -30,7 +30,7 @@ class ParsedAnswer(NamedTuple):
     """Values of an answer, or the error in it.
 
     Attributes:
-        values: By property, in the types of the columns; None if there is an error.
+        values: Property → value in the type of its column; None if there is an error.
         error: The error, as a sentence; None if the answer is valid.
     """
 
@@ -39,7 +39,7 @@ class ParsedAnswer(NamedTuple):
 
 
 def parse_answer_text(ask: Ask, text: object) -> ParsedAnswer:
-    """Parse one answer; the first valid object of the text counts. This never raises."""
+    """Parse one answer; the first valid object in the text counts. Never raises."""
     if not isinstance(text, str) or not text.strip():
         return ParsedAnswer(None, "The answer is empty.")
     first: ParsedAnswer | None = None

@@ -1,1 +1,1 @@
-"""From journals to tables: reads the journals of a folder and writes the rows of every table."""
+"""Export: writes the output tables from the journals of the runs in an output folder, with no request."""

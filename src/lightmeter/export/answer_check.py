@@ -1,4 +1,4 @@
-"""Answers to the user's question, held against its schema: which rows are asked about again, of whom, and why."""
+"""Check of answers against the schema of the user's question. It finds the rows that need a second request, and why."""
 
 from __future__ import annotations
 
@@ -19,41 +19,55 @@ __all__ = ["all_descriptions_valid", "parse_descriptions", "rows_with_invalid_an
 
 
 def parse_descriptions(ask: Ask, answer: Mapping[str, Any], asset: int) -> list[tuple[DescriptionEntry, ParsedAnswer]]:
-    """Each description of one asset of an answer, and what it says to the question."""
+    """Return each description of one asset, with the values or the error that it holds for the question.
+
+    Args:
+        ask: The question.
+        answer: The JSON object of the answer.
+        asset: Position in `all.assets`.
+    """
     return [(one, parse_answer_text(ask, one.text)) for one in read_descriptions(answer, asset)]
 
 
 def all_descriptions_valid(ask: Ask, answer: Mapping[str, Any], asset: int) -> bool:
-    """Whether one asset of an answer has descriptions, and all of them are valid."""
-    readings = parse_descriptions(ask, answer, asset)
-    return bool(readings) and all(said.error is None for _, said in readings)
+    """Return whether one asset of an answer has descriptions, and all of them are valid answers to the question.
+
+    Args:
+        ask: The question.
+        answer: The JSON object of the answer.
+        asset: Position in `all.assets`.
+    """
+    pairs = parse_descriptions(ask, answer, asset)
+    return bool(pairs) and all(parsed.error is None for _, parsed in pairs)
 
 
 def rows_with_invalid_answers(out: Path, ask: Ask, backends: Sequence[str], first: int, last: int) -> list[RetryRow]:
-    """Rows first ≤ seq ≤ last whose first answer is not valid, and that were not found to be so before.
+    """Return the rows first ≤ seq ≤ last whose first answer is invalid and that have no retry yet.
 
-    A row that was answered without any description is not among them: there is nothing wrong to tell a model of.
+    A row without any description is not among them: there is no error to report back to a model.
 
     Args:
         out: The folder of the run.
         ask: The question.
-        backends: Who the run asks.
-        first: The first row.
-        last: The last row.
+        backends: Names of the back ends of the run.
+        first: Number (`seq`) of the first row.
+        last: Number of the last row.
     """
     with open_read_only(out) as db:
-        return list(_invalid(first_answers(db, first, last), ask, backends))
+        return list(_retry_rows(first_answers(db, first, last), ask, backends))
 
 
-def _invalid(rows: Iterator[tuple[int, int, int, bytes]], ask: Ask, backends: Sequence[str]) -> Iterator[RetryRow]:
-    known, answer = -1, dict[str, Any]()
+def _retry_rows(rows: Iterator[tuple[int, int, int, bytes]], ask: Ask, backends: Sequence[str]) -> Iterator[RetryRow]:
+    decoded_id, answer = -1, dict[str, Any]()
     for seq, submission_id, asset, packed in rows:
-        if submission_id != known:
-            known, answer = submission_id, decode_answer_lenient(decompress(packed))
-        wrong = [
-            (one.source, said.error) for one, said in parse_descriptions(ask, answer, asset) if said.error is not None
+        if submission_id != decoded_id:
+            decoded_id, answer = submission_id, decode_answer_lenient(decompress(packed))
+        errors = [
+            (entry.source, parsed.error)
+            for entry, parsed in parse_descriptions(ask, answer, asset)
+            if parsed.error is not None
         ]
-        if wrong:
-            error = "; ".join(dict.fromkeys(error for _, error in wrong))[:MAX_ERROR_CHARS]
-            who = {(source or "").lower() for source, _ in wrong}
-            yield RetryRow(seq, AnswerRetry(error, tuple(sorted(who)) if who <= {*backends} else ()))
+        if errors:
+            message = "; ".join(dict.fromkeys(error for _, error in errors))[:MAX_ERROR_CHARS]
+            sources = {(source or "").lower() for source, _ in errors}
+            yield RetryRow(seq, AnswerRetry(message, tuple(sorted(sources)) if sources <= {*backends} else ()))

@@ -1,8 +1,8 @@
-"""The table of a question, made from a run's journal: a row for every item, frame and source, with values or a reason.
+"""Rows of the table of answers to a user's question, from a run's journal.
 
-Every item of the manifest is there, also one that was never sent. Texts are read again each time, so the table always
-says what the newest question of its name makes of them. A text that is not valid gives way to that of the second
-answer, from the same source to the same frame.
+There is a row for every item, frame and back end, with the values of the answer or an error. An item that was never
+sent has a row too. The texts are parsed anew at each export, by the newest question of that name. If a text is invalid
+and the row was sent a second time, the second text from the same back end about the same frame takes its place.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _NOT_SENT: Final = {
 }
 
 
-class _Second(NamedTuple):
-    """What became of asking about an item again, as the journal has it."""
+class _Retry(NamedTuple):
+    """The second request about an item, as in the journal; `wanted` where the first answer was invalid."""
 
     wanted: bool
     reason: str | None
@@ -54,7 +54,7 @@ class _Second(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """One row of the table, without the item's own columns."""
+    """One row of the table, without the columns that identify the item."""
 
     frame: int | None = None
     source: str | None = None
@@ -64,13 +64,13 @@ class _Row(NamedTuple):
 
 
 def answer_tables(db: sqlite.Connection, ask: Ask, run_id: str, run: int) -> Iterator[pa.Table]:
-    """Yield the rows of the question's table that come from one run, in the order of its manifest.
+    """Yield the rows of a question's table for the items of one run, in the order of its manifest.
 
     Args:
         db: The run's journal, with the index of latest runs attached as `latest`.
         ask: The question.
-        run_id: The run.
-        run: Its position among the runs of the folder.
+        run_id: Id of the run.
+        run: Position of the run among those of the output folder, oldest first.
     """
     schema, rows = answers_schema(ask), _rows(db, ask, run)
     while chunk := list(islice(rows, _ROWS_AT_ONCE)):
@@ -87,69 +87,66 @@ def answer_tables(db: sqlite.Connection, ask: Ask, run_id: str, run: int) -> Ite
 
 
 def _rows(db: sqlite.Connection, ask: Ask, run: int) -> Iterator[tuple[str, str, _Row]]:
-    last: tuple[Any, Mapping[str, Any]] = (None, {})  # rows of one batch stand together
-    for item_id, url, status, reason, error, asset, submission_id, earlier_id, packed, *second in question_rows(
-        db, run
-    ):
+    last: tuple[Any, Mapping[str, Any]] = (None, {})  # rows of one request are consecutive
+    for item_id, url, status, reason, error, asset, submission_id, earlier_id, packed, *retry in question_rows(db, run):
         if status != "ok" or asset is None or packed is None:
-            yield item_id, url, _Row(error=_unanswered(status, reason, error))
+            yield item_id, url, _Row(error=_missing_answer_error(status, reason, error))
             continue
         if (submission_id, earlier_id) != last[0]:
             last = ((submission_id, earlier_id), decode_answer_lenient(decompress(packed)))
-        for row in _answered(ask, last[1], asset, _Second(*second)):
+        for row in _answer_rows(ask, last[1], asset, _Retry(*retry)):
             yield item_id, url, row
 
 
-def _unanswered(status: str, reason: str | None, error: str | None) -> str:
-    """Why an item has no answer: its status, and what is known beside it."""
+def _missing_answer_error(status: str, reason: str | None, error: str | None) -> str:
+    """Return why an item has no answer: its status, and its reason and error if known."""
     return ": ".join(word for word in (status, reason, error) if word)
 
 
-def _answered(ask: Ask, answer: Mapping[str, Any], asset: int, second: _Second) -> Iterator[_Row]:
+def _answer_rows(ask: Ask, answer: Mapping[str, Any], asset: int, retry: _Retry) -> Iterator[_Row]:
     first = parse_descriptions(ask, answer, asset)
     if not first:
-        yield _Row(error=f"No description was answered.{_errors_of(answer)}")
-    wrong = any(said.error is not None for _, said in first)
-    better, became = _asked_again(ask, second) if wrong else ({}, "")
-    for one, said in first:
-        again = better.get((one.frame, one.source)) if said.error is not None else None
-        if again:
-            told, reading = again.pop(0)
-            yield _row(told, reading, " Both answers are not valid.")
+        yield _Row(error=f"No description was answered.{_service_errors(answer)}")
+    is_invalid = any(parsed.error is not None for _, parsed in first)
+    second, retry_note = _retried(ask, retry) if is_invalid else ({}, "")
+    for entry, parsed in first:
+        replacements = second.get((entry.frame, entry.source)) if parsed.error is not None else None
+        if replacements:
+            yield _row(*replacements.pop(0), " Both answers are not valid.")
         else:
-            yield _row(one, said, became)
+            yield _row(entry, parsed, retry_note)
 
 
-def _row(one: DescriptionEntry, said: ParsedAnswer, more: str) -> _Row:
-    if said.error is None:
-        return _Row(one.frame, one.source, said.values)
-    return _Row(one.frame, one.source, None, f"{said.error}{more}", one.text)
+def _row(entry: DescriptionEntry, parsed: ParsedAnswer, error_note: str) -> _Row:
+    if parsed.error is None:
+        return _Row(entry.frame, entry.source, parsed.values)
+    return _Row(entry.frame, entry.source, None, f"{parsed.error}{error_note}", entry.text)
 
 
-_Readings = dict[tuple[int | None, str | None], list[tuple[DescriptionEntry, ParsedAnswer]]]
+_ParsedByPlace = dict[tuple[int | None, str | None], list[tuple[DescriptionEntry, ParsedAnswer]]]
 
 
-def _asked_again(ask: Ask, second: _Second) -> tuple[_Readings, str]:
-    """What the second answer says, by frame and source, and a sentence for what it does not say."""
-    if not second.wanted or second.state is None:
-        reason = _NOT_SENT.get(second.reason, second.reason)
-        return {}, f" It was not asked again: {reason}." if second.wanted else " It was not asked again."
-    if second.state == State.VOIDED:
-        return {}, f" It was asked again, and refused: {second.error}"
-    if second.state != State.SETTLED or second.packed is None:
-        return {}, f" It was asked again, and no answer is there ({second.state})."
-    raw = decompress(second.packed)
-    (placed,) = outcome_of(raw, [(0, expected_asset_name(second.url, second.path))], 0).rows
+def _retried(ask: Ask, retry: _Retry) -> tuple[_ParsedByPlace, str]:
+    """Return the parsed descriptions of the second answer by (frame, source), and a sentence for rows that lack one."""
+    if not retry.wanted or retry.state is None:
+        reason = _NOT_SENT.get(retry.reason, retry.reason)
+        return {}, f" It was not asked again: {reason}." if retry.wanted else " It was not asked again."
+    if retry.state == State.VOIDED:
+        return {}, f" It was asked again, and refused: {retry.error}"
+    if retry.state != State.SETTLED or retry.packed is None:
+        return {}, f" It was asked again, and no answer is there ({retry.state})."
+    raw = decompress(retry.packed)
+    (placed,) = outcome_of(raw, [(0, expected_asset_name(retry.url, retry.path))], 0).rows
     if placed.asset is None:
         return {}, f" It was asked again, and not answered: {placed.error}"
-    grouped: _Readings = defaultdict(list)
-    for one, said in parse_descriptions(ask, decode_answer_lenient(raw), placed.asset):
-        grouped[one.frame, one.source].append((one, said))
+    grouped: _ParsedByPlace = defaultdict(list)
+    for entry, parsed in parse_descriptions(ask, decode_answer_lenient(raw), placed.asset):
+        grouped[entry.frame, entry.source].append((entry, parsed))
     return dict(grouped), " It was asked again, and the second answer does not describe it."
 
 
-def _errors_of(answer: Mapping[str, Any]) -> str:
-    """What back ends said instead, where the answer is about one item alone."""
+def _service_errors(answer: Mapping[str, Any]) -> str:
+    """Return a sentence with the errors of the back ends if the answer is about a single item, else an empty text."""
     results = answer.get("all")
     errors, assets = (results.get("errors"), results.get("assets")) if isinstance(results, dict) else (None, None)
     if not isinstance(errors, list) or not isinstance(assets, list) or len(assets) != 1:

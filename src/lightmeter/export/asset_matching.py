@@ -1,8 +1,9 @@
-"""Which asset of an answer belongs to which row: pure. Names decide; neither order nor elimination does.
+"""Matching of the assets of an answer to the rows that were sent, by name alone. Pure.
 
-Services answer in another order, leave assets out, add some, write addresses otherwise or as they were redirected, or
-name an upload by a temporary path of their own. A row whose asset cannot be known by a name is `unmatched`: the answer
-stays in the journal, and the row gets no facts. A request with one image needs no name: its one asset is that image's.
+Neither order nor elimination is proof: services change the order, leave assets out, add some, write addresses in
+another form or as they were redirected, or name an upload by a temporary path. A row that no asset name identifies is
+`unmatched`: the answer stays in the journal, and the row gets no facts. If a request has one row and its answer one
+asset, they belong together whatever the name.
 """
 
 from __future__ import annotations
@@ -20,32 +21,36 @@ from lightmeter.manifest.canonical_url import canonical_url
 __all__ = ["NO_ASSET", "REQUEST_FAILED", "UNMATCHED", "expected_asset_name", "match_assets", "outcome_of"]
 
 NO_ASSET: Final = "no_asset"
-"""Reason of a row whose answer holds no asset that could be its own."""
+"""Reason of a row without an asset: all assets of the answer belong to other rows."""
 UNMATCHED: Final = "unmatched"
-"""Reason of a row whose asset cannot be told from others in the answer."""
+"""Reason of a row without an asset: the answer has assets left over, but none with the name of this row."""
 REQUEST_FAILED: Final = "request_failed"
-"""Reason of the rows of a request that the service took and could not do."""
+"""Reason of the rows of a request that the service accepted and then failed to answer."""
 
 
 def expected_asset_name(url: str, path: str | None) -> str:
-    """What a service is expected to call this asset: its URL, or its file's name."""
+    """Return the name that a service should give the asset: the URL, or the name of the file if `path` is not None."""
     return url if path is None else Path(path).name
 
 
 def match_assets(sent: Sequence[str], answered: Sequence[str | None]) -> list[int | None]:
-    """For each name that was sent, the position of the asset that carries this name, or None.
+    """Return the position in `answered` of the asset of each sent name, or None.
 
-    Three rules apply in turn, each to what the ones before left over:
+    Three rules apply in turn, each to the names that the rules before it did not match:
 
-    1. Equal names, in order.
-    2. The same address written otherwise: RFC 3986 equivalence, then `http` for `https` and `www.` left out.
-    3. An answered name that is a path, not an address, and ends in the last step of the name that was sent, where
-       each fits only one: a temporary path on the server still ends in the file's name.
+    1. The names are equal.
+    2. The names are the same URL: equivalent by RFC 3986, or differing only in `http` or `https` and in `www.`.
+    3. The answered name is a path that ends with the last segment of the sent name, and no other pair fits either name.
+       A temporary path on the server still ends with the name of the file.
+
+    Args:
+        sent: Names that were sent.
+        answered: Names of the assets in the answer; None for an asset without one.
     """
     matched: list[int | None] = [None] * len(sent)
     free = set(range(len(answered)))
 
-    def take(index: int, position: int) -> None:
+    def assign(index: int, position: int) -> None:
         matched[index] = position
         free.discard(position)
 
@@ -56,14 +61,14 @@ def match_assets(sent: Sequence[str], answered: Sequence[str | None]) -> list[in
                 places[key(name)].append(position)
         for index, name in enumerate(sent if places else ()):
             if matched[index] is None and (waiting := places.get(key(name))):
-                take(index, waiting.popleft())
-    for index, position in _by_last_step(sent, answered, matched, free):
-        take(index, position)
+                assign(index, waiting.popleft())
+    for index, position in _match_by_last_segment(sent, answered, matched, free):
+        assign(index, position)
     return matched
 
 
 def _address(name: str) -> str:
-    """An address as it is compared: `%7E` is `~`, `HTTP://Host` is `http://host`; anything else as it is."""
+    """Return a URL in canonical form, such as `~` for `%7E` and `http://h` for `HTTP://H`; other names unchanged."""
     try:
         return canonical_url(name)
     except ValueError:
@@ -71,18 +76,18 @@ def _address(name: str) -> str:
 
 
 def _address_without_scheme(name: str) -> str:
-    """An address whose scheme and `www.` do not count: a redirect to them leads to the same picture."""
+    """Return a canonical http(s) URL without its scheme and `www.`; a redirect that changes them keeps the picture."""
     scheme, separator, rest = _address(name).partition("://")
     return rest.removeprefix("www.") if separator and scheme in {"http", "https"} else name
 
 
-def _by_last_step(
+def _match_by_last_segment(
     sent: Sequence[str], answered: Sequence[str | None], matched: Sequence[int | None], free: Collection[int]
 ) -> list[tuple[int, int]]:
-    """Pairs of which each name ends in the other's last step, and no third does."""
-    ends = {index: _last_step(sent[index]) for index, position in enumerate(matched) if position is None}
+    """Return pairs (index in `sent`, position in `answered`) that match by rule 3 of `match_assets`."""
+    ends = {index: _last_segment(sent[index]) for index, position in enumerate(matched) if position is None}
     paths = {position: answered[position] or "" for position in free if "://" not in (answered[position] or "")}
-    names = {position: _last_step(path) for position, path in paths.items()}
+    names = {position: _last_segment(path) for position, path in paths.items()}
     fits = [(index, at) for index, end in ends.items() for at, name in names.items() if end and _ends(name, end)]
     rows, assets = Counter(index for index, _ in fits), Counter(at for _, at in fits)
     return [(index, at) for index, at in fits if rows[index] == assets[at] == 1]
@@ -92,8 +97,8 @@ def _ends(name: str, end: str) -> bool:
     return name.endswith(end) and not name[: -len(end)][-1:].isalnum()
 
 
-def _last_step(name: str) -> str:
-    """The last step of a path or an address, as servers write it into temporary names."""
+def _last_segment(name: str) -> str:
+    """Return the last segment of a path or URL, in the form that servers use in temporary names."""
     path = name.partition("?")[0] if "://" in name else name
     return path.rstrip("/").rpartition("/")[2].replace(":", "_").casefold()
 
@@ -101,15 +106,15 @@ def _last_step(name: str) -> str:
 def outcome_of(
     raw: bytes, rows: Sequence[tuple[int, str]], hold: int, answer: Mapping[str, Any] | None = None
 ) -> AnswerOutcome:
-    """Read an answer's money and rows.
+    """Return the charge of an answer and the asset of each row. Never raises, whatever the service sends.
 
-    Never raises on what a service sends: a row whose asset cannot be known gets the reason why.
+    A row without an asset gets an error message.
 
     Args:
         raw: The answer's bytes.
         rows: Rows as (seq, name sent).
-        hold: Taken for what was paid where the answer does not say.
-        answer: The JSON object in `raw`, where somebody has read it already.
+        hold: Credits that count as paid if the answer states no charge.
+        answer: The JSON object in `raw`, if it is already parsed.
     """
     wire = WireAnswer((parse_object_lenient(raw) or {}) if answer is None else answer)
     names = wire.asset_names
@@ -139,7 +144,7 @@ def outcome_of(
 
 
 def _row_error(wire: WireAnswer, reason: str) -> str:
-    """Return the message for rows without an asset."""
+    """Return the error message for rows without an asset."""
     details = wire.error_message
     if reason == UNMATCHED:
         return f"No asset name in the answer identifies this row.{f' Its errors: {details}' if details else ''}"

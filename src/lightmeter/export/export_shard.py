@@ -1,6 +1,6 @@
-"""One part of every table from the journals of some runs: the one way in which answers become tables.
+"""Export of a shard: writes one part of every table from the journals of one or more runs.
 
-A shard can be exported in any process: it reads journals, and writes files into a staging folder.
+A shard can be exported in any process, since it only reads journals and writes files to a staging folder.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class ExportRun:
 
     Attributes:
         folder: The folder of its journal.
-        position: Among the runs of the output folder, oldest first.
-        mark: A text that differs when the journal does.
+        position: Position among the runs of the output folder, oldest first.
+        mark: Text that changes whenever the journal changes.
     """
 
     folder: Path
@@ -43,7 +43,7 @@ class ExportRun:
 
     @property
     def header(self) -> RunHeader:
-        """What the journal says about the run; read anew each time."""
+        """The header of the run, read from the journal at each access."""
         return read_run_header(self.folder)
 
 
@@ -53,10 +53,10 @@ class Shard:
 
     Attributes:
         number: Position among the shards that are exported together.
-        ranges: Runs, each with the range of its submissions.
-        all_runs: All runs of the output folder: their manifests' columns stand in the tables' schemas.
-        index: Database of the latest run of each item.
-        staging: Folder for the parts.
+        ranges: Pairs of a run and the range of its submissions (sent requests) to export.
+        all_runs: All runs of the output folder; the schema of `assets` has the columns of all their manifests.
+        index: SQLite file with the latest run of each item.
+        staging: Folder to write the parts to.
     """
 
     number: int
@@ -67,13 +67,13 @@ class Shard:
 
 
 def export_shard(shard: Shard) -> dict[str, int]:
-    """Write one part of every table into the staging folder; returns the rows of each.
+    """Write one part of every table to the staging folder. Return table → number of rows.
 
-    Memory is bounded by a few row groups, whatever the length of the range.
+    At most a few row groups are in memory.
 
     Raises:
-        JournalError: a journal cannot be read.
-        OSError: a part cannot be written.
+        JournalError: A journal cannot be read.
+        OSError: A part cannot be written.
     """
     headers = [run.header for run in shard.all_runs]
     extra_types = merge_extra_types(headers)
@@ -91,7 +91,7 @@ def export_shard(shard: Shard) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _RunSchemas:
-    """The columns of all manifests, and the newest question of each name."""
+    """What the schemas depend on: the columns of all manifests, and the newest question of each name."""
 
     extra_types: Mapping[str, str]
     asks: Mapping[str, Ask]
@@ -104,7 +104,7 @@ def _write_run(
     options = header.options
     with open_read_only(run.folder) as db:
         attach_latest_runs(db, index)
-        with db:  # one state of the journal for all tables, also while the run goes on
+        with db:  # one transaction: all tables see the same state of the journal, even during a run
             for table, rows in journal_row_tables(db, header, run.position, submissions, schemas.extra_types):
                 writers.add_rows(table, rows)
             for answer in journal_answers(db, run.position, submissions):
@@ -118,7 +118,7 @@ def _write_run(
 
 
 def merge_extra_types(headers: list[RunHeader]) -> dict[str, str]:
-    """Return the columns of all manifests, each with a type that holds its values in any of them."""
+    """Return the columns of all manifests with their type names; a common type where manifests differ."""
     types: dict[str, str] = {}
     for header in headers:
         for name, of in header.extra_types.items():
@@ -129,7 +129,7 @@ def merge_extra_types(headers: list[RunHeader]) -> dict[str, str]:
 
 
 def _lineage(shard: Shard) -> dict[str, Any]:
-    """Return what the footers say: the newest run, all runs with their marks, and the range if there is one run."""
+    """Return the lineage for the footers: the newest run, the marks of all runs, and the range if there is one run."""
     header = shard.ranges[-1][0].header
     lineage = {
         "lightmeter": __version__,

@@ -1,12 +1,12 @@
-"""Tables from journals, with no request: every row of the manifests, every fact of every answer.
+"""Export of all tables of an output folder from the journals of its runs, with no request.
 
-An output folder holds the journal of its run and, under `runs/`, those of the runs before it. The rows of a run are
-divided into shards, one part of every table each. All but the last shard of a run hold settled submissions alone, which
-never change: so tables are written while the run goes on, and an export adds what is new. All tables are written anew
-where runs have the same items or other schemas, and where a part is broken or missing.
+An output folder holds the journal of its last run and, under `runs/`, those of the runs before it. The rows of a run
+are divided into shards: each shard is one part of every table. All shards of a run but the last hold only settled
+submissions (requests whose result no longer changes), so an export during or after the run only adds new shards. All
+tables are written anew if runs share items or differ in their schemas, or if a part is broken or missing.
 
-`views.sql` and `catalog.duckdb` open the tables by name; with the option `table_format` "delta" they stand under
-`delta/` too.
+The export also writes `views.sql` and `catalog.duckdb`, which open the tables in DuckDB. If the option `table_format`
+is "delta", it writes Delta tables to `delta/` as well.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ from lightmeter.tempdirs import LockedTempDir
 __all__ = ["export_settled", "export_tables"]
 
 _SHARDS_EACH: Final = 4
-"""Shards for each process of an export: some take longer than others."""
+"""Shards for each process of an export: more than one, because some shards take longer than others."""
 
 _Ranges = tuple[tuple[ExportRun, SubmissionRange], ...]
 
 
 def export_tables(out: Path, *, whole: bool = False, processes: int = 1) -> dict[str, int]:
-    """Write the tables of the runs in `out`; returns the rows of each table that were written.
+    """Write the tables of the runs in `out`. Return table → number of rows written.
 
-    Each item of the manifests stands in `assets` once, as its latest run left it, with all that was ever paid for it;
-    its facts are those of the latest run that answered it.
+    Each item of the manifests has one row in `assets`: its status is that of its latest run, and its credits are the
+    sum over all runs. Its facts are those of the latest run that answered it.
 
     Args:
         out: The output folder.
-        whole: Write all tables anew, also where adding to them would do.
-        processes: Processes that share the work where there is much of it. More than one starts processes with
-            `multiprocessing`, which import the module `__main__` again: a script must guard what it does there.
+        whole: Write all tables anew, even if it would be enough to add new rows.
+        processes: Most processes that share a large export. If more than one, `multiprocessing` starts processes that
+            import the module `__main__` again, so a script must guard its top-level code.
 
     Raises:
-        JournalError: there is no run there.
-        TablesError: they cannot be written; what stands there is as it was, and the journals are safe.
+        JournalError: There is no run in `out`.
+        TablesError: The tables cannot be written; the old ones and the journals stay intact.
     """
     read_run_header(out)  # raises if there is no run, before a folder is made
     dataset = Dataset(out)
     try:
         with dataset.locked():
             runs = _runs(out)
-            rest = None if whole or _overlap(runs) else unpublished_range(dataset, runs)
+            rest = None if whole or _shares_items(runs) else unpublished_range(dataset, runs)
             ranges = _all_ranges(runs, processes) if rest is None else [((runs[-1], rest),)]
-            rows = _export(dataset, runs, ranges, beside=rest is not None, processes=processes)
+            rows = _export(dataset, runs, ranges, keep_others=rest is not None, processes=processes)
             write_catalog(out)
         if runs[-1].header.options.table_format == "delta":
             write_delta(dataset, str(out / "delta"))
@@ -77,11 +77,11 @@ def export_tables(out: Path, *, whole: bool = False, processes: int = 1) -> dict
 
 
 def export_settled(out: Path) -> None:
-    """Add the settled submissions of the run in `out` to its tables, while it goes on.
+    """Add the settled submissions of the current run in `out` to the tables, during the run.
 
-    Rows that can still change are left to `export_tables`: items without an answer, requests that are not settled. All
-    rows are left to it where the run asks a question, since second answers change the price of items, and where all
-    tables must be written anew.
+    `export_tables` writes the other rows at the end of the run: items without an answer, and requests that are not
+    settled. This function adds nothing if the run asks a question, because retries change the credits of items, or if
+    all tables must be written anew.
 
     Raises:
         As `export_tables`; OSError instead of TablesError.
@@ -89,13 +89,13 @@ def export_settled(out: Path) -> None:
     dataset = Dataset(out)
     with dataset.locked():
         runs = _runs(out)
-        rest = None if runs[-1].header.options.ask or _overlap(runs) else unpublished_range(dataset, runs)
+        rest = None if runs[-1].header.options.ask or _shares_items(runs) else unpublished_range(dataset, runs)
         if rest is None:
             return
         with open_read_only(out) as db:
             settled = list(settled_ranges(db, rest, SHARD_ANSWERS))
         if settled:
-            _export(dataset, runs, [((runs[-1], one),) for one in settled], beside=True)
+            _export(dataset, runs, [((runs[-1], one),) for one in settled], keep_others=True)
             if not (out / CATALOG).exists():
                 write_catalog(out)
 
@@ -103,7 +103,7 @@ def export_settled(out: Path) -> None:
 def _runs(out: Path) -> list[ExportRun]:
     """Return the runs of a folder, oldest first."""
     archived = [path.parent for path in out.glob(f"runs/*/{journal_path(out).name}")]
-    # By when they began; two of the same second by when they were planned.
+    # By start time, to the second, which begins the run id; then by the time of planning.
     headers = sorted(
         ((read_run_header(folder), folder) for folder in archived),
         key=lambda one: (one[0].run_id[:15], one[0].planned_at),
@@ -117,15 +117,15 @@ def _mark(folder: Path) -> str:
         return journal_mark(db)
 
 
-def _overlap(runs: Sequence[ExportRun]) -> bool:
-    """Return whether the last run has an item that an older one has too."""
+def _shares_items(runs: Sequence[ExportRun]) -> bool:
+    """Return whether the last run has an item of an older run."""
     *older, last = runs
     with open_read_only(last.folder) as db:
         return share_items(db, [run.folder for run in older])
 
 
 def _all_ranges(runs: Sequence[ExportRun], processes: int) -> list[_Ranges]:
-    """Divide the submissions of all runs into shards: one for a single process, or where there is little to do."""
+    """Divide the submissions of all runs into shards: a single one for a single process or for few submissions."""
     whole_runs = [(run, SubmissionRange()) for run in runs]
     counts = []
     for run in runs:
@@ -140,11 +140,11 @@ def _all_ranges(runs: Sequence[ExportRun], processes: int) -> list[_Ranges]:
         if answers < answers_each and run is not runs[-1]:
             small.append((run, everything))
         else:
-            shards += [((run, one),) for one in _divided(run, answers_each)]
+            shards += [((run, one),) for one in _split_run(run, answers_each)]
     return [tuple(small), *shards] if small else shards
 
 
-def _divided(run: ExportRun, answers_each: int) -> Iterator[SubmissionRange]:
+def _split_run(run: ExportRun, answers_each: int) -> Iterator[SubmissionRange]:
     with open_read_only(run.folder) as db:
         ranges = list(settled_ranges(db, SubmissionRange(), answers_each))
     yield from ranges[:-1]
@@ -152,26 +152,26 @@ def _divided(run: ExportRun, answers_each: int) -> Iterator[SubmissionRange]:
 
 
 def _export(
-    dataset: Dataset, runs: Sequence[ExportRun], ranges: Sequence[_Ranges], *, beside: bool, processes: int = 1
+    dataset: Dataset, runs: Sequence[ExportRun], ranges: Sequence[_Ranges], *, keep_others: bool, processes: int = 1
 ) -> Counter[str]:
-    """Write shards to a staging folder and publish them together; returns the rows of each table."""
+    """Write shards to a staging folder and publish them together. Return table → number of rows."""
     rows: Counter[str] = Counter()
     exported = {run.folder: run for shard in ranges for run, _ in shard}.values()
     requested = {feature for run in exported for feature in run.header.options.features}
     with LockedTempDir() as temporary, dataset.staging() as staging:
-        several = [run.folder for run in runs] if len(runs) > 1 and not beside else []
+        several = [run.folder for run in runs] if len(runs) > 1 and not keep_others else []
         index = LatestRunIndex.build(several, temporary.path / "latest.sqlite").path
         shards = [Shard(number, part, tuple(runs), index, staging) for number, part in enumerate(ranges)]
-        with _mapper(min(processes, len(shards))) as map_shards:
+        with _parallel_map(min(processes, len(shards))) as map_shards:
             for written in map_shards(export_shard, shards):
                 rows.update(written)
-        dataset.publish(staging, beside=beside, only_with_rows={*OPTIONAL_TABLES} - requested)
+        dataset.publish(staging, keep_others=keep_others, only_with_rows={*OPTIONAL_TABLES} - requested)
     return rows
 
 
 @contextmanager
-def _mapper(processes: int) -> Iterator[Callable[..., Iterator[dict[str, int]]]]:
-    """Yield `map`, or one that maps in so many processes."""
+def _parallel_map(processes: int) -> Iterator[Callable[..., Iterator[dict[str, int]]]]:
+    """Yield `map` for one process, or the `map` of a pool of processes."""
     if processes <= 1:
         yield map
         return

@@ -24,13 +24,13 @@ _Columns: TypeAlias = "dict[str, tuple[Any, ...]]"
 def journal_row_tables(
     db: sqlite.Connection, header: RunHeader, run: int, submissions: SubmissionRange, extra_types: Mapping[str, str]
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Yield (table, rows) for the three tables, some thousand rows at a time.
+    """Yield (table, rows) for the three tables, at most `_ROWS_AT_ONCE` rows at a time.
 
     Args:
         db: The run's journal, with the index of latest runs attached.
         header: The run's header.
-        run: Position of the run among those of the folder.
-        submissions: The submissions of the shard; its first shard has all rows of `prechecks`.
+        run: Position of the run among those of the output folder, oldest first.
+        submissions: Range of the shard; the first shard of a run has all rows of `prechecks`.
         extra_types: The manifest's own columns → types, over all runs.
     """
     row_tables = RowTables(extra_types)
@@ -46,7 +46,7 @@ def journal_row_tables(
 
 
 def _chunks(cursor: sqlite.Cursor) -> Iterator[tuple[_Columns, int]]:
-    """Yield the values of a statement by column, with the number of rows, some thousand rows at a time."""
+    """Yield (column → values, number of rows) for at most `_ROWS_AT_ONCE` rows of a query at a time."""
     first = list(islice(cursor, 1))
     names = [column[0] for column in cursor.get_description()] if first else []
     remaining = chain(first, cursor)
@@ -65,7 +65,7 @@ def _asset_columns(header: RunHeader, columns: _Columns) -> dict[str, ColumnValu
 
 
 def _item_credits(paid: int | None, sharers: int, place: int, again: int | None, paid_in_all: float | None) -> float:
-    """Return what all runs paid for an item, or else its share of its request and the price of its retry."""
+    """Return the credits paid for an item: by all runs if known, else its share of its request plus its retry."""
     if paid_in_all is not None:
         return paid_in_all
     return (credit_share(paid, sharers, place) if paid else 0.0) + (again or 0)

@@ -1,8 +1,9 @@
-"""Tables while a run goes on: a process of its own follows the journal, and adds to the tables what is settled.
+"""Export during a run: a child process follows the journal and adds settled submissions to the tables.
 
-A process, because decoding answers would keep this one's event loop from its requests. It is a module that Python runs,
-not a process of `multiprocessing`, which would import the user's script again. It ends when its standard input does, so
-also when the run is killed; whatever becomes of it, the export at the end of the run writes what is missing.
+A submission (a sent request) is settled when its result can no longer change. The export has its own process because
+decoding answers would block the event loop that sends requests. The process runs this module with `python -m`, because
+`multiprocessing` would import the user's script again. It ends when its standard input is closed, also if the run is
+killed. If the process fails, the export at the end of the run writes what is missing.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ __all__ = ["EXPORT_EVERY_S", "LiveExport"]
 log = logging.getLogger("lightmeter.export")
 
 EXPORT_EVERY_S: Final = 30.0
-"""Seconds after which settled submissions are in the tables, however few they are."""
+"""Most seconds between two exports while there are settled submissions to export."""
 
 _CHECK_EVERY_S: Final = 1.0
 
 
 class LiveExport:
-    """Starts and ends the process that exports a run while it goes on.
+    """Starts and stops the process that exports during a run.
 
     Args:
         out: The output folder.
@@ -44,16 +45,16 @@ class LiveExport:
         self._is_started = False
 
     def start_if_due(self, seconds: float, answered: int) -> None:
-        """Start the process once a run takes long enough to need it.
+        """Start the process if the run has taken long enough and the process was not started before.
 
         Args:
-            seconds: Time since the start of the run.
-            answered: Rows that this start has answered.
+            seconds: Seconds since the run was started or resumed.
+            answered: Number of rows answered since then.
         """
         if self._is_started or (seconds < EXPORT_EVERY_S and answered < SHARD_ANSWERS):
             return
         self._is_started = True
-        # -P: no module of the working directory. A session of its own: Ctrl-C does not reach it.
+        # -P: import no module from the working directory. New session: Ctrl-C does not reach the process.
         command = [sys.executable, "-P", "-m", "lightmeter.export.live_export", str(self._out.absolute())]
         pipe, null = subprocess.PIPE, subprocess.DEVNULL
         try:
@@ -61,17 +62,19 @@ class LiveExport:
                 command, stdin=pipe, stdout=null, stderr=null, start_new_session=True
             )
         except OSError as error:
-            log.warning("No process to write tables while the run goes on (%s): they are written at its end.", error)
+            log.warning(
+                "Cannot start a process to write tables during the run (%s): they are written at its end.", error
+            )
 
     def stop(self) -> None:
-        """Wait until the process has published what it is exporting, and has ended."""
+        """Tell the process to stop, and wait until it has finished its current export and ended."""
         if self._process is not None:
             self._process.communicate()
             self._process = None
 
 
-def _follow(out: Path) -> None:
-    """Export what is settled, until standard input ends: every `SHARD_ANSWERS` answers, and every `EXPORT_EVERY_S`."""
+def _follow_journal(out: Path) -> None:
+    """Export after every `SHARD_ANSWERS` settled submissions or `EXPORT_EVERY_S`, until standard input is closed."""
     exported, exported_at = 0, 0.0
     while not select.select([sys.stdin], [], [], _CHECK_EVERY_S)[0]:
         with open_read_only(out) as db:
@@ -84,7 +87,7 @@ def _follow(out: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        _follow(Path(sys.argv[1]))
+        _follow_journal(Path(sys.argv[1]))
     except (LightmeterError, OSError) as error:
         log.warning("%s", error)
         sys.exit(1)

@@ -1,4 +1,7 @@
-"""Which shards of a run stand in the tables already, as the footers of their parts say."""
+"""Finds the shards of a run that the tables already hold, from the footers of their parts.
+
+A *final* shard holds only settled submissions, which no longer change, so it is never written again.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ from lightmeter.tables.schema import ALL_TABLES, TABLES
 __all__ = ["SHARD_ANSWERS", "unpublished_range"]
 
 SHARD_ANSWERS: Final = 5_000
-"""Settled submissions of a final shard. With fewer, readers open many small files. With more, a run ends later, because
-its last shard is written then: this many submissions take about a second."""
+"""Settled submissions in a final shard. With fewer, readers open many small files. With more, a run takes longer to
+end, because its last shard is written then: this many submissions take about a second."""
 
 
 def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> SubmissionRange | None:
@@ -29,8 +32,8 @@ def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> Submission
         runs: All runs of the output folder, oldest first.
 
     Returns:
-        None where all tables must be written anew: a part of an older run is missing, broken or not as the journal is
-        now; the last run stands in a part with others; or the runs' schemas differ.
+        The range; None if all tables must be written anew. That is so if a part is broken, if a part of an older run is
+        missing or does not match its journal, if a part holds the last run and others, or if the runs' schemas differ.
     """
     headers = [run.header for run in runs]
     ask, types = headers[-1].options.ask, merge_extra_types(headers)
@@ -51,13 +54,13 @@ def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> Submission
             is_needed = table in TABLES or table in header.options.features or table not in ALL_TABLES
             if (own or is_needed) and not _is_complete(own, header.run_id, run.mark, with_gaps=table not in TABLES):
                 return None
-        if not _fits(parts[table].get(last_id, []), rest, with_gaps=table not in TABLES):
+        if not _can_extend(parts[table].get(last_id, []), rest, with_gaps=table not in TABLES):
             return None
     return rest
 
 
 def _by_run(parts: Sequence[PartInfo]) -> Mapping[str, list[PartInfo]]:
-    """Return the parts that have rows of a run, by its id, in the order of their ranges; "" for parts of no run."""
+    """Return run id → the parts that have its rows, in the order of their ranges; id "" for parts without runs."""
     by_run: dict[str, list[PartInfo]] = defaultdict(list)
     for part in parts:
         for run_id in part.runs or {"": ""}:
@@ -66,11 +69,12 @@ def _by_run(parts: Sequence[PartInfo]) -> Mapping[str, list[PartInfo]]:
 
 
 def _range_of(part: PartInfo) -> SubmissionRange:
-    """Return the range of a part; a part that names none holds whole runs."""
+    """Return the range of submissions of a part; the whole range if its footer names none."""
     return SubmissionRange.from_dict(part.lineage.get("shard", {}))
 
 
 def _after_final_shards(parts: Sequence[PartInfo]) -> SubmissionRange:
+    """Return the range that begins after the last of the consecutive final shards."""
     rest = SubmissionRange()
     for part in parts:
         submissions = _range_of(part)
@@ -80,13 +84,13 @@ def _after_final_shards(parts: Sequence[PartInfo]) -> SubmissionRange:
 
 
 def _is_complete(parts: Sequence[PartInfo], run_id: str, mark: str, *, with_gaps: bool) -> bool:
-    """Return whether the parts of an older run hold all of its rows, as its journal is now.
+    """Return whether the parts of an older run hold all rows of its current journal.
 
     Args:
-        parts: The parts in the order of their ranges.
-        run_id: The run.
-        mark: What its journal's mark is now.
-        with_gaps: Whether shards may be missing, as those of an optional table without rows are.
+        parts: The parts of the run in the order of their ranges.
+        run_id: Id of the run.
+        mark: Current mark of its journal.
+        with_gaps: Whether shards may be missing, because optional tables have no empty parts.
     """
     rest = SubmissionRange()
     for part in parts:
@@ -99,12 +103,12 @@ def _is_complete(parts: Sequence[PartInfo], run_id: str, mark: str, *, with_gaps
     return False
 
 
-def _fits(parts: Sequence[PartInfo], rest: SubmissionRange, *, with_gaps: bool) -> bool:
-    """Return whether a table has all final shards of the last run, and nothing else that a new part would not replace.
+def _can_extend(parts: Sequence[PartInfo], rest: SubmissionRange, *, with_gaps: bool) -> bool:
+    """Return whether a table holds all final shards of the last run before `rest`, and no part that must be removed.
 
     Args:
-        parts: The run's parts in the order of their ranges.
-        rest: The range that the next part begins with.
+        parts: The parts of the last run in the order of their ranges.
+        rest: The range of the next part.
         with_gaps: Whether final shards may be missing.
     """
     if any(len(part.runs) > 1 or _range_of(part).after > rest.after for part in parts):

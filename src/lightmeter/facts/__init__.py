@@ -1,1 +1,1 @@
-"""Facts: raw answers of the service, decoded into typed rows of the fact tables. No Arrow here."""
+"""Decoding of raw service answers into typed rows of the fact tables, such as `tags` and `colors`, without Arrow."""

@@ -18,7 +18,7 @@ _ASSET_FIELDS: Final = frozenset((*FACT_TABLES, "frames"))
 def listed_assets(results: Mapping[str, Any]) -> list[Any]:
     """Return the entries of `all.assets`, in order. Never raises.
 
-    A list is returned unchanged. An object of assets gives its values: sorted by key where all keys are indexes (`0`,
+    A list is returned unchanged. An object of assets gives its values: sorted by key if all keys are indexes (`0`,
     `1`, …), else in their order. An asset without a name gets its key as its name, unless the key is an index. An
     object that is an asset itself (its `name` is a text, or it has a feature) gives a list of one.
 
@@ -38,8 +38,8 @@ def listed_assets(results: Mapping[str, Any]) -> list[Any]:
     if not any(isinstance(asset, dict) for asset in assets.values()):
         return []
     if all(map(_is_index, assets)):
-        return [asset for _, asset in sorted(assets.items(), key=lambda one: int(one[0]))]
-    return [_named(asset, key) for key, asset in assets.items()]
+        return [asset for _, asset in sorted(assets.items(), key=lambda pair: int(pair[0]))]
+    return [_with_name(asset, key) for key, asset in assets.items()]
 
 
 def _is_index(key: str) -> bool:
@@ -47,7 +47,7 @@ def _is_index(key: str) -> bool:
     return key.isascii() and key.isdigit() and len(key) < 20  # noqa: PLR2004
 
 
-def _named(asset: Any, key: str) -> Any:
+def _with_name(asset: Any, key: str) -> Any:
     if not isinstance(asset, dict) or _is_index(key):
         return asset
     name = asset.get("name")

@@ -11,7 +11,7 @@ __all__ = ["coerce_values", "to_bool", "to_int_in_range"]
 
 
 def coerce_values(kind: str, values: Sequence[Any]) -> Sequence[Any]:
-    """Return the values as a column of this kind takes them, None for each that does not fit. Never raises."""
+    """Return the values converted to the kind of a column; None for each that does not fit. Never raises."""
     coerce = _COERCIONS.get(kind)
     return values if coerce is None else [coerce(value) for value in values]
 
@@ -22,7 +22,7 @@ def to_bool(value: Any) -> bool | None:
 
 
 def to_int_in_range(value: Any, low: int, high: int) -> int | None:
-    """Return a whole number in the range, also one written as 2.0 or as the text "2"; None for anything else.
+    """Return a whole number in the range, including one written as 2.0 or "2"; None for anything else.
 
     Args:
         value: Any JSON value.

@@ -1,6 +1,6 @@
-"""Every column of every table, with its type, its meaning, its unit, and when it is null. Data, not code; no Arrow.
+"""Specification of every column of every table: its type, meaning, unit, and when it is null. No Arrow.
 
-Changing anything here that a reader could notice changes `SCHEMA_VERSION` in `schema.py`.
+A change of a column's name, type or meaning must increase `SCHEMA_VERSION` in `schema.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FACT_TABLES: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts"
 """The tables whose rows come from the assets of answers; each has the name of its feature in the answer."""
 
 OPTIONAL_TABLES: Final = ("embeddings",)
-"""Tables that are written only where a run requests the feature of that name, or an answer holds it."""
+"""Tables that exist only if a run requests the feature of that name, or an answer holds it."""
 
 _STRING: Final = "string"
 _DOUBLE: Final = "double"
@@ -38,14 +38,14 @@ _FACE_UNIT: Final = "as answered: pixels, or shares of the picture's side where 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
-    """One column.
+    """Specification of one column.
 
     Attributes:
-        name: As in the files and in SQL.
-        kind: Of its values, one of `schema.ARROW_TYPES`.
-        description: What it holds.
-        null: When it is null.
-        unit: Of its values; `-` where there is none.
+        name: Name in the files and in SQL.
+        kind: Kind of its values, one of `schema.ARROW_TYPES`.
+        description: What the column holds.
+        null: When the column is null.
+        unit: Unit of its values; `-` if there is none.
     """
 
     name: str
@@ -221,4 +221,4 @@ TABLE_COLUMNS: Final = {
     "requests": _REQUESTS,
     "prechecks": _PRECHECKS,
 }
-"""The tables and their own columns, beside `KEY_COLUMNS`."""
+"""Table → its columns after `KEY_COLUMNS`."""

@@ -30,7 +30,7 @@ class DescriptionEntry(NamedTuple):
 def read_descriptions(answer: Mapping[str, Any], asset: int) -> list[DescriptionEntry]:
     """Return the descriptions of one asset: first of the whole asset, then of its frames. Never raises.
 
-    A service may repeat the descriptions of frames for the whole video: a repeated one is returned for its frame alone.
+    A service may repeat the descriptions of frames for the whole video: a repeated one is returned only for its frame.
 
     Args:
         answer: The JSON object of the answer.
@@ -43,22 +43,22 @@ def read_descriptions(answer: Mapping[str, Any], asset: int) -> list[Description
         return []
     frames = found.get("frames")
     of_frames = [
-        one
+        entry
         for position, frame in enumerate(frames if isinstance(frames, list) else ())
         if isinstance(frame, dict)
-        for one in _entries_of(frame, _frame(frame.get("index"), position))
+        for entry in _entries_of(frame, _frame_number(frame.get("index"), position))
     ]
     repeated = {(one.source, one.text) for one in of_frames}
     whole = [one for one in _entries_of(found, None) if (one.source, one.text) not in repeated]
     return [*whole, *of_frames]
 
 
-def _frame(index: Any, position: int) -> int:
+def _frame_number(index: Any, position: int) -> int:
     return index if type(index) is int and 0 <= index <= _MAX_FRAME else position
 
 
 def _entries_of(found: Mapping[str, Any], frame: int | None) -> Iterator[DescriptionEntry]:
     for entry in read_entries("descriptions", found.get("descriptions")).fields:
         text, source = entry.get("description"), entry.get("source")
-        known = text if text is None or isinstance(text, str) else json_text(text)
-        yield DescriptionEntry(frame, source if isinstance(source, str) else None, known)
+        plain = text if text is None or isinstance(text, str) else json_text(text)
+        yield DescriptionEntry(frame, source if isinstance(source, str) else None, plain)

@@ -1,6 +1,6 @@
-"""Lenient entries to columns: how each column of a fact table is read from entries of any shape. Pure.
+"""Reading of the columns of a fact table from leniently decoded entries. Pure.
 
-Each column is read over all entries of an asset at once: this is faster than one entry after the other.
+Each column is read from all entries of an asset at once, which is faster than entry by entry.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Source: TypeAlias = Callable[[FeatureEntries], list[Any]]
 
 
 def extract(table: str, found: FeatureEntries) -> Mapping[str, Sequence[Any]]:
-    """Return the table's own columns over all entries, with values of any type."""
+    """Return column → one value of any type for each entry, without the key columns and `DERIVED_COLUMNS`."""
     if table == "faces":
         return _faces(found)
     return {column: source(found) for column, source in _SOURCES[table]}
@@ -58,15 +58,15 @@ def _raw(found: FeatureEntries) -> list[bytes]:
 
 
 def _is_full_text(found: FeatureEntries) -> list[Any]:
-    told = [[fields.get(name) for fields in found.fields] for name in ("text", "source", "is_full_text")]
-    return list(mark_full_texts(*told))
+    columns = [[fields.get(name) for fields in found.fields] for name in ("text", "source", "is_full_text")]
+    return list(mark_full_texts(*columns))
 
 
 def mark_full_texts(texts: list[Any], sources: list[Any], answered: list[Any]) -> list[bool | None]:
     """Return for each text of a picture whether it is the full text, of which the others are parts.
 
-    It is where the entry says so, or where it is the first of its source and contains all others of that source. A text
-    that is the only one of its source gets None.
+    The flag `is_full_text` of the entry decides if it is answered. Otherwise a text is the full text if it is the first
+    of its source and contains all others of that source. A text that is the only one of its source gets None.
 
     Args:
         texts: The texts of a picture.
@@ -74,8 +74,8 @@ def mark_full_texts(texts: list[Any], sources: list[Any], answered: list[Any]) -
         answered: `is_full_text` of each entry; None where it is missing.
     """
     count = len(texts)
-    if count > 1 and sources.count(sources[0]) == count:  # the usual case at once: a single source
-        whole: list[bool | None] = _lead_and_parts(texts)
+    if count > 1 and sources.count(sources[0]) == count:  # fast path for the usual case of a single source
+        whole: list[bool | None] = _flag_first_if_full(texts)
     else:
         by_source: dict[str, list[int]] = {}
         for place, source in enumerate(sources):
@@ -83,15 +83,15 @@ def mark_full_texts(texts: list[Any], sources: list[Any], answered: list[Any]) -
         whole = [None] * count
         for places in by_source.values():
             if len(places) > 1:
-                for place, seen in zip(places, _lead_and_parts([texts[place] for place in places]), strict=True):
-                    whole[place] = seen
+                for place, flag in zip(places, _flag_first_if_full([texts[place] for place in places]), strict=True):
+                    whole[place] = flag
     if answered.count(None) == count:
         return whole
-    return [own if isinstance(own, bool) else seen for own, seen in zip(answered, whole, strict=True)]
+    return [flag if isinstance(flag, bool) else derived for flag, derived in zip(answered, whole, strict=True)]
 
 
-def _lead_and_parts(texts: list[Any]) -> list[bool | None]:
-    """Return True for the first text where it contains all others, else False; False for the others."""
+def _flag_first_if_full(texts: list[Any]) -> list[bool | None]:
+    """Return a flag for each text: true for the first one if it contains all others, else false."""
     lead = texts[0]
     whole: list[bool | None] = [False] * len(texts)
     if lead and isinstance(lead, str):

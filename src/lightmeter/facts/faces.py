@@ -1,4 +1,4 @@
-"""Columns of the table `faces`, read from the fields of any known provider. Pure.
+"""Reading of the columns of the table `faces` from the answers of any known provider. Pure.
 
 The wire contract leaves the fields of a face open. Those of the known providers are read, whatever their case and
 underscores (`BoundingBox`, `bounding_box`); all others stay in the column `raw`.

@@ -1,4 +1,4 @@
-"""Typed entries to columns: entries of many pictures, as `fast_decode` returns them, as one list a column. Pure."""
+"""Conversion of typed entries of many pictures, from `fast_decode`, to one list for each column. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Columns: TypeAlias = "dict[str, Sequence[Any]]"
 
 
 def fast_entry_columns(table: str, entries: Sequence[Any], counts: Sequence[int]) -> _Columns | None:
-    """Return the values of entries by column, or None where one of them has no usual shape.
+    """Return the values of entries by column, or None if an entry has an unusual shape.
 
     Args:
         table: One of `FACT_TABLES`.

@@ -121,7 +121,7 @@ class FastBrand(_Scored, gc=False):
     name: str | None = None
 
 
-class _Around(msgspec.Struct, gc=False):
+class _FaceOutline(msgspec.Struct, gc=False):
     vertices: Annotated[list[_Corner], msgspec.Meta(min_length=1)]
 
 
@@ -132,7 +132,7 @@ _NOT_READ: Final = msgspec.Raw()
 class FastFace(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """An entry of `faces` as Google Vision answers: corners, likelihoods, and fields that no column needs."""
 
-    bounding_poly: _Around
+    bounding_poly: _FaceOutline
     source: str | None = None
     joy_likelihood: _Likelihood = msgspec.UNSET
     sorrow_likelihood: _Likelihood = msgspec.UNSET
@@ -177,7 +177,7 @@ class _Results(msgspec.Struct, gc=False):
 
 
 class FastAnswer(msgspec.Struct, gc=False):
-    """An answer, with the fields of its request that it repeats."""
+    """An answer, with the request fields that the service repeats in it."""
 
     all: _Results
     request_id: Any = None
@@ -204,10 +204,10 @@ def decode_entries(table: str, pieces: Sequence[msgspec.Raw]) -> list[Any] | Non
     try:
         if not joined.isascii():
             joined.decode()
-        told: list[Any] = _ENTRIES[table].decode(joined)
+        decoded: list[Any] = _ENTRIES[table].decode(joined)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _objects(joined) if table == "faces" else None
-    return told
+    return decoded
 
 
 def _objects(joined: bytes) -> list[Any] | None:

@@ -1,7 +1,7 @@
-"""Raw answers to rows of the fact tables, whatever the shape of the answers. Pure.
+"""Conversion of raw answers of any shape to rows of the fact tables. Pure.
 
-No answer raises an error. A value of the wrong type becomes null. What is not understood stays in the column `raw`,
-where the table has one, and in the journal.
+No answer raises an error. A value of the wrong type becomes null. Unknown fields remain in the column `raw`, if the
+table has one, and in the journal.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ItemRef(NamedTuple):
 
 
 class AnswerContext(NamedTuple):
-    """What is known about an answer from its request.
+    """Data about an answer that comes from its request.
 
     Attributes:
         run_id: The run.
@@ -166,7 +166,9 @@ class Flattener:
     def _add_errors(
         self, request: tuple[Any, Any], errors: Any, items: Sequence[ItemRef], context: AnswerContext
     ) -> None:
-        """Add the errors of an answer. An error belongs to an item that is alone in the request, or whose URL it names.
+        """Add the errors of an answer.
+
+        An error belongs to the only item of the request, or to the one whose URL it names.
 
         Args:
             request: The request id and the back ends that the answer repeats.
@@ -207,15 +209,15 @@ def _role_and_language(context: AnswerContext, role: Any, language: Any) -> _Rol
 
 
 def _frame_key(item: ItemRef, index: Any, position: int, context: AnswerContext, request: _RoleAndLanguage) -> RowKey:
-    """Return the key of a frame: with the number it says, or else with its position."""
+    """Return the key of a frame, with the number that the answer gives it, or else its position."""
     is_number = type(index) is int and 0 <= index <= _MAX_FRAME
     return item.item_id, item.url, index if is_number else position, context.run_id, *request
 
 
 def _backend_in(message: str, backends: Any) -> str | None:
-    """Return the one back end of the request that the message names; None for none or several.
+    """Return the only back end of the request that the message names; None if it names none or more than one.
 
-    The answer to a request without named back ends repeats no names: then a message `name: text` names its own.
+    If the request named no back ends, the prefix of a message `name: text` is taken as the back end.
     """
     if not backends:
         prefix = re.match(r"([a-z][a-z0-9]*): ", message)

@@ -1,7 +1,7 @@
 """Decoding of answers of any shape, without failing. Pure.
 
-A list in the place of an object, an object keyed by name in the place of a list, a bare text for an entry: each is read
-as a sequence of entries. An entry is a dict; the key that it stood under becomes its name.
+A list instead of an object, an object keyed by name instead of a list, and a bare text instead of an entry are all read
+as a sequence of entries. An entry is a dict. The key of an entry becomes its name.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class FeatureEntries(NamedTuple):
 
     Attributes:
         fields: The fields of each entry.
-        literals: Each entry as it was answered.
+        literals: Each entry as JSON value, unchanged.
     """
 
     fields: list[dict[str, Any]]
@@ -92,15 +92,15 @@ def read_entries(table: str, value: Any) -> FeatureEntries:
 def _with_vectors(found: FeatureEntries) -> FeatureEntries:
     """Return the entries that have a vector of numbers.
 
-    A bare list of coordinates would be an entry for each of them. And DuckDB's functions of vectors refuse a column
-    that holds a null or an empty one, also in rows that a query does not select.
+    Without this filter, each number of a bare list of coordinates would become an entry. And DuckDB's vector functions
+    fail on a column with a null or empty vector, even in rows that a query does not select.
     """
-    kept = [
+    valid = [
         ({**fields, "vector": coordinates}, literal)
         for fields, literal in zip(found.fields, found.literals, strict=True)
         if (coordinates := _coordinates(fields.get("vector")))
     ]
-    return FeatureEntries([fields for fields, _ in kept], [literal for _, literal in kept])
+    return FeatureEntries([fields for fields, _ in valid], [literal for _, literal in valid])
 
 
 def _coordinates(value: Any) -> list[float] | None:
@@ -158,7 +158,7 @@ def to_float(value: Any) -> float | None:
     A text with a decimal number is a number too: with a point, without thousands separators. A text in per cent is
     divided by 100.
     """
-    if type(value) is float and value - value == 0:  # the usual case at once: neither infinite nor NaN
+    if type(value) is float and value - value == 0:  # fast path: neither infinite nor NaN
         return value
     if isinstance(value, str):
         return _parse_number(value) if len(value) <= _MAX_NUMBER_CHARS else None

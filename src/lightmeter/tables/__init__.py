@@ -1,6 +1,6 @@
-"""The tables: Arrow schemas, Parquet parts, DuckDB queries, remote stores.
+"""The output tables: Arrow schemas, Parquet part files, DuckDB queries, and copies in object stores.
 
-Import `queries` where it is used: it loads DuckDB.
+A *part* is one Parquet file of a table. This package does not import `queries`, which loads DuckDB.
 """
 
 from lightmeter.tables.dataset import Dataset

@@ -1,4 +1,4 @@
-"""The table of answers to the user's question: its name, and the Arrow types of its columns."""
+"""Name and Arrow schema of the table that holds the answers to a user's question."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lightmeter.tables.schema import ARROW_TYPES, SCHEMA_VERSION, VERSION_KEY
 __all__ = ["ANSWERS_PREFIX", "ANSWER_COLUMNS", "answers_schema", "arrow_type", "table_name"]
 
 ANSWERS_PREFIX: Final = "answers_"
-"""Prefix of the names of such tables."""
+"""Prefix of the names of tables of answers."""
 
 _SOURCE: Final = ColumnSpec("source", "string", "The back end that answered.", "no answer, or it is not said")
 
-_AFTER: Final = (
+_ERROR_COLUMNS: Final = (
     ColumnSpec(
         "error", "string", "Why there is no valid answer, and what became of asking again.", "the answer is valid"
     ),
@@ -27,10 +27,10 @@ _AFTER: Final = (
     ),
 )
 
-ANSWER_COLUMNS: Final = (_SOURCE, *_AFTER)
-"""The columns beside `KEY_COLUMNS` that are not the question's own: those stand between `source` and `error`."""
+ANSWER_COLUMNS: Final = (_SOURCE, *_ERROR_COLUMNS)
+"""The fixed columns after `KEY_COLUMNS`. The columns of the question stand between `source` and `error`."""
 
-_SCALARS: Final[dict[str, pa.DataType]] = {
+_SCALAR_TYPES: Final[dict[str, pa.DataType]] = {
     "string": pa.string(),
     "integer": pa.int64(),
     "number": pa.float64(),
@@ -39,29 +39,29 @@ _SCALARS: Final[dict[str, pa.DataType]] = {
 
 
 def table_name(ask: Ask) -> str:
-    """Return the name of the table of a question."""
+    """Return the name of the table that holds the answers to a question."""
     return f"{ANSWERS_PREFIX}{ask.name}"
 
 
-def arrow_type(of: ValueType) -> pa.DataType:
-    """Return the Arrow type of a value of the question's schema."""
-    if isinstance(of, Scalar):
-        return _SCALARS[of.kind]
-    if isinstance(of, ListOf):
-        return pa.list_(arrow_type(of.item))
-    return pa.struct([pa.field(one.name, arrow_type(one.type)) for one in of.properties])
+def arrow_type(value_type: ValueType) -> pa.DataType:
+    """Return the Arrow type for a type in the question's JSON schema."""
+    if isinstance(value_type, Scalar):
+        return _SCALAR_TYPES[value_type.kind]
+    if isinstance(value_type, ListOf):
+        return pa.list_(arrow_type(value_type.item))
+    return pa.struct([pa.field(prop.name, arrow_type(prop.type)) for prop in value_type.properties])
 
 
 def answers_schema(ask: Ask) -> pa.Schema:
-    """Return the schema of a question's table.
+    """Return the schema of the table of answers to a question.
 
-    Its columns: `KEY_COLUMNS`, `source`, one for each property at the top, `error`, `raw`.
+    Its columns are `KEY_COLUMNS`, `source`, one for each top-level property of the question's schema, `error`, `raw`.
     """
-    own = [
-        pa.field(one.name, arrow_type(one.type), metadata=_described(one.description, "not answered", "-"))
-        for one in ask.properties
+    question_fields = [
+        pa.field(prop.name, arrow_type(prop.type), metadata=_field_metadata(prop.description, "not answered", "-"))
+        for prop in ask.properties
     ]
-    fields = [*map(_field, (*KEY_COLUMNS, _SOURCE)), *own, *map(_field, _AFTER)]
+    fields = [*map(_field, (*KEY_COLUMNS, _SOURCE)), *question_fields, *map(_field, _ERROR_COLUMNS)]
     metadata: dict[bytes | str, bytes | str] = {
         VERSION_KEY: str(SCHEMA_VERSION).encode(),
         b"lightmeter.table": table_name(ask).encode(),
@@ -72,9 +72,9 @@ def answers_schema(ask: Ask) -> pa.Schema:
 
 def _field(column: ColumnSpec) -> pa.Field[Any]:
     return pa.field(
-        column.name, ARROW_TYPES[column.kind], metadata=_described(column.description, column.null, column.unit)
+        column.name, ARROW_TYPES[column.kind], metadata=_field_metadata(column.description, column.null, column.unit)
     )
 
 
-def _described(description: str, null: str, unit: str) -> dict[str, str]:
+def _field_metadata(description: str, null: str, unit: str) -> dict[str, str]:
     return {"description": description.encode("utf-8", "replace").decode(), "unit": unit, "null": null}

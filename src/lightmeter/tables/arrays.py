@@ -1,6 +1,6 @@
-"""Lists of values of any type become Arrow arrays; a value of the wrong type becomes null. Pure.
+"""Conversion of lists of values of any type to Arrow arrays; a value of the wrong type becomes null. Pure.
 
-A list without wrong values is converted by one call; only a list with a wrong value is checked one by one.
+Arrow converts a list of valid values in one call. Only a list with an invalid value is converted value by value.
 """
 
 from __future__ import annotations
@@ -20,40 +20,41 @@ __all__ = ["array_of"]
 
 
 def array_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any]:
-    """Return the values as an array of the type; null where a value does not fit. Never raises.
+    """Return the values as an array of the type, with null for each value that does not fit. Never raises.
 
-    Timestamps may be aware datetimes, seconds since the epoch, or ISO 8601 texts; without a zone they are UTC.
+    A timestamp may be a datetime, a number of seconds since the epoch, or an ISO 8601 text. One without a time zone is
+    taken as UTC.
     """
     try:
-        array = _at_once(values, arrow_type)
+        array = _convert_all(values, arrow_type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         array = None
     if array is not None:
         return array
-    coerce = _coercion(arrow_type)
+    coerce = _coercion_for(arrow_type)
     return pa.array([coerce(value) for value in values], arrow_type)
 
 
-def _at_once(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any] | None:
-    """Return the array by one call; None, or raise an error of Arrow, where the values must be checked one by one."""
+def _convert_all(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any] | None:
+    """Return the array. Return None, or raise an Arrow error, if the values must be converted one by one."""
     if kinds.is_integer(arrow_type) or kinds.is_floating(arrow_type):
-        # With the type given, Arrow would cut 1.5 to 1 and take True for 1: so it infers the type first.
+        # If we gave the type, Arrow would cut 1.5 to 1 and accept True as 1. So it infers the type first.
         inferred = pa.array(values)
         fits = kinds.is_integer(inferred.type) or kinds.is_null(inferred.type)
         if kinds.is_floating(inferred.type) and kinds.is_floating(arrow_type):
             fits = pc.all(pc.is_finite(inferred), min_count=0).as_py()
         return inferred.cast(arrow_type) if fits else None
     if kinds.is_temporal(arrow_type) or kinds.is_list(arrow_type):
-        return None  # an int would pass for microseconds, a text for a list of letters
+        return None  # Arrow would read an int as microseconds and a text as a list of letters
     return pa.array(values, arrow_type)
 
 
-def _coercion(arrow_type: pa.DataType) -> Callable[[Any], Any]:
+def _coercion_for(arrow_type: pa.DataType) -> Callable[[Any], Any]:
     for fits, coerce in _COERCIONS:
         if fits(arrow_type):
             return coerce
     if kinds.is_integer(arrow_type):
-        # The width counts one sign bit where there is one.
+        # The bit width of a signed type includes its sign bit.
         signed, bits = kinds.is_signed_integer(arrow_type), arrow_type.bit_width
         low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
         return lambda value: to_int_in_range(value, low, high)
@@ -67,7 +68,7 @@ def _text(value: Any) -> str | None:
 
 
 def _texts(value: Any) -> list[str | None] | None:
-    return [_text(one) for one in value] if isinstance(value, (list, tuple)) else None
+    return [_text(item) for item in value] if isinstance(value, (list, tuple)) else None
 
 
 def _timestamp(value: Any) -> datetime | None:

@@ -52,15 +52,15 @@ _SHORT: Final = re.compile(r"#[0-9a-f]{3,4}")
 _LONG: Final = re.compile(r"#[0-9a-f]{6}(?:[0-9a-f]{2})?")
 
 _COLORS_AT_ONCE: Final = 256
-"""Colors that are compared with all names together. With more, the linear algebra library starts threads, which cost
-more time than they save, and the arrays no longer fit into the processor's cache."""
+"""Colors that are compared with all names in one matrix product. With more, the linear algebra library starts threads,
+which cost more time than they save, and the arrays no longer fit into the processor's cache."""
 
 
 def color_to_hex(color: str) -> str:
-    """Return a color as `#rrggbb`. It may be a CSS name in any case, `#rgb` or `#rrggbb`; alpha is cut off.
+    """Return a color as `#rrggbb`. The text may be a CSS name in any case, `#rgb` or `#rrggbb`; alpha is dropped.
 
     Raises:
-        UsageError: it is written otherwise.
+        UsageError: The text is none of these.
     """
     text = color.strip().lower()
     if (name := text.replace("grey", "gray")) in _ALL_NAMES:
@@ -73,7 +73,7 @@ def color_to_hex(color: str) -> str:
 
 
 def nearest_css_names(channels: Any) -> list[str]:
-    """Return the name nearest to each color.
+    """Return the CSS name nearest to each color.
 
     Args:
         channels: Shape (n, 3): red, green and blue, 0 to 255.
@@ -82,12 +82,12 @@ def nearest_css_names(channels: Any) -> list[str]:
 
 
 def css_names(red: Any, green: Any, blue: Any) -> Any:
-    """Return the name nearest to each color, as an Arrow dictionary array; null where a channel is null.
+    """Return the CSS name nearest to each color, as an Arrow dictionary array; null where a channel is null.
 
     Args:
-        red: Arrow array of 0 to 255, shape (n,); so are `green` and `blue`.
-        green: See `red`.
-        blue: See `red`.
+        red: Red channel, 0 to 255: an Arrow array, shape (n,).
+        green: Green channel, likewise.
+        blue: Blue channel, likewise.
     """
     channels_by_name = (red, green, blue)
     is_null = np.logical_or.reduce([column.is_null().to_numpy(zero_copy_only=False) for column in channels_by_name])
@@ -96,12 +96,19 @@ def css_names(red: Any, green: Any, blue: Any) -> Any:
 
 
 def _nearest(channels: Any) -> Any:
-    """Return positions in `CSS_NAMES`, shape (n,), of colors in bytes, shape (n, 3)."""
+    """Return the position in `CSS_NAMES` of the name nearest to each color.
+
+    Args:
+        channels: Red, green and blue, 0 to 255, shape (n, 3).
+
+    Returns:
+        Positions, shape (n,).
+    """
     found = np.empty(len(channels), np.intp)
     for start in range(0, len(channels), _COLORS_AT_ONCE):
-        asked = _LINEAR[channels[start : start + _COLORS_AT_ONCE]]
-        roots = np.ones((len(asked), 4))
-        np.cbrt(asked @ _TO_LMS.T, out=roots[:, :3])
+        linear = _LINEAR[channels[start : start + _COLORS_AT_ONCE]]
+        roots = np.ones((len(linear), 4))
+        np.cbrt(linear @ _TO_LMS.T, out=roots[:, :3])
         (roots @ _CLOSENESS).argmax(axis=1, out=found[start : start + _COLORS_AT_ONCE])
     return found.astype(np.int32)
 
@@ -109,7 +116,8 @@ def _nearest(channels: Any) -> Any:
 _NAMES: Final = list(CSS_NAMES)
 _LINEAR: Final = srgb_to_linear(np.arange(256) / 255.0)
 _TO_LMS: Final = np.array(RGB_TO_LMS)
-_KNOWN: Final = srgb_to_oklab(np.array([list(bytes.fromhex(code)) for code in CSS_NAMES.values()]) / 255.0)
-_CLOSENESS: Final = np.vstack([np.array(LMS_TO_OKLAB).T @ _KNOWN.T, -(_KNOWN**2).sum(axis=1) / 2])
-"""Cube roots of a colour's cone responses, and a 1, times this: a.b - b.b / 2 in Oklab, which is largest for the
-nearest name b, since a.a is the same for all."""
+_CSS_OKLAB: Final = srgb_to_oklab(np.array([list(bytes.fromhex(code)) for code in CSS_NAMES.values()]) / 255.0)
+_CLOSENESS: Final = np.vstack([np.array(LMS_TO_OKLAB).T @ _CSS_OKLAB.T, -(_CSS_OKLAB**2).sum(axis=1) / 2])
+"""Matrix that rates each CSS color b against a color a: (cube roots of a's cone responses, 1) @ this = a.b - b.b / 2 in
+Oklab. The rating is largest for the nearest b, since a.a is the same for all b in |a - b|^2 = a.a - 2 (a.b - b.b /
+2)."""

@@ -1,4 +1,4 @@
-"""Few large parts from many small ones, for readers that scan faster so; no row is added, lost or changed."""
+"""Merging of a table's small parts into one large part, which readers scan faster. No row is added, lost or changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Compaction", "compact", "merge_into"]
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What became of a table's parts."""
+    """Number of parts of a table before and after it was compacted, and its number of rows."""
 
     table: str
     parts_before: int
@@ -26,13 +26,13 @@ class Compaction:
 
 
 def compact(dataset: Dataset) -> list[Compaction]:
-    """Merge the parts of each table that has several; for the other tables nothing changes.
+    """Merge the parts of each table that has more than one. Tables with a single part stay unchanged.
 
-    Readers see the old parts or the new one, at every instant. Memory is bounded by a few row groups.
+    At every instant, readers see either the old parts or the new one. At most a few row groups are in memory.
 
     Raises:
-        UsageError: The file system cannot swap folders, or parts hold columns that do not fit together.
-        TablesError: A part cannot be read, or a new one cannot be written; nothing has changed.
+        UsageError: The file system cannot swap folders, or the parts have columns of incompatible types.
+        TablesError: A part cannot be read or written; that table stays unchanged.
     """
     try:
         with dataset.locked():
@@ -52,7 +52,7 @@ def _compact(dataset: Dataset, table: str) -> Compaction:
 
 
 def merge_into(path: Path, parts: list[PartInfo]) -> Path:
-    """Write the rows of all parts to one file elsewhere; returns its path."""
+    """Write the rows of all parts to one file at `path`, and return `path`."""
     writer = PartWriter(path, _schema(parts), _lineage(parts))
     try:
         _copy(parts, writer)
@@ -73,7 +73,7 @@ def _copy(parts: list[PartInfo], writer: PartWriter) -> None:
 
 
 def _lineage(parts: list[PartInfo]) -> dict[str, Any]:
-    """That of the newest part, with the runs of all."""
+    """Return the lineage of the newest part, with the runs of all parts."""
     runs: dict[str, str] = {}
     for part in parts:
         runs.update(part.runs)

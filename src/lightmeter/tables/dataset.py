@@ -1,17 +1,18 @@
 """The tables on disk, `tables/<table>/part-*.parquet`: correct at every instant for readers that only list and open.
 
-A reader lists a folder first, and opens the files later, one after the other. So a table changes in three ways only:
+A reader first lists the folder of a table, then opens the files one by one. So a table may change in three ways only:
 
-- **replace** a part by one with the same key (runs and shard), or the only part by any: one rename over its name. A
-  reader that listed before opens the old file or the new one, and both are correct beside the other parts.
-- **add** a part with rows that no other part has: one rename to a new name. The reader lists it or does not.
-- **replace all** parts: a folder of new parts, with names that were never used, is exchanged with the table's folder in
-  one step (`swap_dirs`). A reader that listed before and opens after gets FileNotFoundError and lists again; since no
-  name is used twice, it never opens another file than it listed. The old folder keeps its names for `GRACE_S`, as empty
-  files: a reader that was listing it during the exchange must not find it half removed.
+- **Replace one part** by a part with the same key (runs and shard), or the only part by any part. This is one rename
+  over the old name. A reader that has listed the folder opens the old file or the new one; both are correct.
+- **Add a part** with rows that no other part has. This is one rename to a new name. The reader lists it or does not.
+- **Replace all parts**: a folder of new parts, with names that were never used before, is exchanged with the table's
+  folder in one step (`swap_dirs`). A reader that listed the old folder gets FileNotFoundError and must list again. It
+  never opens a file other than the one it listed, because no name is used twice. The files of the old folder are kept
+  for `GRACE_S`, but empty: a reader that is listing it during the exchange must not see it half removed.
 
-New parts are written to a hidden staging folder beside `tables/`. They are moved when those of all tables are complete
-and on disk: facts first, `assets` last. A later writer removes what a killed one left.
+A writer first writes the new parts to a hidden staging folder beside `tables/`. It moves them into place once the parts
+of all tables are complete and flushed to disk: fact tables first, `assets` last. If a writer is killed, the next one
+removes its staging folder.
 """
 
 from __future__ import annotations
@@ -50,18 +51,20 @@ __all__ = ["GRACE_S", "LINEAGE_KEY", "PARTS_FILE", "ROW_GROUP_ROWS", "Dataset", 
 T = TypeVar("T")
 
 PARTS_FILE: Final = "parts.json"
-"""Lists the parts of all tables after the last change, for readers; the footers decide."""
+"""File that lists the parts of all tables. It is for readers only: the writers trust the footers of the parts."""
 
 _LOCK: Final = ".tables.lock"
 _STAGING: Final = ".staging-"
 _EXCHANGED: Final = "exchanged"
+"""File that marks a staging folder whose folders were exchanged with those of tables."""
+
 _TABLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _NUMBERED: Final = re.compile(r"part-(\d+)\.parquet")
 GRACE_S: Final = 60.0
-"""Seconds for which an exchanged folder keeps its names: listing a folder takes milliseconds."""
+"""Seconds for which the file names of a replaced folder are kept. Listing a folder takes milliseconds."""
 
-_LISTINGS: Final = 20
-"""How often a reader lists when parts are replaced between its listing and its opening."""
+_MAX_LISTINGS: Final = 20
+"""Most attempts to list and open the parts of a table while they are being replaced."""
 
 
 class Dataset:
@@ -75,7 +78,7 @@ class Dataset:
         self.out = out
 
     def tables(self) -> list[str]:
-        """Return the tables of every run, then optional tables that have parts."""
+        """Return the names of the tables that every run has, then of the other tables that have parts."""
         try:
             names = {path.name for path in (self.out / "tables").iterdir()}
         except OSError:
@@ -88,72 +91,74 @@ class Dataset:
         return self.out / "tables" / table
 
     def parts(self, table: str) -> list[Path]:
-        """Return the parts of a table as a reader's glob finds them, sorted by name."""
+        """Return the paths of a table's parts, sorted by name."""
         return sorted(self.table_folder(table).glob("*.parquet"))
 
     def describe(self, table: str) -> list[PartInfo]:
-        """Return what the footers of a table's parts say, in the order of `parts`."""
-        return _as_listed(lambda: [read_part_info(path) for path in self.parts(table)])
+        """Return the `PartInfo` of each part of a table, in the order of `parts`."""
+        return _retry_listing(lambda: [read_part_info(path) for path in self.parts(table)])
 
     @contextmanager
     def writer(
         self, table: str, schema: pa.Schema, metadata: Mapping[str, Any] = MappingProxyType({})
     ) -> Iterator[PartWriter]:
-        """Write a table anew; when the block ends well, its one part replaces all parts.
+        """Yield a writer for a new part, which replaces all parts of the table when the block ends.
 
-        When the block raises, nothing has changed.
+        If the block raises, the table stays unchanged.
 
         Args:
-            table: The table.
+            table: Name of the table.
             schema: Schema of its rows.
-            metadata: The lineage, for the footer.
+            metadata: Lineage for the footer.
         """
         with self.locked(), self.replacing({table: schema}, metadata) as writers:
             yield writers[table]
 
     @contextmanager
     def replacing(
-        self, schemas: Mapping[str, pa.Schema], lineage: Mapping[str, Any], *, beside: bool = False
+        self, schemas: Mapping[str, pa.Schema], lineage: Mapping[str, Any], *, keep_others: bool = False
     ) -> Iterator[dict[str, PartWriter]]:
-        """Write one new part of each table; when the block ends well, it is published as `publish` says.
+        """Yield a writer for one new part of each table. When the block ends, `publish` moves them into the tables.
 
-        Call it under `locked`.
+        If the block raises, the tables stay unchanged. The caller must hold `locked`.
 
         Args:
             schemas: Table → its schema.
-            lineage: For the footers; under `runs`, the runs whose rows are written.
-            beside: As for `publish`.
+            lineage: Lineage for the footers; its `runs` are the runs whose rows are written.
+            keep_others: As for `publish`.
 
         Raises:
-            UsageError: A table has several parts, and the file system cannot swap folders.
+            UsageError: More than one part of a table must be replaced, and the file system cannot swap folders.
         """
         with self.staging() as staging, open_parts(staging, 0, schemas, lineage) as writers:
             yield writers
             for writer in writers.values():
                 writer.close()
-            self.publish(staging, beside=beside)
+            self.publish(staging, keep_others=keep_others)
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """Make a folder for new parts, `<table>/<number>.parquet`; it is removed after the block."""
+        """Yield a new folder for parts, `<table>/<number>.parquet`. It is removed when the block ends."""
         staging = self.out / f"{_STAGING}{token_hex(4)}"
         staging.mkdir(parents=True)
         try:
             yield staging
         finally:
-            _tidy(staging)
+            _remove_staging(staging)
 
-    def publish(self, staging: Path, *, beside: bool = False, only_with_rows: Collection[str] = ()) -> None:
-        """Move the parts of a staging folder into their tables, facts first, `assets` last. Call it under `locked`.
+    def publish(self, staging: Path, *, keep_others: bool = False, only_with_rows: Collection[str] = ()) -> None:
+        """Move the parts of a staging folder into their tables: fact tables first, `assets` last.
+
+        The caller must hold `locked`.
 
         Args:
-            staging: From `staging`, with whole parts.
-            beside: Keep the other parts of a table: a new part replaces the part of the same key, or is added. Else the
-                new parts replace all parts.
-            only_with_rows: Tables that are not begun with an empty part; a table that has parts gets it all the same.
+            staging: Folder from `staging`, with complete parts.
+            keep_others: If true, a new part replaces the part with the same key or is added. If false, the new parts
+                replace all parts of the table.
+            only_with_rows: Tables that must not be created from empty parts; a table that exists takes them.
 
         Raises:
-            UsageError: Several parts must be replaced, and the file system cannot swap folders.
+            UsageError: More than one part must be replaced, and the file system cannot swap folders.
         """
         staged = {folder.name: sorted(folder.glob("*.parquet")) for folder in staging.iterdir() if folder.is_dir()}
         for table in only_with_rows:
@@ -161,31 +166,31 @@ class Dataset:
                 staged.pop(table, None)
         for table in staged:
             _sync(staging / table)
-        for table in sorted(staged, key=_order, reverse=True):
+        for table in sorted(staged, key=_table_position, reverse=True):
             self.table_folder(table).mkdir(parents=True, exist_ok=True)
-            if beside:
+            if keep_others:
                 self._add_parts(table, staged[table])
             else:
                 self._replace_parts(table, staged[table])
             atomic.fsync_folder(self.out / "tables")
-        self._list_parts()
+        self._write_part_list()
 
     def _add_parts(self, table: str, staged: Sequence[Path]) -> None:
         names = {part.key: part.path.name for part in self.describe(table)}
         for path in staged:
-            target = self.table_folder(table) / names.get(read_part_info(path).key, _unused(self.parts(table)))
+            target = self.table_folder(table) / names.get(read_part_info(path).key, _unused_name(self.parts(table)))
             path.replace(target)
         atomic.fsync_folder(self.table_folder(table))
 
     def _replace_parts(self, table: str, staged: Sequence[Path]) -> None:
         parts, folder = self.parts(table), self.table_folder(table)
         if len(parts) <= 1 and len(staged) == 1:
-            staged[0].replace(folder / (parts[0].name if parts else _unused(parts)))
+            staged[0].replace(folder / (parts[0].name if parts else _unused_name(parts)))
             atomic.fsync_folder(folder)
             return
         new_folder, names = staged[0].parent, list(parts)
         for path in staged:
-            names.append(path.rename(new_folder / _unused(names)))
+            names.append(path.rename(new_folder / _unused_name(names)))
         atomic.fsync_folder(new_folder)
         if any(folder.iterdir()):
             (new_folder.parent / _EXCHANGED).touch()
@@ -193,8 +198,8 @@ class Dataset:
         else:
             new_folder.rename(folder)
 
-    def _list_parts(self) -> None:
-        """Write `tables/parts.json`, for people and programs that read one file rather than all footers."""
+    def _write_part_list(self) -> None:
+        """Write `tables/parts.json`, so that readers need not open all parts to know what they hold."""
         tables = {
             table: [
                 {"part": part.path.name, "rows": part.rows, "size_bytes": part.size_bytes, "runs": sorted(part.runs)}
@@ -207,37 +212,37 @@ class Dataset:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock of the writers of these tables; the system releases it when the process dies.
+        """Hold the write lock of these tables. The operating system releases it if the process dies.
 
-        Removes first what writers left behind more than `GRACE_S` ago.
+        Once locked, remove the staging folders and temporary files of writers that ended more than `GRACE_S` ago.
         """
         self.out.mkdir(parents=True, exist_ok=True)
         with (self.out / _LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             os.utime(lock.fileno())
-            now_s = os.fstat(lock.fileno()).st_mtime  # by the clock that the folders' times are from
-            for left in self._left_behind():
-                with suppress(FileNotFoundError):  # it became whole
-                    if left.stat().st_mtime < now_s - GRACE_S:
-                        shutil.rmtree(left) if left.is_dir() else left.unlink()
+            now_s = os.fstat(lock.fileno()).st_mtime  # the clock of the file system, as for the folders' times
+            for leftover in self._leftovers():
+                with suppress(FileNotFoundError):  # its writer has moved it into place
+                    if leftover.stat().st_mtime < now_s - GRACE_S:
+                        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
             yield
 
-    def _left_behind(self) -> list[Path]:
-        """Return staging folders and temporary files; some may be in use."""
+    def _leftovers(self) -> list[Path]:
+        """Return all staging folders and temporary files, including those in use."""
         patterns = (f"{_STAGING}*", ".*.tmp*", "tables/.*.tmp")
         return [path for pattern in patterns for path in self.out.glob(pattern)]
 
     def read(self, table: str) -> pa.Table:
-        """Return a whole table; empty, with the right columns, where nothing was written yet.
+        """Return all rows of a table; none, with the right columns, if nothing was written yet.
 
         Raises:
-            UsageError: There is no such table.
-            TablesError: A part of it cannot be read.
+            UsageError: There is no table of this name.
+            TablesError: A part of the table cannot be read.
         """
         if table not in ALL_TABLES and table not in self.tables():
             raise UsageError(f"there is no table {table!r}", hint=f"The tables are {', '.join(self.tables())}.")
-        # All are opened before any is read: an open file stays what it was, whatever happens to its name.
-        files = _as_listed(lambda: [(part, _opened(part)) for part in self.parts(table)])
+        # Open all files before reading any: an open file stays readable even if it is replaced meanwhile.
+        files = _retry_listing(lambda: [(part, _open_part(part)) for part in self.parts(table)])
         tables = []
         for part, file in files:
             with file, translate_read_errors(part):
@@ -245,7 +250,7 @@ class Dataset:
         return pa.concat_tables(tables, promote_options="permissive") if tables else schema_of(table).empty_table()
 
     def lineage(self, table: str) -> dict[str, Any] | None:
-        """Return the lineage in the footer of the table's last part; None where there is no part."""
+        """Return the lineage in the footer of the table's last part; None if it has no part."""
         parts = self.describe(table)
         return dict(parts[-1].lineage) if parts else None
 
@@ -254,13 +259,15 @@ class Dataset:
 def open_parts(
     staging: Path, number: int, schemas: Mapping[str, pa.Schema], lineage: Mapping[str, Any]
 ) -> Iterator[dict[str, PartWriter]]:
-    """Create a part of each table in a staging folder; the caller closes the parts that are to be published.
+    """Yield a writer for a new part of each table in a staging folder.
+
+    The caller closes each writer whose part is complete. The other parts are abandoned and must not be published.
 
     Args:
-        staging: From `Dataset.staging`.
-        number: Of the part, unlike all others in this folder; the parts of a table are published in this order.
+        staging: Folder from `Dataset.staging`.
+        number: Number of the part, unique in this folder; the parts of a table are published in order of number.
         schemas: Table → its schema.
-        lineage: For the footers.
+        lineage: Lineage for the footers.
     """
     writers: dict[str, PartWriter] = {}
     try:
@@ -273,19 +280,19 @@ def open_parts(
             writer.abandon()
 
 
-def _order(table: str) -> int:
-    """Return the position of a table in `TABLES`, where `assets` is first; optional tables come last."""
+def _table_position(table: str) -> int:
+    """Return a sort key: the position of a table in `TABLES`, where `assets` is first; other tables come last."""
     return TABLES.index(table) if table in TABLES else len(TABLES)
 
 
-def _opened(part: Path) -> pq.ParquetFile:
+def _open_part(part: Path) -> pq.ParquetFile:
     with translate_read_errors(part):
         return pq.ParquetFile(part)
 
 
-def _as_listed(read: Callable[[], T]) -> T:
-    """Return what `read` returns; call it again when a listed part was gone before it was opened."""
-    for _ in range(_LISTINGS - 1):
+def _retry_listing(read: Callable[[], T]) -> T:
+    """Call `read`, which lists parts and opens them, again while a part is replaced in between. Return its result."""
+    for _ in range(_MAX_LISTINGS - 1):
         try:
             return read()
         except FileNotFoundError:
@@ -293,26 +300,26 @@ def _as_listed(read: Callable[[], T]) -> T:
     return read()
 
 
-def _tidy(staging: Path) -> None:
-    """Remove a staging folder; where folders were exchanged in it, empty their files only."""
+def _remove_staging(staging: Path) -> None:
+    """Remove a staging folder. If it holds replaced folders, empty their files instead: see the module docstring."""
     if not (staging / _EXCHANGED).exists():
         shutil.rmtree(staging, ignore_errors=True)
         return
     for old in staging.glob("*/*.parquet"):
         empty = staging / "empty"
         empty.touch()
-        empty.replace(old)  # not cut short: who has it open reads on
+        empty.replace(old)  # a rename, not a truncation: a reader that has the file open reads on
     os.utime(staging)
 
 
-def _unused(parts: list[Path]) -> str:
-    """Return a name that no part of the table has or had: its number is above all others."""
+def _unused_name(parts: list[Path]) -> str:
+    """Return a new part name, with a number above those of all parts."""
     numbers = [int(found[1]) for part in parts if (found := _NUMBERED.fullmatch(part.name))]
     return f"part-{max(numbers, default=-1) + 1:05}.parquet"
 
 
 def _sync(folder: Path) -> None:
-    """Flush the files of a folder, and the folder, to disk."""
+    """Flush the files of a folder, and the folder itself, to disk."""
     for path in folder.iterdir():
         with path.open("rb+") as file:
             os.fsync(file.fileno())

@@ -1,7 +1,7 @@
-"""Tables as Delta tables, for lakes that several programs share; needs `pip install 'lightmeter[delta]'`.
+"""Export of the tables as Delta Lake tables; needs `pip install 'lightmeter[delta]'`.
 
-Each writing is one new version of each table: readers of Delta see the old version or the new one, and can go back.
-A version is written only where it is not there yet, also on S3: of two writers at once the second is refused.
+Each export adds one version to each Delta table. Readers see the old version or the new one, and can read older ones. A
+version is never overwritten, not even on S3: if two writers export at the same time, the second gets an error.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from lightmeter.tables.uris import delta_place, is_uri, redact_uri
 
 __all__ = ["import_deltalake", "write_delta"]
 
-_ORNAMENT: Final = re.compile("\x1b\\[[0-9;]*m|↳")
-"""Its messages are made for terminals."""
+_TERMINAL_MARKUP: Final = re.compile("\x1b\\[[0-9;]*m|↳")
+"""Colour codes and arrows in the error messages of deltalake."""
 
 _PERMISSIVE: Final[dict[str, Any]] = {"promote_options": "permissive"}
-"""Parts of older schemas fit in: what they lack is null."""
+"""Lets parts with older schemas be combined: columns that they lack are null."""
 
 
 def write_delta(dataset: Dataset, place: str) -> dict[str, int]:
-    """Write all tables to `<place>/<table>`; returns the new version of each.
+    """Write each table to the Delta table `<place>/<table>`. Return the new version number of each table.
 
-    Delta knows no unsigned integers: bytes become 16-bit integers.
+    Delta has no unsigned integers: `uint8` becomes `int16`, and `uint64` becomes a decimal number.
 
     Args:
-        dataset: Tables that are there.
-        place: A folder, or a URI as `publish` takes it.
+        dataset: The tables to export.
+        place: A folder, or a URI such as `s3://bucket/prefix`.
 
     Raises:
-        UsageError: deltalake is not installed, or the place is not understood or cannot be written, or somebody else
-            writes there at this moment.
+        UsageError: deltalake is not installed, the URI is invalid or cannot be written, or another program is writing
+            there.
         OSError: The folder cannot be written.
     """
     deltalake = import_deltalake()
@@ -53,9 +53,9 @@ def write_delta(dataset: Dataset, place: str) -> dict[str, int]:
     except (OSError, deltalake.exceptions.DeltaError) as error:
         if isinstance(error, OSError) and not is_uri(place):
             raise
-        said = " ".join(_ORNAMENT.sub(" ", str(error)).split())
+        message = " ".join(_TERMINAL_MARKUP.sub(" ", str(error)).split())
         raise UsageError(
-            f"{redact_uri(place)} cannot be written as Delta: {said}", hint="Is it there, and may you write to it?"
+            f"{redact_uri(place)} cannot be written as Delta: {message}", hint="Is it there, and may you write to it?"
         ) from error
     return versions
 
@@ -70,14 +70,14 @@ def import_deltalake() -> Any:
 
 
 def _batches(parts: list[PartInfo]) -> pa.RecordBatchReader:
-    """All rows of a table, a row group's worth at a time, in types that Delta knows."""
-    own = pa.unify_schemas([read_schema(part.path) for part in parts], **_PERMISSIVE)
-    schema = pa.schema([field.with_type(_signed(field.type)).remove_metadata() for field in own])
+    """Return a reader of all rows of a table, in batches of about one row group, in types that Delta has."""
+    unified = pa.unify_schemas([read_schema(part.path) for part in parts], **_PERMISSIVE)
+    schema = pa.schema([field.with_type(_signed(field.type)).remove_metadata() for field in unified])
 
     def rows() -> Any:
         for part in parts:
             for batch in read_batches(part.path):
-                whole = pa.concat_tables([own.empty_table(), pa.Table.from_batches([batch])], **_PERMISSIVE)
+                whole = pa.concat_tables([unified.empty_table(), pa.Table.from_batches([batch])], **_PERMISSIVE)
                 yield from whole.cast(schema).to_batches()
 
     return pa.RecordBatchReader.from_batches(schema, rows())

@@ -1,6 +1,6 @@
-"""The data dictionary: every column of every table in words, made from the schemas themselves.
+"""The data dictionary: a Markdown description of every column of every table, generated from the column specs.
 
-`python -m lightmeter.tables.dictionary README.md` writes it between the marks in that file.
+`python -m lightmeter.tables.dictionary README.md` writes it between the marks `START` and `END` in that file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FIELD_NAME: Final = re.compile(r"\b(element|item|key|value): ")
 
 
 def dictionary() -> str:
-    """The whole dictionary as Markdown: what stands in every table, then each table folded."""
+    """Return the dictionary as Markdown: the columns of every table, then a collapsible section for each table."""
     parts = [
         f"Schema version {SCHEMA_VERSION}. Files carry the same words in each field's Parquet metadata.\n",
         _table("every table", KEY_COLUMNS),
@@ -39,10 +39,10 @@ def dictionary() -> str:
 
 
 def with_dictionary(text: str) -> str:
-    """A text with the dictionary between its marks.
+    """Return the text with the dictionary between its marks.
 
     Raises:
-        UsageError: it has no marks.
+        UsageError: The text has no marks.
     """
     before, mark, rest = text.partition(START)
     _, end, after = rest.partition(END)
@@ -52,7 +52,7 @@ def with_dictionary(text: str) -> str:
 
 
 def _table(name: str, columns: tuple[ColumnSpec, ...]) -> str:
-    said = [
+    cell_rows = [
         (
             f"`{column.name}`",
             _type(ARROW_TYPES[column.kind]),
@@ -62,17 +62,17 @@ def _table(name: str, columns: tuple[ColumnSpec, ...]) -> str:
         )
         for column in columns
     ]
-    rows = "".join(f"| {' | '.join(cells)} |\n" for cells in said)
+    rows = "".join(f"| {' | '.join(cells)} |\n" for cells in cell_rows)
     return f"<details><summary><b>{name}</b>: {len(columns)} columns</summary>\n\n{_HEAD}{rows}\n</details>\n"
 
 
 def _type(arrow_type: pa.DataType) -> str:
-    """Arrow's name for a type, without the names that it gives to parts of lists and maps."""
+    """Return Arrow's name of a type, without the field names inside lists and maps, for a Markdown cell."""
     return _cell(_FIELD_NAME.sub("", str(arrow_type)))
 
 
 def _cell(text: str) -> str:
-    """Text for a cell of a Markdown table."""
+    """Return a text, escaped for a cell of a Markdown table."""
     return text.replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;")
 
 

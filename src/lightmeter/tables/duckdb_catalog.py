@@ -1,6 +1,6 @@
-"""Two files in the output folder that open the tables by name: `views.sql`, and `catalog.duckdb` with the same views.
+"""Two files that define the tables of an output folder as DuckDB views: `views.sql` and the database `catalog.duckdb`.
 
-Both name the files relative to the output folder, so that the folder can be moved: start DuckDB there.
+The paths in both are relative to the output folder, so that it can be moved. Start DuckDB in that folder to use them.
 """
 
 from __future__ import annotations
@@ -32,29 +32,31 @@ _VIEW: Final = (
 
 
 def views_sql(tables: Sequence[str] = TABLES) -> str:
-    """The views as SQL: one for each table, over whatever parts there are when it is asked."""
+    """Return SQL that creates a view of each table. A view reads the parts that exist when it is queried."""
     lines = [_VIEW.replace("TABLE", table) for table in tables]
     return _HEAD.format(version=SCHEMA_VERSION) + "\n".join(lines) + "\n"
 
 
 def write_catalog(out: Path) -> None:
-    """Write both files, each replaced as a whole; every table that is not optional must have a part.
+    """Write both files. Each replaces the old one atomically.
+
+    Each table that is not optional must already have a part.
 
     Raises:
-        OSError: They cannot be written.
+        OSError: A file cannot be written.
     """
     views = views_sql(Dataset(out).tables())
     atomic.write_text(out / VIEWS, views)
-    # A name of its own until it is whole: DuckDB makes the file itself, and a log beside it.
-    made = out / f".{CATALOG}.{token_hex(4)}.tmp"
+    # DuckDB creates the file and a log beside it, so it gets a temporary name until it is complete.
+    temporary = out / f".{CATALOG}.{token_hex(4)}.tmp"
     try:
-        with duckdb.connect(made) as connection:
+        with duckdb.connect(temporary) as connection:
             folder = str(out.absolute()).replace("'", "''")
-            connection.execute(f"SET file_search_path = '{folder}'")  # for looking only: the views stay relative
+            connection.execute(f"SET file_search_path = '{folder}'")  # of this connection only
             connection.execute(views)
-        with atomic.atomic_replace(out / CATALOG) as whole:
-            made.replace(whole)
-    except duckdb.Error as error:  # its own word for a disk that is full or broken
+        with atomic.atomic_replace(out / CATALOG) as target:
+            temporary.replace(target)
+    except duckdb.Error as error:  # also raised for a disk that is full or broken
         raise OSError(EIO, str(error), str(out / CATALOG)) from error
     finally:
-        made.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

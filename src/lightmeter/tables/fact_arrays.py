@@ -1,4 +1,7 @@
-"""Rows of the fact tables, as lists, become Arrow tables: one array for each column. Pure."""
+"""Conversion of fact rows, held as one Python list for each column, to Arrow tables. Pure.
+
+Fact tables hold what the service answered about a picture, such as `tags` and `colors`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _COLUMN_NAMES: Final = {
 
 
 def fact_tables(rows: FactRows) -> dict[str, pa.Table]:
-    """Return the rows of each table under its columns; texts of the row keys are dictionaries."""
+    """Return an Arrow table for each fact table. Texts of the row keys become Arrow dictionaries."""
     key_values = dict(zip(ROW_KEY_COLUMNS, zip(*rows.keys, strict=True), strict=True)) if rows.keys else {}
     keys = {name: _key_array(name, values) for name, values in key_values.items()}
     return {table: _fact_table(columns, keys) for table, columns in rows.tables.items()}
@@ -45,7 +48,7 @@ def _fact_table(rows: FactColumns, keys: Mapping[str, Any]) -> pa.Table:
 
 
 def _key_array(name: str, values: Sequence[Any]) -> Any:
-    """Return the values of the keys; texts as a dictionary, since each stands in many rows."""
+    """Return one column of the row keys. Texts are dictionary-encoded, since each is repeated in many rows."""
     if name == "frame":
         return array_of(list(values), pa.int32())
     array = array_of(list(values), pa.string())
@@ -53,7 +56,7 @@ def _key_array(name: str, values: Sequence[Any]) -> Any:
 
 
 def entry_array(kind: str, values: list[Any]) -> Any:
-    """Return the values of a column of this kind, as `FactColumns` has them, as an array."""
+    """Return the values of a column of `FactColumns` as an array of its kind."""
     if kind == "json":
         return _json_texts(values)
     if kind == "polygon":
@@ -63,12 +66,12 @@ def entry_array(kind: str, values: list[Any]) -> Any:
 
 
 def _json_texts(pieces: Sequence[Any]) -> Any:
-    """Return pieces of UTF-8, in any type that holds bytes, as texts."""
+    """Return UTF-8 byte strings of any bytes-like type as an array of texts."""
     return pa.StringArray.from_buffers(len(pieces), pa.py_buffer(_offsets(pieces)), pa.py_buffer(b"".join(pieces)))
 
 
 def _polygons(values: Sequence[Sequence[Any]]) -> Any:
-    """Return lists of corners; a polygon without corners is null."""
+    """Return an array of lists of corners; a polygon without corners becomes null."""
     corners = list(chain.from_iterable(values))
     sides = [
         pa.array([corner.x for corner in corners], pa.float64()),
@@ -80,7 +83,7 @@ def _polygons(values: Sequence[Sequence[Any]]) -> Any:
 
 
 def _offsets(values: Sequence[Any]) -> Any:
-    """Return where each value begins and the last one ends, shape (n + 1,)."""
+    """Return the start offset of each value and the end of the last one, shape (n + 1,)."""
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=offsets[1:])
     return offsets

@@ -1,7 +1,7 @@
 """Control of Python's cyclic garbage collector during work that creates many small objects.
 
-Decoded answers have no reference cycles: reference counting frees them. Yet each few hundred new containers start a
-collection over all objects that are alive, which would take a third of the time of decoding.
+Decoded answers have no reference cycles, so reference counting alone frees them. But Python starts a collection after
+every 700 new containers, and these collections would take a third of the time of decoding.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ from typing import Final
 
 __all__ = ["collector_eased", "collector_paused"]
 
-_SELDOM: Final = 10_000
-"""Net new containers between two collections inside `collector_eased`: about 5 MB. Python's default is 700, which
-requests in flight reach ten times a second."""
+_RARE_THRESHOLD: Final = 10_000
+"""Net new containers between two collections inside `collector_eased`, about 5 MB. Python's default is 700, which a run
+reaches ten times a second."""
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Turn automatic collections off inside the block; afterwards the collector is as it was before.
-
-    The collector belongs to the process: other threads do without it too.
-    """
+    """Turn automatic collections off inside the block, for all threads, and restore the setting after it."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -34,41 +31,48 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-class _Ease:
-    """State of the collector before the first of overlapping `collector_eased` blocks."""
+class _SavedState:
+    """State of the collector before the first of overlapping `collector_eased` blocks.
+
+    Attributes:
+        guard: Lock around the other attributes.
+        open_blocks: Number of blocks that have not ended.
+        thresholds: `gc.get_threshold()` before the first block.
+        frozen: Whether the first block called `gc.freeze()`.
+    """
 
     def __init__(self) -> None:
         self.guard = threading.Lock()
-        self.wanted = 0
+        self.open_blocks = 0
         self.thresholds = gc.get_threshold()
         self.frozen = False
 
 
-_EASE: Final = _Ease()
+_SAVED_STATE: Final = _SavedState()
 
 
 @contextmanager
 def collector_eased() -> Iterator[None]:
-    """Make collections rare inside the block, and leave out objects older than it; for long work that awaits.
+    """Make collections rare inside the block, and exclude objects that existed before it.
 
-    Older objects, such as all modules, are about a hundred thousand that are never freed: scanning them again and again
-    takes a tenth of the time of a run. At the end of the last of overlapping blocks the collector is as it was before.
+    About 100,000 older objects, such as those of modules, are never freed: scanning them repeatedly would take a tenth
+    of the time of a run. Blocks may overlap; the end of the last one restores the state of the collector.
     """
-    with _EASE.guard:
-        _EASE.wanted += 1
-        if _EASE.wanted == 1:
-            _EASE.thresholds = gc.get_threshold()
-            _EASE.frozen = not gc.get_freeze_count()  # else somebody has frozen his own: that is left alone
-            if _EASE.frozen:
+    with _SAVED_STATE.guard:
+        _SAVED_STATE.open_blocks += 1
+        if _SAVED_STATE.open_blocks == 1:
+            _SAVED_STATE.thresholds = gc.get_threshold()
+            _SAVED_STATE.frozen = not gc.get_freeze_count()  # objects that other code has frozen stay frozen
+            if _SAVED_STATE.frozen:
                 gc.freeze()
-            if 0 < _EASE.thresholds[0] < _SELDOM:
-                gc.set_threshold(_SELDOM, *_EASE.thresholds[1:])
+            if 0 < _SAVED_STATE.thresholds[0] < _RARE_THRESHOLD:
+                gc.set_threshold(_RARE_THRESHOLD, *_SAVED_STATE.thresholds[1:])
     try:
         yield
     finally:
-        with _EASE.guard:
-            _EASE.wanted -= 1
-            if not _EASE.wanted:
-                gc.set_threshold(*_EASE.thresholds)
-                if _EASE.frozen:
+        with _SAVED_STATE.guard:
+            _SAVED_STATE.open_blocks -= 1
+            if not _SAVED_STATE.open_blocks:
+                gc.set_threshold(*_SAVED_STATE.thresholds)
+                if _SAVED_STATE.frozen:
                     gc.unfreeze()

@@ -1,7 +1,7 @@
-"""The questions that analysts ask most, by name: each one SQL text over the tables of a run, answered in Arrow.
+"""Predefined SQL queries for common questions about the tables of a run; each returns an Arrow table.
 
-Every SQL text stands in `SQL`, to be read, copied and changed; its parameters are bound, never pasted. The tables
-hold what was answered, unfiltered: thresholds are parameters here.
+`SQL` holds the texts of all queries, for users to copy and change. DuckDB binds the parameters; they are never pasted
+into the text. The tables hold all answered entries, unfiltered, so thresholds are parameters of the queries.
 """
 
 from __future__ import annotations
@@ -133,82 +133,116 @@ SQL: Final = MappingProxyType(
         "unmatched_errors": _UNMATCHED_ERRORS,
     }
 )
-"""Question → SQL. `$name` is a parameter; `{group}` stands for a column of `assets`, quoted."""
+"""Query name → SQL. `$name` is a parameter; `{group}` is replaced by a quoted column of `assets`."""
 
 
 def top_tags(where: TablesSource, *, most: int = 20, min_score: float = 0.0) -> pa.Table:
-    """The tags seen on most items: name, items, sources, mean_score (0 to 1). A tag counts once for each item.
+    """Return the most frequent tags: name, items, sources, mean_score (0 to 1). A tag counts once for each item.
 
-    `where` is an output folder, the URI of a shared place, or open tables; so for every question here.
+    Args:
+        where: An output folder, a URI such as `s3://bucket/prefix`, or an open session; so for every query here.
+        most: Most rows to return.
+        min_score: Lowest score of a tag to count, 0 to 1; a tag without a score always counts.
 
     Raises:
-        UsageError: There is no such folder, or no tables; so for every question here.
+        UsageError: The folder does not exist, or the place holds no tables; so for every query here.
     """
-    return _answer(where, "top_tags", most=most, min_score=min_score)
+    return _run_query(where, "top_tags", most=most, min_score=min_score)
 
 
 def tag_pairs(where: TablesSource, *, most: int = 50, min_items: int = 2, min_score: float = 0.0) -> pa.Table:
-    """Tags that go together: one, other, items (with both), jaccard (0 to 1: items with both of items with either)."""
-    return _answer(where, "tag_pairs", most=most, min_items=min_items, min_score=min_score)
+    """Return pairs of tags of the same items: one, other, items (with both), jaccard.
+
+    `jaccard` is the number of items with both tags, divided by the number of items with either: 0 to 1.
+
+    Args:
+        where: As for `top_tags`.
+        most: Most rows to return.
+        min_items: Fewest items with both tags.
+        min_score: As for `top_tags`.
+    """
+    return _run_query(where, "tag_pairs", most=most, min_items=min_items, min_score=min_score)
 
 
 def palette(where: TablesSource, *, by: str | None = None, most: int = 8) -> pa.Table:
-    """The main colours of each group: group, hex, items, share (0 to 1 of the group's coloured pixels).
+    """Return the main colours of each group of items: group, hex, items, share (0 to 1, within the group).
 
-    Colours are gathered in cells of 32 steps a channel; `hex` is a cell's mean, weighted by the pixels' share.
+    Similar colours count as one: the colour space is divided into cells of 32 steps in each channel. `hex` is the mean
+    colour of a cell, and `share` its part of the group's colours, both weighted by `pixel_fraction`.
 
     Args:
-        where: An output folder, the URI of a shared place, or open tables.
-        by: Column of `assets` that groups, such as one of the manifest's own; None: one group of all.
-        most: Colours for each group.
+        where: As for `top_tags`.
+        by: Column of `assets` to group by, such as one of the manifest's own; None means a single group.
+        most: Most colours for each group.
 
     Raises:
-        UsageError: There is no such folder or no such column.
+        UsageError: The folder or the column does not exist.
     """
-    return _answer(where, "palette", by, most=most)
+    return _run_query(where, "palette", by, most=most)
 
 
 def nsfw_review(where: TablesSource, *, least_severity: float = 0.5, most: int = 1000) -> pa.Table:
-    """What a person should look at, worst first: item_id, url, severity, label, source, frame, spread.
+    """Return the items that a person should review, worst first: item_id, url, severity, label, source, frame, spread.
 
-    `severity` is the highest of all back ends, labels and frames; `spread` is how far back ends are apart (0 to 1).
+    `severity` is the highest of all back ends, labels and frames; label, source and frame are those of that entry.
+    `spread` is the difference between the highest severities of the back ends, 0 to 1.
+
+    Args:
+        where: As for `top_tags`.
+        least_severity: Lowest severity to return, 0 to 1.
+        most: Most rows to return.
     """
-    return _answer(where, "nsfw_review", least_severity=least_severity, most=most)
+    return _run_query(where, "nsfw_review", least_severity=least_severity, most=most)
 
 
 def agreement(where: TablesSource, *, min_score: float = 0.0, min_count: int = 1) -> pa.Table:
-    """How far each two back ends agree on each tag: one, other, label, both_say, one_says, agreement (0 to 1).
+    """Return the agreement of each pair of back ends on each tag: one, other, label, both_say, one_says, agreement.
 
-    Counted over the pictures and frames that both have tagged: of those where either says the label, the share where
-    both do. Labels are compared to the letter.
+    Only pictures and frames that both back ends have tagged count. `both_say` is the number with the tag from both,
+    `one_says` the number with the tag from one alone, and `agreement` is both_say / (both_say + one_says): 0 to 1. Tags
+    are the same only if they are spelled the same, case included.
+
+    Args:
+        where: As for `top_tags`.
+        min_score: As for `top_tags`.
+        min_count: Fewest pictures and frames with the tag from at least one of the two.
     """
-    return _answer(where, "agreement", min_score=min_score, min_count=min_count)
+    return _run_query(where, "agreement", min_score=min_score, min_count=min_count)
 
 
 def cost_by_group(where: TablesSource, *, by: str | None = None) -> pa.Table:
-    """What each group cost: group, items, ok, credits, credits_per_ok (null where no item is ok).
+    """Return the cost of each group of items: group, items, ok, credits, credits_per_ok (null if no item is ok).
+
+    `where` and `by` are as for `palette`.
 
     Raises:
-        UsageError: There is no such folder or no such column.
+        UsageError: The folder or the column does not exist.
     """
-    return _answer(where, "cost_by_group", by)
+    return _run_query(where, "cost_by_group", by)
 
 
 def unmatched_errors(where: TablesSource) -> pa.Table:
-    """Errors that belong to no single row: request_id, backend, message, times, assets and credits of the request."""
-    return _answer(where, "unmatched_errors")
+    """Return errors that belong to no single row: request_id, backend, message, times, assets, credits_paid.
+
+    `times` is the number of equal errors; `assets` and `credits_paid` are those of the request.
+    """
+    return _run_query(where, "unmatched_errors")
 
 
-def _answer(where: TablesSource, question: str, by: str | None = None, **parameters: Any) -> pa.Table:
-    query = SQL[question]
+def _run_query(where: TablesSource, name: str, by: str | None = None, **parameters: Any) -> pa.Table:
+    query = SQL[name]
     if "{group}" in query:
-        query = query.replace("{group}", "'all'" if by is None else _column(where, by))
+        query = query.replace("{group}", "'all'" if by is None else _quoted_column(where, by))
     return sql(where, query, parameters or None)
 
 
-def _column(where: TablesSource, name: str) -> str:
-    """A column of `assets` as it stands in SQL."""
-    columns = [str(said) for said in sql(where, "DESCRIBE assets").column("column_name").to_pylist()]
+def _quoted_column(where: TablesSource, name: str) -> str:
+    """Return a column of `assets`, quoted for SQL.
+
+    Raises:
+        UsageError: `assets` has no such column.
+    """
+    columns = [str(column) for column in sql(where, "DESCRIBE assets").column("column_name").to_pylist()]
     if name not in columns:
         raise UsageError(f"assets has no column {name!r}", hint=f"Its columns are {', '.join(columns)}.")
     quoted = name.replace('"', '""')

@@ -1,7 +1,7 @@
-"""One part of a table: a Parquet file with large row groups, whose footer says what it holds.
+"""Reading and writing of one part of a table: a Parquet file with large row groups.
 
-The footer holds the schema's version, the lineage, and the runs whose rows are in the part. A file and its description
-are renamed into place together, so no crash can separate them.
+The footer of the file holds the schema version and the lineage: where the rows come from, including the runs whose rows
+are in the part. Because file and footer are one, no crash can separate the rows from their description.
 """
 
 from __future__ import annotations
@@ -32,28 +32,29 @@ __all__ = [
 ]
 
 LINEAGE_KEY: Final = b"lightmeter.lineage"
+"""Key of the lineage in the footer."""
 
 _TYPES_KEY: Final = b"ARROW:schema"
-"""Where Arrow's readers look for a column's own type, base64 of Arrow's serialized schema: see "Parquet data types" in
-Arrow's documentation of its Parquet reader."""
+"""Key of the Arrow schema in the footer, as base64 of its serialized form. Arrow's reader takes column types from it:
+see "Parquet data types" in Arrow's documentation of its Parquet reader."""
 
 ROW_GROUP_ROWS: Final = 128 * 1024
-"""Rows of a group, at most: small groups compress badly and are slow to scan, large ones cost memory."""
+"""Rows at which a row group is written. Small groups compress badly and are slow to scan; large ones cost memory."""
 
 ROW_GROUP_BYTES: Final = 8 * 2**20
-"""Bytes of a group in memory, at most: rows with long texts fill a group before they are many."""
+"""Size in memory, in bytes, at which a row group is written. Long texts reach it before `ROW_GROUP_ROWS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartInfo:
-    """What the footer of a part says.
+    """Contents of the footer of a part.
 
     Attributes:
         path: The file.
-        rows: Rows in it.
-        groups: Row groups they are in.
-        size_bytes: Of the file.
-        lineage: Where the rows come from; empty where another program wrote the file.
+        rows: Number of rows.
+        groups: Number of row groups.
+        size_bytes: Size of the file.
+        lineage: Where the rows come from, as JSON values; empty if another program wrote the file.
     """
 
     path: Path
@@ -64,37 +65,40 @@ class PartInfo:
 
     @property
     def runs(self) -> dict[str, str]:
-        """The runs whose rows are in the part, each with the mark of its journal when the part was written."""
+        """Id of each run whose rows are in the part → the mark of its journal when the part was written.
+
+        The mark is a text that changes when the journal changes.
+        """
         return dict(self.lineage.get("runs", {}))
 
     @property
     def key(self) -> tuple[frozenset[str], int]:
-        """Identity of the part: its runs, and where its shard begins. A new part replaces the one with the same key."""
+        """The runs of the part, and the start of its shard. A new part replaces the part with the same key."""
         return frozenset(self.runs), self.lineage.get("shard", {}).get("after", 0)
 
 
 def corrupt_file_error(out: Path | str, what: Path | str, error: Exception) -> TablesError:
-    """Return the error for a broken file of the tables.
+    """Return the error for a table file that cannot be read.
 
     Args:
-        out: The output folder.
-        what: The file, or the tables if it is not known which.
-        error: What the reader said.
+        out: The output folder, for the hint.
+        what: The file, or the folder of all tables if the file is not known.
+        error: The error of the reader.
     """
-    said = " ".join(str(error).split())
+    message = " ".join(str(error).split())
     return TablesError(
-        f"{what} cannot be read: {said.rstrip('.')}.",
+        f"{what} cannot be read: {message.rstrip('.')}.",
         hint=f"Write the tables again from the journal, with no request: lightmeter rebuild {out}",
     )
 
 
 @contextmanager
 def translate_read_errors(path: Path) -> Iterator[None]:
-    """Raise the errors of a reader that meets a broken part as `TablesError`.
+    """Convert errors of the Parquet reader inside the block to `TablesError`.
 
     Raises:
-        FileNotFoundError: The part was replaced meanwhile.
-        TablesError: It is cut short, or no Parquet file.
+        FileNotFoundError: The part was replaced since it was listed.
+        TablesError: The file is truncated, or it is not a Parquet file.
     """
     try:
         yield
@@ -115,7 +119,7 @@ def read_schema(path: Path) -> pa.Schema:
 
 
 def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a part, about a row group at a time.
+    """Yield the rows of a part in batches of at most `ROW_GROUP_ROWS`.
 
     Raises:
         As `translate_read_errors`.
@@ -133,7 +137,7 @@ def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def read_part_info(path: Path) -> PartInfo:
-    """Return what the footer of a part says.
+    """Return the contents of the footer of a part.
 
     Raises:
         As `translate_read_errors`.
@@ -149,14 +153,17 @@ def read_part_info(path: Path) -> PartInfo:
 class PartWriter:
     """Writes tables of one schema to one Parquet file, in large row groups.
 
-    Columns may come as dictionaries of their types: they are written as they are, which takes half the time, because
-    Parquet stores texts as dictionaries anyway. Readers see the schema's own types all the same, because the footer
-    names them: in the entry `ARROW:schema`, where Arrow looks for types.
+    Rows may come with dictionary-encoded columns. They are written as they are: this takes half the time, because
+    Parquet stores texts as dictionaries anyway. Arrow's reader still returns the types of `schema`, which it takes from
+    the footer entry `ARROW:schema`.
 
     Args:
         path: The file to create.
         schema: Schema of all rows.
-        lineage: Goes into the footer as JSON.
+        lineage: Lineage to write to the footer, as JSON values.
+
+    Attributes:
+        rows: Number of rows added so far.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, lineage: Mapping[str, Any]) -> None:
@@ -164,41 +171,43 @@ class PartWriter:
         self._schema = schema
         self._footer = {**(schema.metadata or {}), LINEAGE_KEY: json.dumps(dict(lineage), sort_keys=True).encode()}
         self._file: pq.ParquetWriter | None = None
-        self._stored = schema
-        self._waiting: list[pa.Table] = []
-        self._waiting_rows = 0
-        self._waiting_bytes = 0
+        self._stored_schema = schema
+        self._buffer: list[pa.Table] = []
+        self._buffered_rows = 0
+        self._buffered_bytes = 0
         self.rows = 0
 
     def write(self, table: pa.Table) -> None:
         """Add rows; columns of the schema that `table` lacks are null.
 
         Raises:
-            ValueError: A column that the schema does not have, or whose type does not fit.
+            ValueError: The schema lacks a column of `table`, or has another type for it.
         """
         unknown = set(table.column_names) - set(self._schema.names)
         if unknown:
             raise ValueError(f"the schema has no column {', '.join(sorted(unknown))}")
-        self._opened(table)
-        rows = pa.Table.from_arrays([_column(table, field) for field in self._stored], schema=self._stored)
-        self._waiting.append(rows)
-        self._waiting_rows += rows.num_rows
-        self._waiting_bytes += rows.nbytes
+        self._open_file(table)
+        rows = pa.Table.from_arrays(
+            [_column(table, field) for field in self._stored_schema], schema=self._stored_schema
+        )
+        self._buffer.append(rows)
+        self._buffered_rows += rows.num_rows
+        self._buffered_bytes += rows.nbytes
         self.rows += rows.num_rows
-        if self._waiting_rows >= ROW_GROUP_ROWS or self._waiting_bytes >= ROW_GROUP_BYTES:
+        if self._buffered_rows >= ROW_GROUP_ROWS or self._buffered_bytes >= ROW_GROUP_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows that wait as a row group."""
-        if self._file is not None and self._waiting_rows:
-            group: Any = pa.concat_tables(self._waiting)
-            # A little more than a group stays one: a tail of a few rows would be a group of its own.
+        """Write the buffered rows as a row group."""
+        if self._file is not None and self._buffered_rows:
+            group: Any = pa.concat_tables(self._buffer)
+            # Slightly more than ROW_GROUP_ROWS rows stay one group: the rest would be a tiny group.
             self._file.write_table(group.unify_dictionaries(), row_group_size=2 * ROW_GROUP_ROWS)
-        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
 
     def close(self) -> None:
-        """Write the rows that wait, and the footer."""
-        file = self._opened(None)
+        """Write the buffered rows and the footer."""
+        file = self._open_file(None)
         self.flush()
         types = base64.b64encode(self._schema.with_metadata(self._footer).serialize().to_pybytes())
         footer: Any = {**self._footer, _TYPES_KEY: types}
@@ -206,35 +215,35 @@ class PartWriter:
         file.close()
 
     def abandon(self) -> None:
-        """Close the file as it is: it is not a part."""
-        self._waiting = []
+        """Close the file without the buffered rows and the lineage: it is no valid part, unless `close` ran before."""
+        self._buffer = []
         with suppress(OSError):  # the disk may be full: the file is not needed
             if self._file is not None:
                 self._file.close()
 
-    def _opened(self, first: pa.Table | None) -> pq.ParquetWriter:
-        """Return the file; its columns are dictionaries where those of the first rows are."""
+    def _open_file(self, first: pa.Table | None) -> pq.ParquetWriter:
+        """Return the Parquet writer. Open it first if needed, with the dictionary-encoded columns of the first rows."""
         if self._file is None:
             dictionaries = (
                 set() if first is None else {field.name for field in first.schema if _is_dictionary(field.type)}
             )
-            self._stored = pa.schema(
+            self._stored_schema = pa.schema(
                 [
                     field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in dictionaries else field
                     for field in self._schema
                 ]
             )
-            # No two vectors are alike: a dictionary of coordinates takes four times as long and a third more room.
-            flat = [field.name for field in self._stored if not pa.types.is_list(field.type)]
-            encoded: Any = flat if any(map(_holds_vectors, self._stored.types)) else True
+            # Coordinates of vectors rarely repeat: as a dictionary they take four times as long and a third more space.
+            flat = [field.name for field in self._stored_schema if not pa.types.is_list(field.type)]
+            encoded: Any = flat if any(map(_is_vector, self._stored_schema.types)) else True
             self._file = pq.ParquetWriter(
-                self._path, self._stored, compression="zstd", store_schema=False, use_dictionary=encoded
+                self._path, self._stored_schema, compression="zstd", store_schema=False, use_dictionary=encoded
             )
         return self._file
 
 
 def _column(table: pa.Table, field: pa.Field[Any]) -> Any:
-    """Return a column of the table in the type of the field; a column that is missing is null."""
+    """Return a column of the table, cast to the type of the field; nulls if the table lacks the column."""
     if field.name not in table.column_names:
         return pa.nulls(table.num_rows, field.type)
     column: Any = table.column(field.name)
@@ -243,9 +252,9 @@ def _column(table: pa.Table, field: pa.Field[Any]) -> Any:
     return column.dictionary_encode() if _is_dictionary(field.type) else column.cast(field.type)
 
 
-def _is_dictionary(of: Any) -> bool:
-    return pa.types.is_dictionary(of)
+def _is_dictionary(arrow_type: Any) -> bool:
+    return pa.types.is_dictionary(arrow_type)
 
 
-def _holds_vectors(of: Any) -> bool:
-    return pa.types.is_list(of) and pa.types.is_float32(of.value_type)
+def _is_vector(arrow_type: Any) -> bool:
+    return pa.types.is_list(arrow_type) and pa.types.is_float32(arrow_type.value_type)

@@ -1,4 +1,7 @@
-"""DuckDB over the tables of an output folder or of a shared place: SQL in, Arrow out, nothing else within reach."""
+"""SQL queries over the tables of an output folder or an object store, answered by DuckDB as Arrow tables.
+
+A query can read these tables only: no other file, no network, no Python variable.
+"""
 
 from __future__ import annotations
 
@@ -21,32 +24,34 @@ from lightmeter.tempdirs import LockedTempDir
 
 __all__ = ["QuerySession", "TablesSource", "sql"]
 
-_TRIES: Final = 3
-"""How often a query is asked when the files of a table are replaced under it."""
+_MAX_ATTEMPTS: Final = 3
+"""Most attempts to run a query while the files of its tables are being replaced."""
 
-_MOVED: Final = (duckdb.IOException, duckdb.PermissionException, duckdb.InvalidInputException)
-"""What DuckDB raises then: a name that is gone is one that it may not look for, a stream of Arrow's is wrong input."""
+_REPLACED_ERRORS: Final = (duckdb.IOException, duckdb.PermissionException, duckdb.InvalidInputException)
+"""Errors of DuckDB if a file was replaced: a missing file is not among the allowed paths, and a broken Arrow stream is
+invalid input."""
 
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
-    # Else any variable of the calling Python code could be queried by its name.
+    # Otherwise a query could read any variable of the calling Python code by its name.
     "python_enable_replacements": False,
 }
 
 
 class QuerySession:
-    """The tables as they are now, open for several questions. Use it as a context manager.
+    """Open tables that several SQL queries can share. Use it as a context manager.
 
-    A table not written yet is an empty view. Files elsewhere cannot be read or written, moments are shown in UTC. When
-    parts are replaced between two questions, the next one sees the new ones.
+    A table that was not written yet is an empty view. Timestamps are in UTC. If parts of a table are replaced between
+    two queries, the second query reads the new parts.
 
     Args:
-        where: An output folder, or the URI of a shared place: `s3://bucket/prefix`.
-        memory_mb: What DuckDB may hold in memory, in MiB; what is more goes to temporary files. None: its default.
+        where: An output folder, or a URI such as `s3://bucket/prefix`.
+        memory_mb: Memory limit of DuckDB, in MiB; more data than that goes to temporary files. None means DuckDB's
+            default.
 
     Raises:
-        UsageError: There is no such folder, or no table in that place.
+        UsageError: The folder does not exist, or the URI cannot be read or holds no tables.
         TablesError: A file of the tables is broken.
     """
 
@@ -68,48 +73,50 @@ class QuerySession:
         self._stack.close()
 
     def ask(self, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
-        """The answer to one query; empty for a statement that answers nothing.
+        """Return the result of one query; an empty table for a statement without a result.
 
-        Parameters are a sequence for `?`, or a mapping for `$name`.
+        Args:
+            query: SQL text.
+            params: A sequence of values for `?` placeholders, or a mapping for `$name` placeholders.
 
         Raises:
-            UsageError: The query is wrong; the message is DuckDB's.
+            UsageError: The query is invalid; the message is DuckDB's.
             TablesError: A file of the tables is broken.
         """
         try:
-            for _ in range(_TRIES - 1):
+            for _ in range(_MAX_ATTEMPTS - 1):
                 try:
-                    return self._answer(query, params)
-                except _MOVED:
+                    return self._execute(query, params)
+                except _REPLACED_ERRORS:
                     self._connection.close()
                     self._connection = self._connect()
-            return self._answer(query, params)
+            return self._execute(query, params)
         except duckdb.Error as error:
-            if _says_broken(error):
-                raise self._broken(error) from error
+            if _is_read_error(error):
+                raise self._read_error(error) from error
             raise UsageError(
                 f"the query cannot be answered: {error}", hint=f"Tables: {', '.join(ALL_TABLES)}."
             ) from error
 
-    def _answer(self, query: str, params: Sequence[Any] | Mapping[str, Any] | None) -> pa.Table:
+    def _execute(self, query: str, params: Sequence[Any] | Mapping[str, Any] | None) -> pa.Table:
         bound = dict(params) if isinstance(params, Mapping) else list(params or ())
-        answer = self._connection.sql(query, params=bound or None)
-        table: pa.Table = pa.table({}) if answer is None else answer.to_arrow_table()
+        result = self._connection.sql(query, params=bound or None)
+        table: pa.Table = pa.table({}) if result is None else result.to_arrow_table()
         return table
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         try:
-            for _ in range(_TRIES - 1):
-                with suppress(*_MOVED):  # a part was replaced between its listing and its opening
-                    return self._connected()
-            return self._connected()
+            for _ in range(_MAX_ATTEMPTS - 1):
+                with suppress(*_REPLACED_ERRORS):  # a part was replaced after it was listed
+                    return self._open_connection()
+            return self._open_connection()
         except duckdb.Error as error:
-            raise self._broken(error) from error
+            raise self._read_error(error) from error
 
-    def _connected(self) -> duckdb.DuckDBPyConnection:
+    def _open_connection(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": self._spill})
         connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("SET enable_progress_bar = false")  # it would be drawn into what a pipe or a file receives
+        connection.execute("SET enable_progress_bar = false")  # otherwise it is written to standard output
         if self._memory_mb is not None:
             connection.execute(f"SET memory_limit = '{self._memory_mb}MiB'")
         if isinstance(self._where, str) and is_uri(self._where):
@@ -121,8 +128,8 @@ class QuerySession:
         connection.execute("SET lock_configuration = true")
         return connection
 
-    def _broken(self, error: duckdb.Error) -> LightmeterError:
-        """The error that names the file whose footer is broken, or says what DuckDB says."""
+    def _read_error(self, error: duckdb.Error) -> LightmeterError:
+        """Return the error that names the file with a broken footer; if none is found, one with DuckDB's message."""
         if isinstance(self._where, str) and is_uri(self._where):
             place = redact_uri(self._where)
             return TablesError(
@@ -133,20 +140,26 @@ class QuerySession:
         try:
             for table in dataset.tables():
                 dataset.describe(table)
-        except TablesError as found:
-            return found
+        except TablesError as broken:
+            return broken
         return corrupt_file_error(self._where, dataset.out / "tables", error)
 
 
 TablesSource = Path | str | QuerySession
-"""Where tables are: an output folder, the URI of a shared place, or tables that are open already."""
+"""Where the tables are: an output folder, a URI such as `s3://bucket/prefix`, or an open session."""
 
 
 def sql(where: TablesSource, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
-    """The answer to one query, as `QuerySession.ask` gives it.
+    """Return the result of one query; an empty table for a statement without a result.
+
+    Args:
+        where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
+        query: SQL text.
+        params: A sequence of values for `?` placeholders, or a mapping for `$name` placeholders.
 
     Raises:
-        UsageError: There is no such folder, no table in that place, or the query is wrong; the message is DuckDB's.
+        UsageError: The folder does not exist, the URI cannot be read or holds no tables, or the query is invalid.
+        TablesError: A file of the tables is broken.
     """
     if isinstance(where, QuerySession):
         return where.ask(query, params)
@@ -154,27 +167,29 @@ def sql(where: TablesSource, query: str, params: Sequence[Any] | Mapping[str, An
         return tables.ask(query, params)
 
 
-def _says_broken(error: duckdb.Error) -> bool:
-    """Whether DuckDB speaks of a broken file: it names it, or has no class for what its decoder says."""
-    named = isinstance(error, duckdb.IOException | duckdb.InvalidInputException) and ".parquet" in str(error)
-    return named or type(error) is duckdb.Error
+def _is_read_error(error: duckdb.Error) -> bool:
+    """Return whether a DuckDB error is about a broken file: it names one or has the base class, as decoder errors."""
+    names_file = isinstance(error, duckdb.IOException | duckdb.InvalidInputException) and ".parquet" in str(error)
+    return names_file or type(error) is duckdb.Error
 
 
 def _add_views(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
     if not out.is_dir():
         raise UsageError(f"there is no folder {out}", hint="Name the output folder of a run.")
     dataset = Dataset(out.absolute())
-    known = {table: dataset.parts(table) for table in dict.fromkeys((*ALL_TABLES, *dataset.tables()))}
-    for table, parts in known.items():
+    parts_by_table = {table: dataset.parts(table) for table in dict.fromkeys((*ALL_TABLES, *dataset.tables()))}
+    for table, parts in parts_by_table.items():
         if parts:
             files = f"read_parquet([{_literals(parts)}], union_by_name = true)"
             view = f'CREATE VIEW "{table}" AS SELECT * FROM {files}'  # noqa: S608 (our own names; paths are quoted)
             connection.execute(view)
         elif table in ALL_TABLES:
             connection.register(table, schema(table).empty_table())
-    connection.execute(f"SET allowed_paths = [{_literals([part for parts in known.values() for part in parts])}]")
+    connection.execute(
+        f"SET allowed_paths = [{_literals([part for parts in parts_by_table.values() for part in parts])}]"
+    )
 
 
 def _literals(paths: list[Path]) -> str:
-    """Paths as a list of SQL texts."""
+    """Return paths as SQL string literals, separated by commas."""
     return ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)

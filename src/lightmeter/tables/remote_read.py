@@ -1,4 +1,7 @@
-"""Tables in a shared place, as they are read: `publishing.py` is how they get there."""
+"""Reading of tables in an object store or another remote file system; `remote_write` writes them there.
+
+A *place* is the remote folder that holds `tables/<table>/*.parquet`, such as `s3://bucket/prefix`.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +19,26 @@ __all__ = ["read_remote_table", "remote_datasets"]
 
 
 def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]:
-    """All tables of a place as Arrow's datasets, which fetch only the columns and row groups that are wanted.
+    """Return all tables of a place as Arrow datasets, which fetch only the columns and row groups that are needed.
 
-    A table that is not there has no rows, but its columns.
+    A standard table that the place lacks is empty, with the right columns.
 
     Args:
         place: A URI such as `s3://bucket/prefix`, or a path on `filesystem`.
-        filesystem: A file system of `pyarrow.fs` or of fsspec; None: the one that the URI names.
+        filesystem: A file system of `pyarrow.fs` or of fsspec; None means the one that the URI names.
 
     Raises:
-        UsageError: The place cannot be read, or there are no tables.
+        UsageError: The place cannot be read, or it holds no tables.
     """
     try:
-        there, root = file_system(place, filesystem)
-        parts = {table: _parts(there, f"{root}/tables/{table}") for table in _tables(there, root)}
+        remote, root = file_system(place, filesystem)
+        parts = {table: _parts(remote, f"{root}/tables/{table}") for table in _tables(remote, root)}
         if not any(parts.values()):
             raise UsageError(
                 f"{redact_uri(place)} holds no tables.",
                 hint=f"Put them there: lightmeter rebuild DIR --to {redact_uri(place)}",
             )
-        return {table: _dataset(there, found, table) for table, found in parts.items()}
+        return {table: _dataset(remote, found, table) for table, found in parts.items()}
     except (OSError, pa.ArrowException) as error:
         raise UsageError(
             f"{redact_uri(place)} cannot be read: {error}", hint="Is it there, and may you read it?"
@@ -43,10 +46,15 @@ def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]
 
 
 def read_remote_table(place: str, table: str, filesystem: Any = None) -> pa.Table:
-    """A whole table of a place; empty, with the right columns, where it is not there.
+    """Return all rows of a table of a place; none, with the right columns, if the place lacks a standard table.
+
+    Args:
+        place: As for `remote_datasets`.
+        table: Name of the table.
+        filesystem: As for `remote_datasets`.
 
     Raises:
-        UsageError: There is no such table, the place cannot be read, or there are no tables.
+        UsageError: There is no table of this name, the place cannot be read, or it holds no tables.
     """
     tables = remote_datasets(place, filesystem)
     if table not in tables:
@@ -57,19 +65,19 @@ def read_remote_table(place: str, table: str, filesystem: Any = None) -> pa.Tabl
         raise UsageError(f"{redact_uri(place)} cannot be read: {error}", hint="Was it replaced? Try again.") from error
 
 
-def _tables(there: fs.FileSystem, root: str) -> list[str]:
-    """The tables of every run, then those that were asked for and are there."""
-    found = there.get_file_info(fs.FileSelector(f"{root}/tables", allow_not_found=True))
+def _tables(remote: fs.FileSystem, root: str) -> list[str]:
+    """Return the names of the tables that every run has, then of the other tables that have parts."""
+    found = remote.get_file_info(fs.FileSelector(f"{root}/tables", allow_not_found=True))
     names = {one.base_name for one in found if one.type == fs.FileType.Directory}
-    return [*TABLES, *sorted(name for name in names - {*TABLES} if _parts(there, f"{root}/tables/{name}"))]
+    return [*TABLES, *sorted(name for name in names - {*TABLES} if _parts(remote, f"{root}/tables/{name}"))]
 
 
-def _parts(there: fs.FileSystem, folder: str) -> list[str]:
-    found = there.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+def _parts(remote: fs.FileSystem, folder: str) -> list[str]:
+    found = remote.get_file_info(fs.FileSelector(folder, allow_not_found=True))
     return sorted(one.path for one in found if one.extension == "parquet" and not one.base_name.startswith("."))
 
 
-def _dataset(there: fs.FileSystem, parts: list[str], table: str) -> ds.Dataset:
+def _dataset(remote: fs.FileSystem, parts: list[str], table: str) -> ds.Dataset:
     if not parts:
         return ds.dataset(schema(table).empty_table())
-    return ds.dataset(parts, filesystem=there, format="parquet")
+    return ds.dataset(parts, filesystem=remote, format="parquet")

@@ -1,4 +1,4 @@
-"""Rows of `assets`, `requests` and `prechecks`, read from the journal as columns of values, as Arrow tables. Pure."""
+"""Conversion of rows of `assets`, `requests` and `prechecks` from columns of Python values to Arrow tables. Pure."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _MICROSECONDS: Final = 1e6
 
 
 def build_table(table_schema: pa.Schema, columns: Mapping[str, ColumnValues], count: int) -> pa.Table:
-    """Return `count` rows of a schema; columns that are missing are null, and so are values that do not fit.
+    """Return a table of `count` rows. Missing columns are null, and so are values of the wrong type.
 
     Args:
-        table_schema: The schema of the rows.
-        columns: Column → its values; columns that the schema lacks are left out.
+        table_schema: The schema of the table.
+        columns: Column → its values; columns that the schema lacks are ignored.
         count: Number of rows.
     """
     return pa.Table.from_arrays([_array(field, columns, count) for field in table_schema], schema=table_schema)
@@ -50,10 +50,10 @@ def _array(field: pa.Field[Any], columns: Mapping[str, ColumnValues], count: int
 
 
 class RowTables:
-    """Builds rows of tables for a manifest that has columns of its own.
+    """Builds tables of rows, including the manifest's own columns in `assets`.
 
     Args:
-        extra_types: The manifest's own columns → types, as its reader names them.
+        extra_types: The manifest's own columns → type names, as in `schema.EXTRA_TYPES`.
     """
 
     def __init__(self, extra_types: Mapping[str, str]) -> None:
@@ -62,11 +62,12 @@ class RowTables:
         self._schemas = {table: schema(table, extra_types) for table in ("assets", "requests", "prechecks")}
 
     def build(self, table: str, columns: Mapping[str, ColumnValues], count: int) -> pa.Table:
-        """Return `count` rows of a table.
+        """Return a table of `count` rows.
 
         Args:
             table: `assets`, `requests` or `prechecks`.
-            columns: Column → its values. `extra` holds the manifest's own columns, a JSON object for each row.
+            columns: Column → its values. For `assets`, the column `extra` holds the manifest's own columns as one JSON
+                object for each row.
             count: Number of rows.
         """
         extra = self._extra_values(columns["extra"]) if table == "assets" and self._extra_types else {}
@@ -90,7 +91,7 @@ def to_timestamps(seconds: Sequence[float | None]) -> pa.Array[Any]:
 
 
 def _extra_value(value: Any, type_name: str) -> Any:
-    """Return a manifest's value for a column of its type: a column of texts holds other values as JSON."""
+    """Return a value of a manifest column; a value other than text becomes JSON if the column holds texts."""
     if value is None or type_name not in {"string", "json"}:
         return value
     return value if isinstance(value, str) and type_name == "string" else json_text(value)

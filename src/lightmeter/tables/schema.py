@@ -1,8 +1,8 @@
-"""Versioned Arrow schemas of the tables, with the manifest's own columns.
+"""Versioned Arrow schemas of the tables. The schema of `assets` includes the manifest's own columns.
 
-A manifest's column keeps its name. Where a table has a column of that name (`status`, or `Name` beside `name`, which
-SQL does not distinguish), it is called `<name>_manifest`, then `<name>_manifest_2`, and so on. The field's metadata
-`manifest_column` holds the original name.
+A column of the manifest keeps its name, unless `assets` already has a column of that name, ignoring case as SQL does.
+Then it is called `<name>_manifest`, or `<name>_manifest_2`, and so on. The metadata `manifest_column` of the field
+holds the original name.
 """
 
 from __future__ import annotations
@@ -30,15 +30,19 @@ __all__ = [
 ]
 
 SCHEMA_VERSION: Final = 2
-"""Increased with every change of a column's name, type or meaning, not for a new column; part of each file's footer."""
+"""Written to each file's footer. Increase it when a column's name, type or meaning changes, not for a new column."""
 
 TABLES: Final = tuple(table for table in TABLE_COLUMNS if table not in OPTIONAL_TABLES)
 """The tables that every export writes, `assets` first."""
 
 ALL_TABLES: Final = (*TABLES, *OPTIONAL_TABLES)
+"""All tables with a fixed schema: all but the tables of answers to a user's question."""
 
 VERSION_KEY: Final = b"lightmeter.schema_version"
+"""Key of the schema version in a schema's metadata."""
+
 MANIFEST_COLUMN: Final = b"manifest_column"
+"""Key of a column's original name in a field's metadata."""
 
 ARROW_TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
     {
@@ -55,7 +59,7 @@ ARROW_TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
         "vector": pa.list_(pa.float32()),
     }
 )
-"""Arrow types of our own columns, by their kind."""
+"""`ColumnSpec.kind` → Arrow type."""
 
 EXTRA_TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
     {
@@ -70,16 +74,18 @@ EXTRA_TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
         "json": pa.string(),
     }
 )
-"""Arrow types of the manifest's own columns, by the names that its reader gives; an unknown name is text."""
+"""Type name from the manifest reader → Arrow type of a manifest column. Unknown type names are stored as text."""
 
 
 def schema(table: str, extra_types: Mapping[str, str] = MappingProxyType({})) -> pa.Schema:
-    """Return the schema of a table; that of `assets` ends with the manifest's own columns.
+    """Return the schema of a table. Each field has the metadata `description`, `unit` and `null` (when it is null).
 
-    Each field's metadata holds `description`, `unit` and `null` (when it is null).
+    Args:
+        table: Name of the table, one of `ALL_TABLES`.
+        extra_types: The manifest's own columns → type names; they become the last columns of `assets`.
 
     Raises:
-        UsageError: There is no such table.
+        UsageError: There is no table of this name.
     """
     if table not in TABLE_COLUMNS:
         raise UsageError(f"there is no table {table!r}", hint=f"The tables are {', '.join(ALL_TABLES)}.")
@@ -97,17 +103,17 @@ def schema(table: str, extra_types: Mapping[str, str] = MappingProxyType({})) ->
 
 
 def manifest_columns(extra_types: Mapping[str, str]) -> dict[str, str]:
-    """Return the manifest's own columns → their names in `assets`; see the top of this module."""
+    """Return a mapping of the manifest's own columns to their names in `assets`, as the module docstring explains."""
     taken = {column.name for column in (*KEY_COLUMNS, *TABLE_COLUMNS["assets"])}
-    named: dict[str, str] = {}
+    new_names: dict[str, str] = {}
     for name in extra_types:
         column, number = name, 1
         while column.casefold() in taken:
             column = f"{name}_manifest" if number == 1 else f"{name}_manifest_{number}"
             number += 1
         taken.add(column.casefold())
-        named[name] = column
-    return named
+        new_names[name] = column
+    return new_names
 
 
 def _field(column: ColumnSpec) -> pa.Field[Any]:
@@ -116,9 +122,9 @@ def _field(column: ColumnSpec) -> pa.Field[Any]:
 
 
 def _manifest_metadata(name: str) -> dict[bytes, bytes]:
-    described = {
+    metadata = {
         b"description": b"The manifest's own column, unchanged.",
         b"unit": b"-",
         b"null": b"empty in the manifest",
     }
-    return {**described, MANIFEST_COLUMN: name.encode("utf-8", "replace")}
+    return {**metadata, MANIFEST_COLUMN: name.encode("utf-8", "replace")}

@@ -1,9 +1,9 @@
-"""Pictures like a picture: those whose embeddings point nearly the same way.
+"""Search for the pictures most similar to a picture, by the angle between their embeddings.
 
-The search is exact: DuckDB compares one vector with all others, streaming the table from its files. Measured, reading
-included: 0.2 s of processor time for 10,000 vectors of 1280 coordinates, 1.1 s for 50,000. A nearest-neighbour index
-(HNSW) of the 10,000 took 9 s to build in 8-bit integers and 35 s in single precision, on two cores: as long as some
-fifty questions and more take without one.
+The search is exact: DuckDB compares one vector with all others, streaming the table from its files. Measured with
+reading: 0.2 s of processor time for 10,000 vectors of 1280 coordinates, 1.1 s for 50,000. There is no nearest-neighbour
+index (HNSW), because building one for the 10,000 vectors took 9 s with 8-bit integers and 35 s with single precision on
+two cores: as long as about fifty searches or more without one.
 """
 
 from __future__ import annotations
@@ -34,45 +34,45 @@ SELECT item_id, any_value(url) AS url, arg_max_null(frame, cosine) AS frame,
        greatest(least(max(cosine), 1), -1)::DOUBLE AS similarity
 FROM compared WHERE isfinite(cosine) GROUP BY item_id ORDER BY similarity DESC, item_id LIMIT $most
 """
-"""The vectors of other models and other lengths are not compared, nor those of length 0, which point nowhere."""
+"""Vectors of other models, of other dimensions, and zero vectors, which have no direction, are not compared."""
 
-_NAMED: Final = """
+_FIND_ITEM: Final = """
 SELECT item_id, status, reason, error FROM assets WHERE item_id = $item OR url = $item
 ORDER BY item_id = $item DESC, status = 'ok' DESC, item_id LIMIT 1
 """
 
 _MODELS: Final = "SELECT DISTINCT model FROM embeddings WHERE item_id = $item ORDER BY model"
 
-_SPELLED_ALIKE: Final = """
+_SUGGEST_ITEMS: Final = """
 SELECT item_id FROM (
   SELECT item_id, greatest(jaro_winkler_similarity(item_id, $item), contains(url, $item)::INT) AS likeness FROM assets
 ) WHERE likeness >= 0.75 ORDER BY likeness DESC, item_id LIMIT 3
 """
-"""Jaro and Winkler's similarity, 0 to 1; below three quarters it suggests what nobody means."""
+"""Likeness is the Jaro-Winkler similarity, 0 to 1. Suggestions below 0.75 are rarely what the user meant."""
 
 
 def similar(where: TablesSource, item: str, *, most: int = 10, model: str | None = None) -> pa.Table:
-    """The items most like one item, nearest first: item_id, url, frame, similarity.
+    """Return the items most similar to one item, nearest first: item_id, url, frame, similarity.
 
-    `similarity` is the cosine of the angle between two embeddings of the same model: 1 is the same direction, 0 no
-    likeness, -1 opposite. A video counts by the nearest of its vectors, and `frame` says which frame that is; null is
-    an image, or the video as a whole. The item itself is compared as a whole, by each frame where it has no vector for
-    the whole.
+    `similarity` is the cosine of the angle between two embeddings of the same model: 1 for the same direction, 0 for no
+    likeness, -1 for opposite directions. A video is rated by its nearest vector, and `frame` is the frame of that
+    vector; null means an image, or the vector of the whole video. The item itself is compared by the vector of the
+    whole; if it has none, by the vectors of all its frames.
 
     Args:
-        where: An output folder, the URI of a shared place, or open tables.
+        where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
         item: An `item_id`, or a URL or path as in the manifest.
-        most: Rows of the answer, at most.
-        model: The model whose embeddings are compared, where the item has those of several.
+        most: Most rows to return.
+        model: The model whose embeddings are compared; needed if the item has embeddings of more than one model.
 
     Raises:
-        UsageError: There is no such folder, no table in it, no embedding, no such item, or the item has no embedding,
-            none of that model, or those of several models and none is named.
+        UsageError: There are no tables, no embeddings or no such item; the item has no embedding (of that model); or it
+            has embeddings of more than one model and `model` is None.
     """
     with nullcontext(where) if isinstance(where, QuerySession) else QuerySession(where) as tables:
         if not tables.ask("SELECT 1 FROM embeddings LIMIT 1").num_rows:
             raise UsageError(
-                f"{_named(where)} holds no embeddings.",
+                f"{_place_text(where)} holds no embeddings.",
                 hint="Request them, in a run of its own: lightmeter run MANIFEST --out DIR --features embeddings",
             )
         item_id = _item_id(tables, where, item)
@@ -80,42 +80,42 @@ def similar(where: TablesSource, item: str, *, most: int = 10, model: str | None
         return tables.ask(SIMILAR, parameters)
 
 
-def _named(where: TablesSource) -> str:
+def _place_text(where: TablesSource) -> str:
     return "The run" if isinstance(where, QuerySession) else redact_uri(str(where))
 
 
 def _item_id(tables: QuerySession, where: TablesSource, item: str) -> str:
-    """The id of the item that has an embedding.
+    """Return the id of an item that is named by its id, URL or path.
 
     Raises:
         UsageError: There is no such item, or it has no embedding.
     """
-    found: list[dict[str, Any]] = tables.ask(_NAMED, {"item": item}).to_pylist()
+    found: list[dict[str, Any]] = tables.ask(_FIND_ITEM, {"item": item}).to_pylist()
     if not found:
-        alike = tables.ask(_SPELLED_ALIKE, {"item": item}).column("item_id").to_pylist()
+        alike = tables.ask(_SUGGEST_ITEMS, {"item": item}).column("item_id").to_pylist()
         raise UsageError(
-            f"{_named(where)} has no item {item!r}.",
+            f"{_place_text(where)} has no item {item!r}.",
             hint=f"Do you mean {' or '.join(map(str, alike))}?" if alike else "All items stand in the table assets.",
         )
     item_id = str(found[0]["item_id"])
     if not tables.ask(_MODELS, {"item": item_id}).num_rows:
-        raise UsageError(f"{item_id} has no embedding: {_why(found[0])}", hint="Name an item that has one.")
+        raise UsageError(f"{item_id} has no embedding: {_missing_reason(found[0])}", hint="Name an item that has one.")
     return item_id
 
 
-def _why(row: Mapping[str, Any]) -> str:
-    """Why an item has no embedding, from its row of `assets`."""
+def _missing_reason(row: Mapping[str, Any]) -> str:
+    """Return why an item has no embedding, from its row of `assets`."""
     if row["status"] in {"ok", "duplicate"}:
         return "its answer holds none; the table errors may tell why."
-    told = ": ".join(str(row[name]).rstrip(".") for name in ("status", "reason", "error") if row[name])
-    return f"it is {told.replace('_', ' ')}."
+    status = ": ".join(str(row[name]).rstrip(".") for name in ("status", "reason", "error") if row[name])
+    return f"it is {status.replace('_', ' ')}."
 
 
 def _model(tables: QuerySession, item_id: str, model: str | None) -> str | None:
-    """The model whose embeddings are compared; None for embeddings that name no model.
+    """Return the model whose embeddings are compared; None for embeddings without a model name.
 
     Raises:
-        UsageError: The item has none of that model, or those of several and none is named.
+        UsageError: The item has no embedding of that model, or has those of more than one and `model` is None.
     """
     models: list[str | None] = tables.ask(_MODELS, {"item": item_id}).column("model").to_pylist()
     names = ", ".join(str(name) for name in models)

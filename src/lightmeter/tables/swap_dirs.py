@@ -1,7 +1,8 @@
-"""Exchange two folders in one step, so that a set of files is replaced atomically.
+"""Exchange of two folders in one step, so that a set of files is replaced atomically.
 
-POSIX renames one entry at a time, and a reader that lists between two renames sees rows twice or not at all. Linux
-(`renameat2`, since 3.15) and macOS (`renamex_np`, since 10.12) have a call that swaps two names; Python lacks it.
+POSIX can rename only one entry at a time: a reader that lists between two renames would see rows twice or not at all.
+Linux (`renameat2`, since 3.15) and macOS (`renamex_np`, since 10.12) have a system call that swaps two names, but the
+Python standard library does not offer it.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ __all__ = ["swap_dirs"]
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
-"""From `linux/fs.h`."""
+"""Flag from `linux/fs.h`."""
 _RENAME_SWAP: Final = 2
-"""From macOS's `sys/stdio.h`."""
+"""Flag from `sys/stdio.h` of macOS."""
 _NOT_SUPPORTED: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
-def swap_dirs(one: Path, other: Path) -> None:
-    """Exchange two entries of one file system atomically.
+def swap_dirs(first: Path, second: Path) -> None:
+    """Exchange the names of two folders of one file system atomically.
 
     Raises:
-        UsageError: The system or the file system has no such call.
-        OSError: Either is missing, or they are on different file systems.
+        UsageError: The operating system or the file system does not support it.
+        OSError: A folder is missing, or they are on different file systems.
     """
     library = ctypes.CDLL(None, use_errno=True)
     swap: Any = getattr(library, "renamex_np" if sys.platform == "darwin" else "renameat2", None)
     if swap is None:
-        raise _not_supported_error(one)
-    names = os.fsencode(one), os.fsencode(other)
+        raise _not_supported_error(first)
+    names = os.fsencode(first), os.fsencode(second)
     if sys.platform == "darwin":
         failed = swap(*names, ctypes.c_uint(_RENAME_SWAP))
     else:
@@ -44,12 +45,12 @@ def swap_dirs(one: Path, other: Path) -> None:
     if failed:
         number = ctypes.get_errno()
         if number in _NOT_SUPPORTED:
-            raise _not_supported_error(one)
-        raise OSError(number, os.strerror(number), str(one), None, str(other))
+            raise _not_supported_error(first)
+        raise OSError(number, os.strerror(number), str(first), None, str(second))
 
 
 def _not_supported_error(folder: Path) -> UsageError:
     return UsageError(
         f"The file system of {folder} cannot swap two folders in one step.",
-        hint="Move its folder tables/ away and rebuild: tables of one part need no swap.",
+        hint="Move the folder tables/ away and rebuild: a table with one part needs no swap.",
     )

@@ -1,4 +1,4 @@
-"""Answers and rows become Parquet parts: facts are decoded in the caller's thread, files are written by another one."""
+"""Writing of answers and rows to Parquet parts. The caller's thread decodes answers; a second one writes files."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from lightmeter.tables.parts import PartWriter
 __all__ = ["TableWriters"]
 
 _BATCH_BYTES: Final = 2**19
-"""Bytes of answers that become arrays together: enough that the fixed cost of an array does not count."""
+"""Size of answers, in bytes, that are converted to arrays together: enough to make the fixed cost of an array small."""
 
 _MAX_WAITING_WRITES: Final = 16
-"""Tables that may wait for the writing thread: about as many as one batch of answers fills."""
+"""Most Arrow tables queued for the writing thread: about as many as one batch of answers fills."""
 
 
 class TableWriters:
-    """Writes answers and rows to the open parts of their tables. Use it as a context manager: leaving it waits for all.
+    """Writes answers and rows to the open parts of their tables. Use it as a context manager.
 
-    The caller closes the parts. Whatever writing raises, a later call or the end of the block raises.
+    The end of the block waits until everything is written; the caller then closes the parts. An error of the writing
+    thread is raised by a later call or at the end of the block.
 
     Args:
         writers: Table → its open part.
@@ -52,18 +53,18 @@ class TableWriters:
         with self._stack:
             if error is None:
                 self._flush_answers()
-                self._wait(0)
+                self._wait_for_writes(0)
 
     def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
-        """Write the facts and errors of an answer; arguments as for `Flattener.add_answer`."""
+        """Queue the facts and errors of an answer for writing; the arguments are those of `Flattener.add_answer`."""
         self._flattener.add_answer(raw, items, context)
         self._answer_bytes += len(raw)
         if self._answer_bytes >= _BATCH_BYTES:
             self._flush_answers()
 
     def add_rows(self, table: str, rows: pa.Table) -> None:
-        """Write rows of a table."""
-        self._wait(_MAX_WAITING_WRITES)
+        """Queue rows of a table for writing. Block while the queue is full."""
+        self._wait_for_writes(_MAX_WAITING_WRITES)
         self._writes.append(self._thread.submit(self._writers[table].write, rows))
 
     def _flush_answers(self) -> None:
@@ -71,7 +72,7 @@ class TableWriters:
         for table, rows in fact_tables(self._flattener.take()).items():
             self.add_rows(table, rows)
 
-    def _wait(self, allowed: int) -> None:
-        """Wait until at most so many writes are left to do."""
+    def _wait_for_writes(self, allowed: int) -> None:
+        """Wait until at most `allowed` writes are pending."""
         while len(self._writes) > allowed:
             self._writes.popleft().result()

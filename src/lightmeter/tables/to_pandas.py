@@ -1,4 +1,4 @@
-"""Tables as pandas frames, Arrow-backed."""
+"""Conversion of Arrow tables to pandas data frames."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["to_dataframe"]
 
 
 def to_dataframe(table: pa.Table) -> pd.DataFrame:
-    """The table, whose columns keep their Arrow types: integers stay integers beside nulls."""
-    import pandas as pd  # noqa: PLC0415 (45 MB and a third of a second, which hardly a command needs)
+    """Return the table as a data frame with Arrow types, so that columns of integers with nulls stay integers."""
+    import pandas as pd  # noqa: PLC0415 (takes 45 MB and a third of a second, and few commands need it)
 
     return table.to_pandas(types_mapper=pd.ArrowDtype)

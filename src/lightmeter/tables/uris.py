@@ -1,7 +1,8 @@
-"""Shared places by their URI, such as `s3://bucket/prefix?region=eu-central-1`: one way to write them for all of us.
+"""URIs of object stores, such as `s3://bucket/prefix?region=eu-central-1`.
 
-They are written as Arrow reads them; Delta's writer has other words for the same. What a URI leaves out comes from the
-environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …). A URI may hold a key, so it is never shown whole.
+A URI has the form that Arrow reads; `delta_place` translates it for Delta's writer. Options that the URI lacks come
+from environment variables (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …). A URI may hold a secret key: show it only
+through `redact_uri`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ _DELTA_KEYS: Final = ("aws_access_key_id", "aws_secret_access_key")
 
 
 def is_uri(where: object) -> bool:
-    """Whether it is a URI, and no path of this machine."""
+    """Return whether a value is a URI and not a local path."""
     return isinstance(where, str) and "://" in where
 
 
 def redact_uri(place: str) -> str:
-    """A URI without the key and the options that may be in it; a path as it is."""
+    """Return a URI without its key and options, for messages; a path is returned unchanged."""
     parts = urlsplit(place)
     if not is_uri(place):
         return place
@@ -32,46 +33,46 @@ def redact_uri(place: str) -> str:
 
 
 def file_system(place: str, filesystem: Any = None) -> tuple[fs.FileSystem, str]:
-    """The file system of a place and the path on it.
+    """Return the file system of a place, and the path on it.
 
     Args:
         place: A URI, or a path on `filesystem`.
-        filesystem: A file system of `pyarrow.fs` or of fsspec; None: the one that the URI names.
+        filesystem: A file system of `pyarrow.fs` or of fsspec; None means the one that the URI names.
 
     Raises:
-        OSError, pyarrow.ArrowException: The URI is not understood.
+        OSError, pyarrow.ArrowException: The URI is invalid.
     """
     if filesystem is None:
-        there, root = fs.FileSystem.from_uri(place)
+        remote, root = fs.FileSystem.from_uri(place)
     else:
         handler: Any = fs.FSSpecHandler
-        there = filesystem if isinstance(filesystem, fs.FileSystem) else fs.PyFileSystem(handler(filesystem))
+        remote = filesystem if isinstance(filesystem, fs.FileSystem) else fs.PyFileSystem(handler(filesystem))
         root = place
-    return there, root.rstrip("/")
+    return remote, root.rstrip("/")
 
 
 def delta_place(place: str) -> tuple[str, dict[str, str]]:
-    """A place in the words of Delta's writer: its URI, and what it must be told beside it.
+    """Return a place as Delta's writer expects it: the URI without options, and its storage options.
 
     Raises:
-        UsageError: The URI has an option that Delta's writer does not know.
+        UsageError: Delta's writer does not support an option of the URI.
     """
     parts = urlsplit(place)
     if not is_uri(place) or not (parts.query or "@" in parts.netloc):
         return place.rstrip("/"), {}
     keys, _, bucket = parts.netloc.rpartition("@")
-    told = {name: unquote(key) for name, key in zip(_DELTA_KEYS, keys.split(":"), strict=False) if key}
+    storage = {name: unquote(key) for name, key in zip(_DELTA_KEYS, keys.split(":"), strict=False) if key}
     options = dict(parse_qsl(parts.query))
     scheme = options.pop("scheme", "https")
     if scheme == "http":
-        told["aws_allow_http"] = "true"
+        storage["aws_allow_http"] = "true"
     if region := options.pop("region", None):
-        told["aws_region"] = region
+        storage["aws_region"] = region
     if endpoint := options.pop("endpoint_override", None):
-        told["aws_endpoint"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
+        storage["aws_endpoint"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
     if options:
         raise UsageError(
             f"Delta's writer does not know {', '.join(sorted(options))} of {redact_uri(place)}.",
             hint="It knows the options region, scheme and endpoint_override, and the variables AWS_….",
         )
-    return f"{parts.scheme}://{bucket}{parts.path.rstrip('/')}", told
+    return f"{parts.scheme}://{bucket}{parts.path.rstrip('/')}", storage
