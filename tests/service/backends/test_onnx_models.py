@@ -237,7 +237,7 @@ def test_labels_come_from_files_or_the_model(tmp_path, graphs, onnx_backend, fou
         ({"size": [64, 64]}, r"size: \[64, 64\] does not fit input 'x' of shape \[1, 3, 32, 32\]"),
         ({"output": "logits"}, "output: there is no 'logits'"),
         ({"layout": "nhwc"}, "has 32 color channels"),
-        ({"kind": "onnx-detector"}, "are of no format that is known here"),
+        ({"kind": "onnx-detector"}, "are of no supported format"),
         ({"kind": "onnx-detector", "format": "ssd"}, "are not of ssd with 3 labels"),
         ({"kind": "onnx-oracle"}, "backends.own.kind"),
         ({"labls": []}, "backends.own.labls"),
