@@ -250,6 +250,6 @@ class OnnxEmbedding(_OnnxBackend):
         vector = self._model.vector(self._model.run(letterboxed.canvas), self._output).astype(np.float64)
         length = float(np.linalg.norm(vector))
         if not np.isfinite(length) or length == 0:
-            raise BackendError(f"The vector of {self.model} has length {length}: it cannot be scaled to unit length.")
+            raise BackendError(f"The vector of {self.model} has length {length}: it cannot be scaled.")
         unit = [round(float(each), VECTOR_DIGITS) for each in vector / length]
         return Entries(embeddings=[Embedding(model=self.model, vector=unit, source=self.name)])
