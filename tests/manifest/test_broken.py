@@ -28,7 +28,7 @@ BAD_CSV_ROWS = {
     "https://example.com/a.gif,animation": "its kind is 'animation'",
     "https://example.com/a.gif": "has 1 fields, and the header 2",
     "https://example.com/a.gif,image,x": "has 3 fields, and the header 2",
-    '"https://example.com/"x,image': "line 2 cannot be taken apart",
+    '"https://example.com/"x,image': "line 2 cannot be parsed",
 }
 
 
@@ -59,7 +59,7 @@ BAD_JSON_ROWS = {
 
 @pytest.mark.parametrize(("row", "problem"), BAD_JSON_ROWS.items())
 def test_a_bad_json_line_is_an_item_with_a_problem(tmp_path, row, problem):
-    """A broken line of JSON, or one of the wrong shape, is one bad row, and no more."""
+    """A broken line of JSON, or one that is no object, is one row with a problem."""
     path = tmp_path / "m.jsonl"
     path.write_text(f'{row}\n{{"url": "{URLS[0]}"}}\n', encoding="utf-8")
     bad, good = ManifestReader(path)
@@ -92,7 +92,7 @@ UNREADABLE = {
     "empty.csv": (b"", ":1: it is empty"),
     "other.csv": (b"link,id\nhttps://example.com/,1\n", ":1: the header names no column"),
     "headerless.csv": (b"https://example.com/a.jpg,cat\n", ":1: the header names no column"),
-    "twice.csv": (b"url,note,note\n", ":1: the column 'note' stands there twice"),
+    "twice.csv": (b"url,note,note\n", ":1: the column 'note' occurs twice"),
     "open.csv": (
         f'url,note\n{URLS[0]},"open\nx\n'.encode(),
         ":2: a quote is opened here and not closed: the file ends",
@@ -114,7 +114,7 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_an_unreadable_manifest_is_one_error_with_its_place(tmp_path, name):
-    """A manifest that cannot be read at all raises ManifestError, with the file, and the line where there is one."""
+    """A manifest that cannot be read raises ManifestError with the file and, if known, the line."""
     content, message = UNREADABLE[name]
     if content is not None:
         (tmp_path / name).write_bytes(content)
@@ -125,7 +125,7 @@ def test_an_unreadable_manifest_is_one_error_with_its_place(tmp_path, name):
 
 
 def test_a_plan_file_is_no_manifest_and_says_so(tmp_path):
-    """A plan file as a manifest is an error with the right command."""
+    """A plan file in place of a manifest is an error that names the command for plans."""
     (tmp_path / "plan.json").write_text('{"plan_version": 2}')
     with pytest.raises(ManifestError, match="no JSON array") as raised:
         list(ManifestReader(tmp_path / "plan.json"))

@@ -25,7 +25,7 @@ def csv_of(rows, mark=","):
 
 
 def write(path):
-    """The rows in the format that the name says."""
+    """Write the rows in the format that the suffix says."""
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(ROWS), path)
     elif path.suffix == ".jsonl":
@@ -50,7 +50,7 @@ def check(items, folder):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_named_columns_mean_what_they_are_named_for(tmp_path, name):
-    """A value with a scheme is a URL, one without a path; what is called url or id is then any other column."""
+    """In a named column, a value with a scheme is a URL and others are paths; columns `url` and `id` are then extra."""
     reader = ManifestReader(write(tmp_path / name), options=NAMED)
     check(list(reader), tmp_path)
     assert set(reader.extra_types) == {"url", "id"}
@@ -85,7 +85,7 @@ def test_text_has_no_columns_to_name(tmp_path, text):
 
 
 def test_rows_of_json_may_lack_what_some_have():
-    """Each row of JSON has columns of its own: a named one must be in one of the first thousand."""
+    """A named column must be in one of the first thousand rows of JSON, not in each."""
     rows = [{"sku": "1"}, {"image": "https://example.com/a.jpg", "sku": 2}]
     bad, good = ManifestReader(rows, options=ReadOptions(url_column="image", id_column="sku"))
     assert (bad.problem, bad.item_id) == ("neither a URL nor a path", "1")
@@ -96,7 +96,7 @@ def test_rows_of_json_may_lack_what_some_have():
 
 
 def test_names_match_exactly_before_they_match_in_another_case():
-    """`Image` is found by `image` only where there is no `image`."""
+    """The name `image` finds the column `Image` only if there is no column `image`."""
     row = {"IMAGE": "https://example.com/1.jpg", "image": "https://example.com/2.jpg"}
     assert [item.url for item in ManifestReader([row], options=ReadOptions(url_column="image"))] == [row["image"]]
     del row["image"]

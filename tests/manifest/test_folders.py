@@ -169,7 +169,7 @@ def test_the_digest_of_media_is_that_of_names_sizes_and_times(photos):
 
 @pytest.fixture
 def parts(tmp_path):
-    """A data set in hive partitions, whose files differ in columns and types."""
+    """Return a data set in hive partitions, whose files differ in columns and types."""
     folder = tmp_path / "set"
     tables = {
         "year=2023/b.parquet": {"url": ["https://e.org/3.jpg"], "n": pa.array([3], pa.int32())},
@@ -209,7 +209,7 @@ def test_its_digest_is_that_of_names_and_bytes(parts):
 
 
 def test_a_glob_and_a_uri_of_parquet_are_the_same(parts):
-    """The files may be named by a pattern, or by a folder's URI."""
+    """A glob and a folder's URI give the same rows as the folder."""
     urls = [f"https://e.org/{n}.jpg" for n in range(1, 5)]
     assert names(f"{parts}/**/*.parquet") == names(parts.as_uri()) == urls
     assert names(f"{parts}/year=2023/*.parquet") == urls[:3]
@@ -262,7 +262,7 @@ def test_a_folder_of_media_has_no_columns_to_name(photos):
 
 
 def test_media_elsewhere_are_refused_with_a_way_out(photos):
-    """A folder's URI may name Parquet files; media are read from this machine."""
+    """The URI of a folder with media is an error that says what to do: media must be on this machine."""
     with pytest.raises(ManifestError, match="from this machine alone") as raised:
         list(ManifestReader(photos.as_uri()))
     assert "https" in raised.value.hint

@@ -20,7 +20,7 @@ URLS = [f"https://example.com/{n}.jpg" for n in range(4)]
 
 @pytest.fixture(scope="module")
 def bucket():
-    """A function that makes the URI of a name in a bucket that holds manifests of several kinds."""
+    """Return a function that makes URIs of names in a bucket, which holds manifests of several kinds."""
     server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     address = "http://{}:{}".format(*server.get_host_and_port())

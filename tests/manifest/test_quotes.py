@@ -165,7 +165,7 @@ def test_a_header_may_have_line_breaks_and_must_close_its_quotes():
 
 
 class Endless(io.RawIOBase):
-    """A table whose first row opens a quote and then never ends."""
+    """Stream of an endless table whose first row opens a quote."""
 
     def __init__(self, line: bytes) -> None:
         self.start = b'url,note\nhttps://example.com/1.jpg,"'
@@ -177,7 +177,7 @@ class Endless(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """The header and the quote first, then the same line over and over."""
+        """Return the header and the row with the quote first, then the same line again and again."""
         text, self.start = self.start, b""
         text = (text + self.line * (size // len(self.line) + 1))[:size]
         self.given += len(text)

@@ -67,7 +67,7 @@ def test_each_format_gives_the_same_items(tmp_path, name, packed):
 
 @pytest.mark.parametrize("name", ["urls.txt", "urls.txt.gz", "urls.csv"])
 def test_text_is_one_url_a_line(tmp_path, name):
-    """Text has a URL a line; blank lines and comments are no rows; a CSV of bare URLs is such a text too."""
+    """Text has one URL on each line; blank lines and comments are no rows; a CSV without a header is text."""
     path = write(tmp_path / name, f"{URLS[0]}\n\n# a comment\n  {URLS[1]}  \n")
     items = list(ManifestReader(str(path)))
     assert [item.url for item in items] == URLS
@@ -215,7 +215,7 @@ STREAMS = {
 
 @pytest.mark.parametrize("form", STREAMS)
 def test_standard_input_is_recognised_by_its_first_bytes(form):
-    """`-` needs no name: a brace, a header or neither tells the format; gzip is unpacked."""
+    """The format of standard input is recognized by its first bytes, also in gzip."""
     reader = ManifestReader("-", stdin=io.BytesIO(STREAMS[form]))
     assert [item.url for item in reader] == URLS
     assert reader.sha256 == sha256(STREAMS[form]).hexdigest()
@@ -325,7 +325,7 @@ class Endless(io.RawIOBase):
 
 
 def test_rows_are_streamed_not_loaded():
-    """The first rows come although the manifest never ends, and little more than them has been read."""
+    """The first rows of an endless manifest are returned after little more than them is read."""
     endless = Endless(b"https://example.com/a.jpg\n")
     items = iter(ManifestReader("-", stdin=endless))
     for _ in range(1000):
@@ -334,7 +334,7 @@ def test_rows_are_streamed_not_loaded():
 
 
 def test_a_line_without_end_is_an_error_not_a_full_memory():
-    """A file that is no text may have no line end for gigabytes: reading stops long before."""
+    """A line without an end is an error after a bounded number of bytes."""
     endless = Endless(b"x" * 4096)
     with pytest.raises(ManifestError, match="longer than"):
         next(iter(ManifestReader("-", stdin=endless)))
@@ -345,7 +345,7 @@ CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x0
 
 
 def test_a_json_array_has_a_bound(tmp_path):
-    """An array is read as a whole: one that is longer than the bound is an error, with a way to stream it."""
+    """A JSON array that is too long is an error that says how to stream it."""
     path = tmp_path / "m.json.gz"
     with gzip.open(path, "wb", 1) as file:
         file.write(b"[")

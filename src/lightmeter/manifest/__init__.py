@@ -1,4 +1,4 @@
-"""Manifests, the lists of what to analyse: readers for all formats, row ids, canonical URLs."""
+"""Manifests, the lists of pictures and videos to analyse: readers for all formats, row ids, canonical URLs."""
 
 from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.item import JSON, Item, MediaKind, stable_id

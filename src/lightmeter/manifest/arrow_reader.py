@@ -1,6 +1,6 @@
 """Reads rows from Parquet files and from any object with an Arrow stream, such as a DataFrame, in batches.
 
-Values are converted to JSON values; the names of their Arrow types are kept, so that tables can restore them.
+Values are converted to JSON values. The types of extra columns are recorded, so that result tables can restore them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["ArrowRowReader", "open_stream", "parquet_rows", "parquet_set_rows", 
 _BATCH_ROWS: Final = 4096
 
 # (test, type name, Arrow type to cast to); the first matching test counts. Other types become strings.
-_NAMES: Final[tuple[tuple[Callable[[Any], bool], str, Any], ...]] = (
+_TYPE_RULES: Final[tuple[tuple[Callable[[Any], bool], str, Any], ...]] = (
     (kinds.is_boolean, "bool", None),
     (kinds.is_uint64, "uint64", None),
     (kinds.is_integer, "int64", None),
@@ -44,7 +44,7 @@ def parquet_rows(opened: Any, name: str, types: dict[str, str], options: ReadOpt
         opened: The file, at its start.
         name: Name of the file for messages.
         types: Filled with the types of the extra columns before the first row.
-        options: Names of the columns with a meaning.
+        options: Names of the columns of URLs, ids and kinds.
 
     Raises:
         ManifestError: the file is not Parquet, is damaged, or lacks the column of URLs or paths.
@@ -60,13 +60,13 @@ def parquet_rows(opened: Any, name: str, types: dict[str, str], options: ReadOpt
 def parquet_set_rows(files: FileSet, name: str, types: dict[str, str], options: ReadOptions) -> Iterator[RawRow]:
     """Yield the rows of Parquet files, file by file, in batches; keys of hive partitions are columns.
 
-    A column has a type that holds the values of all files; in a file without the column, it is null.
+    Each column gets a type that can hold the values of all files; rows of a file without the column have null.
 
     Args:
         files: The files.
         name: Name of the manifest for messages.
         types: Filled with the types of the extra columns before the first row.
-        options: Names of the columns with a meaning.
+        options: Names of the columns of URLs, ids and kinds.
 
     Raises:
         ManifestError: a file is not Parquet, two files disagree on a column's type, or the column of URLs or paths is
@@ -111,9 +111,9 @@ def _dataset(files: FileSet, names: list[str], schema: pa.Schema) -> ds.Dataset:
 
 
 def open_stream(source: Any) -> pa.RecordBatchReader | None:
-    """Return the Arrow stream of an object with `__arrow_c_stream__`.
+    """Return the Arrow stream of an object with `__arrow_c_stream__`; None if the object cannot export one.
 
-    None if the object cannot give one, such as a DataFrame with a column that mixes Python types.
+    A DataFrame with a column that mixes Python types cannot.
     """
     try:
         return pa.RecordBatchReader.from_stream(source)
@@ -127,10 +127,10 @@ def stream_rows(
     """Yield the rows of an Arrow stream.
 
     Args:
-        stream: The stream; it is closed at the end.
+        stream: The stream, which is closed after the last row.
         name: Name of the manifest for messages.
         types: Filled with the types of the extra columns before the first row.
-        options: Names of the columns with a meaning.
+        options: Names of the columns of URLs, ids and kinds.
 
     Raises:
         ManifestError: the column of URLs or paths is missing.
@@ -140,12 +140,12 @@ def stream_rows(
 
 
 class ArrowRowReader:
-    """Converts Arrow record batches of one schema to rows.
+    """Converter of Arrow record batches of one schema to rows.
 
     Args:
         schema: Schema of the batches.
         name: Name of the manifest for messages.
-        options: Names of the columns with a meaning.
+        options: Names of the columns of URLs, ids and kinds.
 
     Raises:
         ManifestError: the column of URLs or paths, or a column that the user named, is missing, or two share a name.
@@ -168,7 +168,7 @@ class ArrowRowReader:
             raise ManifestError(f"{name}: two columns share a name", hint="Rename one of the two.")
 
     def rows(self, batches: Iterable[pa.RecordBatch], types: dict[str, str]) -> Iterator[RawRow]:
-        """Yield the rows of batches of this schema; fill `types` with the types of the extra columns first."""
+        """Yield the rows of the batches; before the first row, put the types of the extra columns into `types`."""
         types.update({column: _type_name(self._schema.field(column).type) for column in self._roles.extra})
         for batch in batches:
             for start in range(0, batch.num_rows, _BATCH_ROWS):
@@ -182,7 +182,7 @@ def _type_name(arrow_type: pa.DataType) -> str:
         return _type_name(arrow_type.value_type)
     if kinds.is_timestamp(arrow_type):
         return "timestamp" if arrow_type.tz is None else "timestamp_utc"
-    return next((name for fits, name, _ in _NAMES if fits(arrow_type)), "string")
+    return next((name for fits, name, _ in _TYPE_RULES if fits(arrow_type)), "string")
 
 
 def _json_column(column: Any) -> list[JSON]:
@@ -193,7 +193,7 @@ def _json_column(column: Any) -> list[JSON]:
         # Python and our tables hold microseconds; finer digits are dropped.
         column = column.cast(pa.timestamp("us", "UTC" if column.type.tz else None), safe=False)
         return [None if moment is None else moment.isoformat() for moment in column.to_pylist()]
-    target = next((target for fits, _, target in _NAMES if target and fits(column.type)), None)
+    target = next((target for fits, _, target in _TYPE_RULES if target and fits(column.type)), None)
     values: list[Any] = (column if target is None else column.cast(target, safe=False)).to_pylist()
     if kinds.is_boolean(column.type) or kinds.is_integer(column.type) or kinds.is_floating(column.type):
         return values
@@ -201,7 +201,7 @@ def _json_column(column: Any) -> list[JSON]:
 
 
 def _json_value(value: Any) -> JSON:
-    """Convert one value to JSON: nested values as they are, others as strings."""
+    """Convert one value to JSON: nested values to arrays and objects, other values to strings."""
     if isinstance(value, (list, dict, tuple)):
         converted: JSON = orjson.loads(orjson.dumps(value, default=_json_value, option=orjson.OPT_NON_STR_KEYS))
         return converted

@@ -1,7 +1,7 @@
 """Reads the bytes of a manifest from a local file, standard input, or a file system that Arrow supports.
 
-Bytes are hashed, decompressed if they are gzip, and split into numbered lines of text. Every foreign error becomes a
-`ManifestError` with the file, the line if known, and what to do.
+Bytes are hashed, decompressed if they are gzip, and split into numbered lines of text. Every exception of a library
+becomes a `ManifestError` that says the file, the line if known, and what to do.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ STDIN: Final = "-"
 """Name of standard input as a manifest."""
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
-"""Longest line, in bytes, so that memory is bounded for a file that is not text."""
+"""Longest line, in bytes; it bounds memory for a file that is not text."""
 
 _PARQUET_MAGIC: Final = b"PAR1"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _CHUNK_BYTES: Final = 1024 * 1024
 _ESCAPED: Final = re.compile(r"\[([*?[])\]")  # a literal character as `glob.escape` writes it
 _HEAD_BYTES: Final = 64
-_BROKEN_GZIP: Final = (gzip.BadGzipFile, EOFError, zlib.error)
-_UNREADABLE: Final = (*_BROKEN_GZIP, OSError)
+_GZIP_ERRORS: Final = (gzip.BadGzipFile, EOFError, zlib.error)
+_READ_ERRORS: Final = (*_GZIP_ERRORS, OSError)
 
 
 class Location:
@@ -54,7 +54,7 @@ class Location:
 
     Attributes:
         text: As the user wrote it.
-        name: Name for messages: of a URI, without credentials and options.
+        name: Name for messages: the text, or the URI without credentials and options.
         path: The local path; None for standard input and URIs.
         is_remote: Whether it is a URI of a file system (`s3://…`, `gs://…`, `file://…`).
         suffixes: The last two suffixes in lower case, such as `[".csv", ".gz"]`.
@@ -84,7 +84,7 @@ class Location:
 
     @property
     def glob_parts(self) -> tuple[Path, tuple[str, ...]]:
-        """The fixed folder of a pattern, and a pattern for each part of the names below it."""
+        """Folder before the first wildcard of a pattern, and a pattern for each part of the names below that folder."""
         parts = Path(self.text).parts
         fixed = next(place for place, part in enumerate(parts) if glob.has_magic(_ESCAPED.sub("", part)))
         return Path(*(_ESCAPED.sub(r"\1", part) for part in parts[:fixed])), parts[fixed:]
@@ -107,7 +107,7 @@ def _uri_parts(uri: str) -> tuple[str, PurePosixPath]:
 
 
 class HashingReader(io.RawIOBase):
-    """Stream that hashes the bytes that are read through it (SHA-256 of the stored bytes, compressed or not)."""
+    """Stream that computes the SHA-256 of the bytes read through it, as stored: before decompression."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -133,7 +133,7 @@ class HashingReader(io.RawIOBase):
 
 @contextmanager
 def open_raw(location: Location, stdin: IO[bytes] | None = None) -> Iterator[Any]:
-    """Open the stored bytes as an object with `read`.
+    """Open a manifest for reading its stored bytes, without decompression.
 
     Raises:
         ManifestError: the file is missing or not readable.
@@ -174,9 +174,9 @@ def remote_file_system(location: Location) -> tuple[Any, str]:
             case "http" | "https":
                 _refuse_http()
             case "az":
-                return _azure(fs), path
+                return _azure_file_system(fs), path
             case "hf":
-                return _hugging_face(fs), path
+                return _hugging_face_file_system(fs), path
         found: tuple[Any, str] = fs.FileSystem.from_uri(location.text)
     except (OSError, ValueError, ImportError) as error:
         # pyarrow raises ArrowInvalid, a ValueError, for an unknown scheme.
@@ -188,7 +188,7 @@ def _refuse_http() -> None:
     raise ValueError("a manifest is not read over HTTP: download it first")
 
 
-def _azure(fs: Any) -> Any:
+def _azure_file_system(fs: Any) -> Any:
     if not hasattr(fs, "AzureFileSystem"):
         raise ImportError("this pyarrow knows no Azure: pip install --upgrade pyarrow")
     account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
@@ -197,7 +197,7 @@ def _azure(fs: Any) -> Any:
     return fs.AzureFileSystem(account, account_key=os.environ.get("AZURE_STORAGE_ACCOUNT_KEY"))
 
 
-def _hugging_face(fs: Any) -> Any:
+def _hugging_face_file_system(fs: Any) -> Any:
     try:
         hub: Any = import_module("huggingface_hub")  # not a dependency of lightmeter
     except ImportError:
@@ -213,7 +213,7 @@ def cannot_open(location: Location, error: Exception) -> ManifestError:
 
 
 def decompress(raw: io.RawIOBase, location: Location) -> io.BufferedReader | gzip.GzipFile:
-    """Return a stream that decompresses gzip, if the name or the first two bytes announce gzip.
+    """Return a buffered stream, which decompresses if the name or the first two bytes say that the content is gzip.
 
     Raises:
         ManifestError: the content is Parquet under another name or on standard input.
@@ -249,7 +249,7 @@ class LineReader:
         Raises:
             ManifestError: the file is not UTF-8, is broken gzip, has an overlong line, or cannot be read further.
         """
-        while line := self._next():
+        while line := self._next_line():
             yield line
 
     def first(self) -> str:
@@ -261,43 +261,43 @@ class LineReader:
         return ""
 
     def push_back(self, lines: Sequence[str]) -> None:
-        """Push lines back, in their order: they are returned next."""
+        """Put lines back, so that they are returned next, in this order."""
         self._pushed_back.extend(reversed(lines))
         self.number -= len(lines)
 
     def head(self) -> bytes:
-        """Return some of the first bytes without consuming them; call it before any line is read."""
+        """Return about the first 64 bytes without consuming them; call this before any line is read."""
         try:
             return self._stream.peek(_HEAD_BYTES)
-        except _UNREADABLE as error:
-            raise self._unreadable(error) from error
+        except _READ_ERRORS as error:
+            raise self._read_error(error) from error
 
-    def read_all(self, most_bytes: int) -> bytes:
-        """Return all bytes, or a little more than `most_bytes` if there are more; call it before any line is read."""
+    def read_all(self, max_bytes: int) -> bytes:
+        """Return all bytes; stop soon after `max_bytes`. Call this before any line is read."""
         chunks, size = [], 0
         try:
-            while size <= most_bytes and (chunk := self._stream.read(_CHUNK_BYTES)):
+            while size <= max_bytes and (chunk := self._stream.read(_CHUNK_BYTES)):
                 chunks.append(chunk)
                 size += len(chunk)
-        except _UNREADABLE as error:
-            raise self._unreadable(error) from error
+        except _READ_ERRORS as error:
+            raise self._read_error(error) from error
         return b"".join(chunks)
 
     def error(self, message: str, *, hint: str = "", line: int | None = None) -> ManifestError:
-        """Return an error with the file and a line: the current one, or `line`.
+        """Return an error that says the file and the line.
 
         Args:
-            message: What is wrong, without file and line.
-            hint: What to do.
+            message: Description of the problem, without file and line.
+            hint: Advice to the user.
             line: Line number; None means the current line.
         """
         return ManifestError(f"{self.name}:{max(line or self.number, 1)}: {message}", hint=hint)
 
-    def _next(self) -> str:
+    def _next_line(self) -> str:
         if self._pushed_back:
             self.number += 1
             return self._pushed_back.pop()
-        raw = self._read()
+        raw = self._read_line()
         self.number += bool(raw)  # the end of the file is not a line
         if len(raw) > MAX_LINE_BYTES:
             raise self.error(
@@ -310,14 +310,14 @@ class LineReader:
                 f"this is not UTF-8 (byte {raw[error.start]:#04x})", hint="Save the manifest again as UTF-8."
             ) from None
 
-    def _read(self) -> bytes:
+    def _read_line(self) -> bytes:
         try:
             return self._stream.readline(MAX_LINE_BYTES + 1)
-        except _UNREADABLE as error:
-            raise self._unreadable(error) from error
+        except _READ_ERRORS as error:
+            raise self._read_error(error) from error
 
-    def _unreadable(self, error: Exception) -> ManifestError:
+    def _read_error(self, error: Exception) -> ManifestError:
         self.number += 1
-        if isinstance(error, _BROKEN_GZIP):
+        if isinstance(error, _GZIP_ERRORS):
             return self.error(f"the gzip is broken or cut off: {error}", hint="Fetch the file again.")
-        return self.error(f"it cannot be read on: {error}")
+        return self.error(f"it cannot be read further: {error}")

@@ -34,20 +34,20 @@ _FORBIDDEN: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def canonical_url(url: str) -> str:
-    """Return the canonical form of an http or https URL; idempotent.
+    """Return the canonical form of an http or https URL; a canonical URL is returned unchanged.
 
     Scheme and host are in lower case (IDNA, UTS 46); default port, fragment and empty query are dropped; dot segments
-    are resolved; an empty path becomes `/`; percent-encoding uses capital digits and only where it is needed. The
-    order of the query is output.
+    are resolved; an empty path becomes `/`; percent-encoding is used only where it is needed, with capital digits. The
+    parameters of the query keep their order.
 
     Raises:
-        ValueError: the URL cannot be fetched; the message says why, as the end of a sentence.
+        ValueError: the URL cannot be fetched; the message says why, such as "it has no scheme".
     """
     return url if _CANONICAL.fullmatch(url) else _canonicalize(url)
 
 
 def _canonicalize(url: str) -> str:
-    """Parse a URL and build its canonical form."""
+    """Parse a URL and return its canonical form; raise ValueError as `canonical_url` does."""
     if not url:
         raise ValueError("it is empty")
     if found := _FORBIDDEN.search(url):
@@ -56,7 +56,7 @@ def _canonicalize(url: str) -> str:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as reason:
-        raise ValueError(f"it cannot be taken apart ({reason})") from None
+        raise ValueError(f"it cannot be parsed ({reason})") from None
     if parts.scheme not in _DEFAULT_PORTS:
         named = f"its scheme is {parts.scheme!r}" if parts.scheme and "://" in url else "it has no scheme"
         raise ValueError(f"{named}, and only http and https can be fetched")

@@ -1,6 +1,6 @@
 """CSV and TSV records: one line each, or several if a quoted field holds line breaks.
 
-An unclosed quote would swallow the rows after it into one field. A quote counts as unclosed if
+Without a check, an unclosed quote would turn the rows after it into one field. A quote counts as unclosed if
 
 - the file ends before it is closed, or
 - a line inside the field looks like a row: parsed alone, it has as many fields as the header, and its quoted part has
@@ -32,21 +32,21 @@ __all__ = [
 ]
 
 MAX_RECORD_CHARS: Final = 1024 * 1024
-"""Longest record, in characters after its first line; the module `csv` allows 131,072 for one field."""
+"""Longest record, in characters after its first line. The module `csv` limits one field to 131,072 characters."""
 
 MEDIA_SUFFIXES: Final = (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES, *MORE_VIDEO_SUFFIXES)
 """File suffixes of pictures and videos, in lower case."""
 
 _QUOTED_PART: Final = re.compile(r'(?:[^"]|"")*')
-"""Part of a line that begins inside a quoted field and belongs to it: all up to a quote that is not doubled."""
+"""Start of a line inside a quoted field: all characters up to the quote that closes the field."""
 
 
 class BrokenRecord(Exception):
-    """A line is invalid CSV."""
+    """Error for a line that is invalid CSV."""
 
 
 class UnterminatedQuote(Exception):
-    """A quote is opened and not closed.
+    """Error for a quote that is opened and not closed.
 
     Attributes:
         line: Line number of the quote, from 1.
@@ -60,12 +60,12 @@ class UnterminatedQuote(Exception):
 
 
 class RecordReader:
-    """Reads CSV records from numbered lines.
+    """Reader of CSV records from numbered lines.
 
     Args:
         lines: The lines of the file.
         delimiter: Character between fields.
-        options: Names of the columns with a meaning.
+        options: Names of the columns of URLs, ids and kinds.
 
     Attributes:
         header: Column names; None while the header itself is read.
@@ -102,9 +102,9 @@ class RecordReader:
             raise UnterminatedQuote(self._unclosed_reason or str(error), line, consumed) from None
 
     def _new_reader(self) -> Iterator[list[str]]:
-        return csv.reader(self._supply(), delimiter=self._delimiter, strict=True)
+        return csv.reader(self._lines_for_csv(), delimiter=self._delimiter, strict=True)
 
-    def _supply(self) -> Iterator[str]:
+    def _lines_for_csv(self) -> Iterator[str]:
         """Yield lines to the CSV reader, which requests one only at a record's start or inside a quoted field."""
         for line in self._lines:
             self._consumed.append(line)
@@ -145,7 +145,7 @@ def _is_media_name(text: str) -> bool:
 
 
 def opening_line(lines: Sequence[str], delimiter: str) -> int:
-    """Return the index of the line of a record in which the last quoted field is opened, from 0."""
+    """Return the index, from 0, of the line of a record in which its last quoted field begins."""
     opened, state = 0, "start"
     for number, line in enumerate(lines):
         for char in line:
@@ -159,7 +159,7 @@ def opening_line(lines: Sequence[str], delimiter: str) -> int:
 
 
 def _split_line(line: str, delimiter: str) -> list[str]:
-    """Return the fields of one line that is parsed alone; none if it is invalid CSV."""
+    """Return the fields of one line, parsed without the other lines; none if it is invalid CSV."""
     try:
         return next(csv.reader([line], delimiter=delimiter, strict=True), [])
     except csv.Error:

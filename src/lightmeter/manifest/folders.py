@@ -1,8 +1,8 @@
-"""Folders and globs as manifests: each media file is a row, or all Parquet files are read in order.
+"""Folders and globs as manifests: each media file is a row, or the rows of all Parquet files are read in order.
 
-A folder is searched recursively; in a glob, `**` does so. Left out are hidden files and folders, symbolic links to
-folders, output folders of runs, files that are neither media nor Parquet, and in a Parquet data set names that begin
-with `_`. Files are ordered by their relative paths, compared as text with `/` between the parts.
+A folder is searched recursively, a glob only where it contains `**`. The search skips hidden files and folders,
+symbolic links to folders, output folders of runs, files that are neither media nor Parquet, and in a Parquet data set
+names that begin with `_`. Files are ordered by their relative paths, compared as text with `/` between the parts.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class FileSet:
     """Files that form one manifest.
 
     Attributes:
-        kind: Media files, which are rows, or Parquet files, which hold rows.
-        base: Folder that names are relative to: an absolute path, or a path on `filesystem`.
-        list_names: Lists the names in order, from the file system each time.
+        kind: `media`: each file is a row; `parquet`: each file holds rows.
+        base: Folder that the names are relative to: an absolute path, or a path on `filesystem`.
+        list_names: Returns the names of the files in order; each call searches the file system again.
         filesystem: A file system of `pyarrow.fs`; None for the local one.
     """
 
@@ -49,19 +49,19 @@ class FileSet:
     filesystem: Any = None
 
     def media_rows(self) -> Iterator[tuple[RawRow, bytes]]:
-        """Yield a row for each file, with its name in the column `path`, and the bytes that enter the digest."""
+        """Yield a row for each file, with its name in the column `path`, and the bytes that `digest` hashes for it."""
         for name in self.list_names():
-            size, changed = -1, -1  # of a file that was deleted; its row cannot be read later
+            size, modified_ns = -1, -1  # of a file that was deleted; its row cannot be read later
             with suppress(FileNotFoundError):
                 stat = Path(self.base, name).stat()
-                size, changed = stat.st_size, stat.st_mtime_ns
-            yield _media_row(name), os.fsencode(name) + f"\0{size} {changed}\n".encode()
+                size, modified_ns = stat.st_size, stat.st_mtime_ns
+            yield _media_row(name), os.fsencode(name) + f"\0{size} {modified_ns}\n".encode()
 
     def digest(self) -> str:
         """Return a SHA-256 of the files, in hexadecimal digits.
 
-        Of media files, it covers names, sizes in bytes and modification times in nanoseconds, because a folder may hold
-        terabytes. Of Parquet files, it covers names, sizes and contents.
+        For media files, it covers names, sizes and modification times, but not contents, because a folder may hold
+        terabytes. For Parquet files, it covers names, sizes and contents.
         """
         digest = sha256()
         if self.kind == "media":
@@ -93,7 +93,9 @@ def _media_row(name: str) -> RawRow:
 
 
 def stored_digest(location: Location) -> str:
-    """Return the SHA-256 of a stored manifest in hexadecimal digits: of a file's bytes, or see `FileSet.digest`.
+    """Return the SHA-256 of a stored manifest, in hexadecimal digits.
+
+    For a single manifest file, it is the SHA-256 of the bytes; for folders and globs, it is `FileSet.digest`.
 
     Raises:
         ManifestError: the manifest is missing or not readable.
@@ -148,12 +150,12 @@ def _remote_files(location: Location, filesystem: Any, path: str) -> FileSet | N
 
 
 def _select_files(location: Location, base: Path | str, names: _Names, filesystem: Any = None) -> FileSet:
-    """Return the media or the Parquet files among the names.
+    """Return the media files or the Parquet files among the names.
 
     Args:
         location: Location of the manifest, for messages.
         base: Folder that the names are relative to.
-        names: Lists the names.
+        names: Returns the names of all files found.
         filesystem: A file system of `pyarrow.fs`; None for the local one.
 
     Raises:
@@ -195,9 +197,9 @@ def _no_files_error(location: Location, others: int, example: str) -> ManifestEr
     if not others and location.is_glob:
         return ManifestError(f"{location.name}: no file matches", hint="`**` goes into folders: 'FOLDER/**/*.jpg'.")
     what = "among the files that match" if location.is_glob else "in this folder"
-    beside = f" ({others} other files, such as {example})" if others else ""
+    other_files = f" ({others} other files, such as {example})" if others else ""
     return ManifestError(
-        f"{location.name}: {what} is no picture, no video and no Parquet file{beside}",
+        f"{location.name}: {what} is no picture, no video and no Parquet file{other_files}",
         hint="Name one file of CSV, TSV, JSON, text or Parquet, or a folder of media or of Parquet files.",
     )
 
@@ -235,7 +237,7 @@ def _glob_files(base: Path, patterns: tuple[str, ...]) -> Iterator[str]:
 
 
 def _matches_pattern(parts: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
-    """Return whether the parts of a name match; `**` matches any number of folders, at the end with their files."""
+    """Return whether the parts of a name match; `**` matches any number of folders, and at the end also files."""
     if not patterns:
         return not parts
     first, *rest = patterns

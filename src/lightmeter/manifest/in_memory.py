@@ -16,7 +16,10 @@ __all__ = ["column_values", "plain_value", "sequence_rows"]
 
 
 def sequence_rows(source: Iterable[Any]) -> Iterator[RawRow]:
-    """Yield a row for each entry: a string is a URL, a `Path` is a path, a mapping is a row; others have a problem."""
+    """Yield a row for each entry of a list: a string is a URL, a `Path` a path, a mapping a row.
+
+    An entry of another type is a row with a problem.
+    """
     for entry in source:
         if isinstance(entry, str):
             yield RawRow({"url": _text(entry)})
@@ -37,7 +40,7 @@ def column_values(source: Any) -> Iterable[Any] | None:
 
 
 def plain_value(value: Any) -> JSON:
-    """Convert a Python value to JSON: NaN becomes None, a numpy value a Python one, an unknown type its string."""
+    """Convert a Python value to JSON: NaN to None, numpy values to Python values, unknown types to strings."""
     for kinds, convert in _CONVERSIONS:
         if isinstance(value, kinds):
             return convert(value)

@@ -1,4 +1,4 @@
-"""Manifest row: what to analyse, its stable id, and the problem if it cannot be analysed."""
+"""Manifest row: the picture or video to analyse, its stable id, and the problem if it cannot be analysed."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Item:
             share it here; the planner makes ids unique.
         url: URL or path as written in the manifest, without surrounding white space.
         path: Absolute path of a local file; None for a URL.
-        kind: Kind that the row states; None if it states none.
+        kind: Kind in the row's column `kind`; None if the row has none.
         extra: All other columns, unchanged, by name.
         problem: Why this row cannot be analysed, as a sentence; None if it can.
-        has_own_id: Whether the manifest gives the id.
+        has_own_id: Whether `item_id` is the row's own `id` from the manifest.
     """
 
     seq: int

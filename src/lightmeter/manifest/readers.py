@@ -31,8 +31,8 @@ _FORMATS: Final = {
     ".parquet": "parquet",
 }
 _DEFAULTS: Final = ReadOptions()
-_PROBED_ROWS: Final = 1000
-"""A named column that none of the first rows of JSON has is reported as missing."""
+_SEARCHED_ROWS: Final = 1000
+"""Number of first rows that are searched for a column that the user named, before it is reported as missing."""
 
 
 @runtime_checkable
@@ -45,14 +45,14 @@ class ArrowStream(Protocol):
 
 
 def location_of(source: object) -> Location | None:
-    """Return the location of a stored manifest; None for one in memory."""
+    """Return the location of a stored manifest; None for a manifest in memory."""
     if isinstance(source, str | Path):
         return Location(source)
     return Location(Path(source)) if isinstance(source, PathLike) else None
 
 
 def digest_of(source: ManifestSource, options: ReadOptions = _DEFAULTS) -> str:
-    """Return the `sha256` of a manifest; a stored one is hashed without parsing its rows.
+    """Return `ManifestReader.sha256` of a manifest; a stored manifest is hashed without parsing its rows.
 
     Raises:
         ManifestError: the manifest cannot be read.
@@ -72,15 +72,15 @@ ManifestSource: TypeAlias = "str | PathLike[str] | Sequence[str | PathLike[str] 
 class ManifestReader:
     """Iterable over the items of a manifest; each iteration reads it again (standard input only once).
 
-    Formats: `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json` (one array), `.txt`, each also with `.gz`, and `.parquet`. Of
-    a folder or a glob, each media file is a row with a path relative to the folder, or all Parquet files are read in
-    order: keys of folders such as `year=2024` are columns, and paths in rows are relative to the named folder. A media
-    file is a manifest of one row.
+    Formats: `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json` (one array), `.txt`, each also with `.gz`, and `.parquet`. In
+    a folder or a glob of media, each file is a row with a path relative to the folder. Of Parquet files in a folder or
+    a glob, all are read in order: keys of folders such as `year=2024` are columns, and paths in rows are relative to
+    the folder. A single media file is a manifest of one row.
 
     Args:
-        source: See `ManifestSource`.
+        source: The manifest; `ManifestSource` lists what it may be.
         stdin: Stream for `-`; by default the standard input of the process.
-        options: Names of the columns with a role; treatment of unclosed quotes.
+        options: Names of the columns of URLs, ids and kinds; treatment of unclosed quotes.
 
     Attributes:
         name: Name of the manifest in messages and lineage.
@@ -177,7 +177,7 @@ class ManifestReader:
             self._sha256 = digest
 
     def _format(self, location: Location) -> str | None:
-        """Return the format by the suffix of the name; None if the content must tell."""
+        """Return the format by the suffix of the name; None for standard input, whose content decides."""
         if location.is_stdin:
             return None
         is_gzip = location.suffixes[-1:] == [".gz"]
@@ -224,7 +224,7 @@ class ManifestReader:
         return self._typed_rows(sequence_rows(cast("Any", self._source).to_dict("records")))
 
     def _typed_rows(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
-        """Yield rows that may have columns of their own, and record the types of the columns."""
+        """Yield rows that may each have other columns, and record the types of the columns."""
         return self._check_named_columns(self._record_types(rows))
 
     def _record_types(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
@@ -233,7 +233,7 @@ class ManifestReader:
             yield row
 
     def _check_named_columns(self, rows: Iterator[RawRow], columns: Collection[str] | None = None) -> Iterator[RawRow]:
-        """Yield the rows; check that the first `_PROBED_ROWS` have each column that the user named.
+        """Yield the rows; check that the first `_SEARCHED_ROWS` have each column that the user named.
 
         Args:
             rows: The rows.
@@ -242,14 +242,14 @@ class ManifestReader:
         Raises:
             ManifestError: a named column is missing.
         """
-        columns_seen: dict[str, None] = dict.fromkeys(columns or ())
-        unconfirmed = bool(self._options.named)
+        found_columns: dict[str, None] = dict.fromkeys(columns or ())
+        is_searching = bool(self._options.named)
         for count, row in enumerate(rows, start=1):
-            if unconfirmed:
-                columns_seen.update(dict.fromkeys(row.cells) if columns is None else {})
-                unconfirmed = self._options.missing(columns_seen) is not None
-                if unconfirmed and (columns is not None or count >= _PROBED_ROWS):
+            if is_searching:
+                found_columns.update(dict.fromkeys(row.cells) if columns is None else {})
+                is_searching = self._options.missing(found_columns) is not None
+                if is_searching and (columns is not None or count >= _SEARCHED_ROWS):
                     break
             yield row
-        if unconfirmed and (missing := self._options.missing(columns_seen)) is not None:
-            raise missing_column(self.name, missing, columns_seen)
+        if is_searching and (missing := self._options.missing(found_columns)) is not None:
+            raise missing_column(self.name, missing, found_columns)

@@ -1,7 +1,7 @@
-"""Converts the cells of a row to an item by the names of its columns. Pure.
+"""Converts the cells of a row to an item by the names of its columns. No I/O.
 
-Four column names have a meaning, in any case: `url`, `path`, `id` and `kind`. The first of each counts; a second one
-(`URL` beside `url`) and all other columns are `extra`. `ReadOptions` can name other columns for them.
+Four column names have a role, in upper or lower case: `url`, `path`, `id` and `kind`. If two columns match one role
+(`URL` and `url`), the first has it. All other columns are extra columns. `ReadOptions` can give roles to other columns.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class RawRow:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How a manifest is read.
+    """Options for reading a manifest.
 
     Attributes:
         url_column: Column that names what to analyse, in place of `url` and `path`: a value with a scheme (`://`) is a
-            URL, one without is a path. Columns called `url` or `path` then have no meaning.
+            URL, one without is a path. Columns called `url` or `path` are then extra columns.
         id_column: Column that holds the ids, in place of `id`.
         kind_column: Column that holds the kinds, in place of `kind`.
         lenient: Whether a CSV or TSV record with an unclosed quote is a row with a problem, after which reading goes on
@@ -56,7 +56,7 @@ class ReadOptions:
         return {role: name for role, name in named.items() if name is not None}
 
     def missing(self, names: Iterable[str]) -> str | None:
-        """Return the first column that the user named and `names` lacks; None if none is missing."""
+        """Return the first column that the user named and that is not in `names`; None if all are there."""
         available = list(names)
         return next((wanted for wanted in self.named.values() if _same_name(wanted, available) is None), None)
 
@@ -86,7 +86,7 @@ def _same_name(wanted: str, names: Iterable[str]) -> str | None:
 class ColumnRoles:
     """Columns of a row by role; None if there is no such column.
 
-    `url` and `path` are the same column if the user named it: each value is then a URL or a path.
+    If the user named the column of URLs, `url` and `path` are both that column: each value is a URL or a path.
     """
 
     url: str | None
@@ -97,7 +97,7 @@ class ColumnRoles:
 
     @classmethod
     def of(cls, names: Iterable[str], options: ReadOptions = ReadOptions()) -> ColumnRoles:
-        """Find the columns with a role among `names`."""
+        """Assign roles to the columns `names`."""
         available = tuple(names)
         found = {role: _same_name(wanted, available) for role, wanted in options.named.items()}
         if "url" in found:
@@ -121,11 +121,11 @@ class ColumnRoles:
 
 @dataclass(slots=True)
 class ItemMaker:
-    """Converts rows to items.
+    """Converter of rows to items.
 
     Attributes:
         folder: Folder that relative paths start from; None if the manifest is not on this machine.
-        options: Names of the columns with a role.
+        options: Names of the columns of URLs, ids and kinds.
     """
 
     folder: Path | None
@@ -158,7 +158,12 @@ class ItemMaker:
         return roles
 
     def _target(self, roles: ColumnRoles, cells: Mapping[str, JSON]) -> tuple[str, str | None, str, str | None]:
-        """Return text, absolute local path, identity and problem of the row's URL or path; the URL wins."""
+        """Read the URL or path of a row; if it has both, the URL counts.
+
+        Returns:
+            The URL or path as text, the absolute path of a local file or None, the text from which `stable_id` makes
+            the id, and the problem or None.
+        """
         is_named = roles.url is not None and roles.url == roles.path
         url = cells.get(roles.url) if roles.url else None
         path = cells.get(roles.path) if roles.path else None
@@ -198,17 +203,17 @@ def _kind(value: JSON) -> tuple[MediaKind | None, str | None]:
 
 
 def _own_id(value: JSON) -> str:
-    """Return the text of an id cell; empty if it has none."""
+    """Return the text of an id cell; an empty text for null."""
     return "" if value is None else str(value).strip()
 
 
 def observe_types(types: dict[str, str], extra: Iterable[str], cells: Mapping[str, JSON]) -> None:
-    """Widen the column types, in place, so that they hold the values of one more row.
+    """Widen the types in `types` so that they can hold the values of one more row.
 
     Types: `bool`, `int64`, `double`, `string`, `json` for lists and objects, and `null` while all values are null.
 
     Args:
-        types: Type by column name.
+        types: Column → type; changed in place.
         extra: Names of the extra columns.
         cells: Cells of the row.
     """
@@ -221,7 +226,7 @@ def observe_types(types: dict[str, str], extra: Iterable[str], cells: Mapping[st
 
 
 def widen(known: str | None, observed: str) -> str:
-    """Return the narrowest type that holds values of both types unchanged."""
+    """Return the narrowest type that holds values of both types unchanged; `known` is None for the first value."""
     if known is None or known in {"null", observed}:
         return observed
     if {known, observed} == {"int64", "double"}:

@@ -1,6 +1,6 @@
 """Readers of text formats: CSV, TSV, JSON lines, a JSON array, and plain text with one URL a line.
 
-An invalid line becomes a row with a problem; only a file that is invalid as a whole raises.
+An invalid line becomes a row with a problem; only a file that is invalid as a whole raises an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["MAX_JSON_BYTES", "LineFormat", "guess_format", "json_rows", "jsonl_r
 LineFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "json", "text"]
 
 MAX_JSON_BYTES: Final = 64 * 1024 * 1024
-"""Longest JSON array, in uncompressed bytes: it is read as a whole and takes about ten times as much memory."""
+"""Longest JSON array, in bytes without compression. It is read at once and takes about ten times as much memory."""
 
 _DELIMITERS: Final = {"csv": (",", ";", "\t"), "tsv": ("\t",)}  # spreadsheets write `;` in many countries
 _SHOWN_CHARS: Final = 200
@@ -35,7 +35,7 @@ _BLANK: Final = codecs.BOM_UTF8 + b" \t\r\n"
 def guess_format(lines: LineReader, options: ReadOptions) -> LineFormat:
     """Return the format of a stream without a file name, by its first characters.
 
-    A bracket begins a JSON array, a brace JSON lines; a header with a URL column begins CSV; anything else is text.
+    `[` begins a JSON array, `{` JSON lines, and a header with a column of URLs or paths CSV; anything else is text.
     """
     if lines.head().lstrip(_BLANK).startswith(b"["):
         return "json"
@@ -113,9 +113,9 @@ def table_rows(
 
     Args:
         lines: The lines of the file.
-        form: The format, which decides the possible delimiters.
+        form: The format, which says the possible delimiters.
         types: Filled with the types of the extra columns (all `string`) before the first row.
-        options: Names of the columns with a meaning; whether a record with an unclosed quote is a bad row.
+        options: Names of the columns of URLs, ids and kinds; whether an unclosed quote is an error.
 
     Raises:
         ManifestError: the header has no column of URLs or paths or lacks a named column, two columns have one name, or
@@ -136,7 +136,7 @@ def table_rows(
         try:
             record = records.read()
         except BrokenRecord as error:
-            yield RawRow({}, f"line {line} cannot be taken apart: {error}")
+            yield RawRow({}, f"line {line} cannot be parsed: {error}")
             continue
         except UnterminatedQuote as error:
             if not options.lenient:
@@ -187,20 +187,20 @@ def _header(records: RecordReader, lines: LineReader, options: ReadOptions) -> l
     try:
         names = records.read() or []
     except BrokenRecord as error:
-        raise lines.error(f"the header cannot be taken apart: {error}") from None
+        raise lines.error(f"the header cannot be parsed: {error}") from None
     except UnterminatedQuote as error:
         raise _unclosed_quote_error(lines, error) from None
     header = [name if name.strip() else f"column_{place}" for place, name in enumerate(names, start=1)]
     duplicates = [name for name, count in Counter(header).items() if count > 1]
     if duplicates:
-        raise lines.error(f"the column {duplicates[0]!r} stands there twice", hint="Rename one of the two.")
+        raise lines.error(f"the column {duplicates[0]!r} occurs twice", hint="Rename one of the two.")
     if missing := options.missing(header):
         raise missing_column(f"{lines.name}:{lines.number}", missing, header)
     return header
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
-    """Return the fields of one line that is parsed alone, even with an unclosed quote; none if it is invalid CSV."""
+    """Return the fields of one line, even with an unclosed quote; none if it is invalid CSV."""
     try:
         return next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error:
@@ -208,7 +208,7 @@ def _fields(line: str, delimiter: str) -> list[str]:
 
 
 def _delimiter(line: str, candidates: tuple[str, ...], options: ReadOptions) -> str | None:
-    """Return the delimiter with which `line` is a valid manifest header; None if there is none."""
+    """Return the delimiter that makes `line` a header with a column of URLs or paths; None if none does."""
     return next(
         (delimiter for delimiter in candidates if ColumnRoles.of(_fields(line, delimiter), options).usable), None
     )

@@ -1,1 +1,1 @@
-"""Decoding of pictures and videos: measures, frame sampling, transforms. No other package imports Pillow or decord."""
+"""Decoding of pictures and videos: metadata, frame sampling, transforms. No other package imports Pillow or decord."""

@@ -44,7 +44,7 @@ __all__ = ["Decoder", "DecoderLimits", "VideoFrame", "decoder_session"]
 _SCRIPT: Final = Path(__file__).with_name("decoder_process.py")
 _MAX_HEADER_BYTES: Final = 4096
 _MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
-"""Longest list of frame times, 4 bytes each: enough for three days at 60 frames a second."""
+"""Longest list of frame times, in bytes, 4 for each frame: enough for three days at 60 frames a second."""
 _MAX_LOG_BYTES: Final = 1024 * 1024
 _EXIT_TIMEOUT_S: Final = 2.0
 """Longest wait for the exit code of a child that closed its pipe, in seconds."""
@@ -62,7 +62,7 @@ class DecoderLimits:
     """Limits of one decoder session.
 
     Attributes:
-        wall_s: Longest time, in seconds, with the start of the child.
+        wall_s: Longest time of the session, in seconds, with the start of the child.
         cpu_s: Longest CPU time, in seconds.
         memory_bytes: Address space of the child; its libraries alone take about 0.2 GiB.
         max_pixels: Most pixels of one frame.
@@ -92,16 +92,26 @@ class VideoFrame:
 
 
 class Decoder:
-    """Session with a decoder process; every answer is checked, because a hostile file may control the child."""
+    """Client side of a session with a decoder process.
+
+    It checks every answer of the child, because a hostile file may control the child.
+
+    Attributes:
+        info: Metadata of the video, set by `open`.
+    """
 
     def __init__(self, process: Process, limits: DecoderLimits) -> None:
         self._process = process
         self._limits = limits
         self._starts: list[float] = []
-        self.facts = VideoInfo(0, 0, None, 0.0, 0, 0)
+        self.info = VideoInfo(0, 0, None, 0.0, 0, 0)
 
     async def open(self, path: Path, size_bytes: int) -> None:
-        """Open the video and set `facts`, its measures."""
+        """Open the video in the child process and set `info`.
+
+        Raises:
+            BrokenMedia: the video has no frames.
+        """
         limits = self._limits
         await self._send(
             path=str(path),
@@ -123,19 +133,22 @@ class Decoder:
         if not (isfinite(fps) and fps > 0):
             fps = count / duration_s if duration_s else 1.0
         width, height = _number(header, "width"), _number(header, "height")
-        self.facts = VideoInfo(width, height, duration_s, round(fps, 4) or fps, count, size_bytes)
+        self.info = VideoInfo(width, height, duration_s, round(fps, 4) or fps, count, size_bytes)
 
     def indices(self, times: list[float]) -> list[int]:
-        """Return the indices of the frames at `times`; by the average rate if time stamps are missing or unordered."""
+        """Return the indices of the frames at `times`, in seconds.
+
+        If time stamps are missing or unordered, the average frame rate gives the indices.
+        """
         if self._starts:
             return indices_at(times, self._starts)
-        return frame_indices(times, self.facts.fps, self.facts.frame_count)
+        return frame_indices(times, self.info.fps, self.info.frame_count)
 
     async def frames(self, times: list[float], max_side: int | None) -> list[VideoFrame]:
         """Return the frames at `times`, shrunk to a longest side of `max_side` pixels.
 
         Raises:
-            MediaTooLarge: the frames together exceed the limit.
+            MediaTooLarge: the frames together exceed `DecoderLimits.result_bytes`.
             BrokenMedia: a frame does not decode.
         """
         frames: list[VideoFrame] = []
@@ -161,26 +174,26 @@ class Decoder:
 
     async def _send(self, **request: Any) -> None:
         stdin = self._process.stdin
-        assert stdin is not None  # noqa: S101 (a pipe by `_start`)
+        assert stdin is not None  # noqa: S101 (a pipe by `_start_child`)
         stdin.write(json.dumps(request).encode() + b"\n")
         await stdin.drain()
 
-    async def _receive(self, most_bytes: int) -> tuple[dict[str, Any], bytes]:
+    async def _receive(self, max_bytes: int) -> tuple[dict[str, Any], bytes]:
         stdout = self._process.stdout
-        assert stdout is not None  # noqa: S101 (a pipe by `_start`)
+        assert stdout is not None  # noqa: S101 (a pipe by `_start_child`)
         header_bytes, body_bytes = struct.unpack(">II", await stdout.readexactly(8))
-        if header_bytes > _MAX_HEADER_BYTES or body_bytes > most_bytes:
+        if header_bytes > _MAX_HEADER_BYTES or body_bytes > max_bytes:
             raise MediaTooLarge("The decoder answered with more bytes than a video of this size can need.")
         header = json.loads(await stdout.readexactly(header_bytes))
         if not isinstance(header, dict):
-            raise BrokenMedia("The decoder answered with nonsense.")
+            raise BrokenMedia("The decoder's answer is invalid.")
         if "error" in header:
-            raise _ChildError(str(header["error"]), str(header.get("reason", "")))
+            raise _DecoderProcessError(str(header["error"]), str(header.get("reason", "")))
         return header, await stdout.readexactly(body_bytes)
 
 
-class _ChildError(Exception):
-    """Error that the child reported; its log may hold more details."""
+class _DecoderProcessError(Exception):
+    """Error that the child process reported; its log may hold more details."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
@@ -189,7 +202,7 @@ class _ChildError(Exception):
 
 @asynccontextmanager
 async def decoder_session(path: Path, limits: DecoderLimits) -> AsyncIterator[Decoder]:
-    """Open a video in a new decoder process, which is killed when the block ends.
+    """Open a video in a new decoder process, and kill the process when the block ends.
 
     Raises:
         UnsupportedMedia: the container is not supported.
@@ -200,7 +213,7 @@ async def decoder_session(path: Path, limits: DecoderLimits) -> AsyncIterator[De
     """
     path, size_bytes = _check_container(path)
     with tempfile.TemporaryFile() as log:
-        process = await _start(log)
+        process = await _start_child(log)
         try:
             async with asyncio.timeout(limits.wall_s):
                 decoder = Decoder(process, limits)
@@ -208,19 +221,19 @@ async def decoder_session(path: Path, limits: DecoderLimits) -> AsyncIterator[De
                 yield decoder
         except TimeoutError as error:
             raise MediaTimeout(f"The decoder did not finish within {limits.wall_s:g} s and was ended.") from error
-        except _ChildError as error:
-            await _kill(process)
-            raise _failure(error.kind, str(error), _read(log), path) from error
+        except _DecoderProcessError as error:
+            await _kill_child(process)
+            raise _media_error(error.kind, str(error), _read_log(log), path) from error
         except (asyncio.IncompleteReadError, ConnectionError) as error:
-            raise _exit_error(await _exit_code(process), _read(log), path) from error
+            raise _exit_error(await _exit_code(process), _read_log(log), path) from error
         except (ValueError, TypeError, UnicodeDecodeError) as error:
-            raise BrokenMedia("The decoder answered with nonsense.") from error
+            raise BrokenMedia("The decoder's answer is invalid.") from error
         finally:
-            await asyncio.shield(_kill(process))
+            await asyncio.shield(_kill_child(process))
 
 
 def _check_container(path: Path) -> tuple[Path, int]:
-    """Return the absolute path and the size in bytes of a file whose first bytes are those of a supported container.
+    """Check that a file is a video of a supported container; return its absolute path and its size in bytes.
 
     Playlists are refused: FFmpeg recognizes them by content and would open the files and URLs in them. The path is
     absolute, so that FFmpeg cannot take its first part for a protocol (`http:`, `concat:`).
@@ -245,7 +258,7 @@ def _check_container(path: Path) -> tuple[Path, int]:
     return path, size_bytes
 
 
-async def _start(log: BinaryIO) -> Process:
+async def _start_child(log: BinaryIO) -> Process:
     """Start a child in a session of its own: Ctrl-C does not reach it, and its process group can be killed."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -261,7 +274,7 @@ async def _start(log: BinaryIO) -> Process:
     )
 
 
-async def _kill(process: Process) -> None:
+async def _kill_child(process: Process) -> None:
     """Kill the child's process group, drain and close its pipe, and wait for its exit."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
@@ -275,23 +288,23 @@ async def _kill(process: Process) -> None:
 
 
 async def _exit_code(process: Process) -> int:
-    """Return the exit code of a child that closed its pipe; the code tells why it ended."""
+    """Return the exit code of a child that closed its pipe; kill the child if it does not exit in time."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_EXIT_TIMEOUT_S):
             return await process.wait()
-    await _kill(process)
+    await _kill_child(process)
     return await process.wait()
 
 
 def _exit_error(code: int, log: str, path: Path) -> LightmeterError:
-    """Return the error for a child that ended without an answer."""
+    """Return the error for a child that exited with `code` and without an answer."""
     if code in {-signal.SIGXCPU, -signal.SIGALRM, -signal.SIGKILL}:
         return MediaTimeout("The decoder took more processor time than allowed and was ended.")
     name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    return _failure("broken", f"the decoder ended with {name}", log, path)
+    return _media_error("broken", f"the decoder ended with {name}", log, path)
 
 
-def _failure(kind: str, reported: str, log: str, path: Path) -> LightmeterError:
+def _media_error(kind: str, reported: str, log: str, path: Path) -> LightmeterError:
     if kind == "missing":  # a fault of the installation, not of the video
         return UsageError(f"No video decoder is installed ({reported}).", hint="Install lightmeter's dependencies.")
     if any(sign in reported or sign in log for sign in _OUT_OF_MEMORY):
@@ -299,15 +312,16 @@ def _failure(kind: str, reported: str, log: str, path: Path) -> LightmeterError:
     return _ERRORS.get(kind, BrokenMedia)(f"The video does not decode: {_reason(reported, log, path)}.")
 
 
-def _read(log: BinaryIO) -> str:
+def _read_log(log: BinaryIO) -> str:
     log.seek(0)
     return log.read(_MAX_LOG_BYTES).decode(errors="replace")
 
 
 def _reason(reported: str, log: str, path: Path) -> str:
-    """Return the decoder's reason, without time stamps, source lines and the path.
+    """Return the decoder's error message without time stamps, source lines and the folder of the file.
 
-    FFmpeg's first line ("[mov,mp4 @ 0x55] moov atom not found") tells more than the exception ("Error reading").
+    FFmpeg's first log line ("[mov,mp4 @ 0x55] moov atom not found") is preferred, because it is more precise than the
+    exception ("Error reading").
     """
     native = re.search(r"^\[[^\]\n]+ @ 0x[0-9a-f]+\] (.+)$", log, flags=re.MULTILINE)
     first = native[1] if native else reported.strip().partition("\n")[0]
@@ -318,5 +332,5 @@ def _reason(reported: str, log: str, path: Path) -> str:
 def _number(header: dict[str, Any], name: str) -> int:
     value = header.get(name)
     if not isinstance(value, int):
-        raise BrokenMedia("The decoder answered with nonsense.")
+        raise BrokenMedia("The decoder's answer is invalid.")
     return value

@@ -1,4 +1,4 @@
-"""Child process that decodes one video. It is run as a script and imports nothing of lightmeter.
+"""Child process that decodes one video. `decoder_client` runs it as a script; it imports nothing of lightmeter.
 
 Decoders crash, use too much memory, or hang for hours while they hold the interpreter's lock, so that no thread or
 signal handler of the same process can stop them. Here the kernel enforces limits, which are set before the decoder is
@@ -7,7 +7,7 @@ loaded, and the parent kills the whole process group when time is up.
 The protocol uses bytes and JSON, no pickle: a hostile file that takes over the child must not reach the parent::
 
     parent → a line of JSON: the job        {"path", "wall_s", "cpu_s", "memory_bytes", "max_pixels"}
-    child  → facts, or an error             and the frames' start times, with the last one's end, as float32
+    child  → metadata, or an error          and the frames' start times, with the last one's end, as float32
     parent → a line of JSON: a frame        {"index", "max_side", "in_order"}
     child  → the frame, or an error         height x width x 3 bytes
                                             (in_order: no request for an earlier frame follows)
@@ -34,10 +34,10 @@ _GRACE_S = 5
 
 
 class _TooLargeError(Exception):
-    """The frames have more pixels than the job allows."""
+    """The frames have more pixels than the job's `max_pixels`."""
 
 
-def _limit(job: dict[str, Any]) -> None:
+def _set_limits(job: dict[str, Any]) -> None:
     """Set limits that the kernel enforces even if the interpreter hangs."""
     limits = {
         resource.RLIMIT_AS: (job["memory_bytes"], job["memory_bytes"]),
@@ -62,8 +62,8 @@ def _send(output: BinaryIO, header: dict[str, Any], body: bytes = b"") -> None:
 
 
 def _open(job: dict[str, Any]) -> tuple[_OpenVideo, dict[str, Any], bytes]:
-    """Open the video; return it, its measures, and the frames' start times with the end of the last one."""
-    import decord  # noqa: PLC0415 (only once the limits hold)
+    """Open the video; return it, its metadata, and the frames' start times with the end of the last one."""
+    import decord  # noqa: PLC0415 (imported after the limits are set)
     import numpy as np  # noqa: PLC0415 (likewise)
 
     decord.logging.set_level(decord.logging.ERROR)
@@ -75,8 +75,8 @@ def _open(job: dict[str, Any]) -> tuple[_OpenVideo, dict[str, Any], bytes]:
     height, width = first.shape[:2]
     if height * width > job["max_pixels"]:
         raise _TooLargeError(f"frames of {width} x {height} pixels")
-    facts = {"width": width, "height": height, "fps": float(reader.get_avg_fps()), "frame_count": count}
-    return _OpenVideo(reader, first), facts, np.append(times[:, 0], times[-1:, 1]).astype("<f4").tobytes()
+    metadata = {"width": width, "height": height, "fps": float(reader.get_avg_fps()), "frame_count": count}
+    return _OpenVideo(reader, first), metadata, np.append(times[:, 0], times[-1:, 1]).astype("<f4").tobytes()
 
 
 class _OpenVideo:
@@ -102,7 +102,7 @@ class _OpenVideo:
         return self._last.asnumpy()
 
 
-def _frame(video: _OpenVideo, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+def _read_frame(video: _OpenVideo, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     pixels, max_side = video.pixels(request["index"], in_order=request["in_order"]), request["max_side"]
     if max_side is not None and max(pixels.shape[:2]) > max_side:
         from PIL import Image  # noqa: PLC0415 (most runs do not resize)
@@ -116,11 +116,11 @@ def _frame(video: _OpenVideo, request: dict[str, Any]) -> tuple[dict[str, Any], 
 
 def _serve(requests: BinaryIO, output: BinaryIO) -> None:
     job = json.loads(requests.readline())
-    _limit(job)
-    video, facts, times = _open(job)
-    _send(output, facts, times)
+    _set_limits(job)
+    video, metadata, times = _open(job)
+    _send(output, metadata, times)
     while line := requests.readline():
-        _send(output, *_frame(video, json.loads(line)))
+        _send(output, *_read_frame(video, json.loads(line)))
 
 
 def _main() -> None:

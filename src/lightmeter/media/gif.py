@@ -7,16 +7,16 @@ from typing import Final
 __all__ = ["MAX_COUNTED_FRAMES", "count_gif_frames"]
 
 MAX_COUNTED_FRAMES: Final = 10_000
-"""Counting stops here, so that a hostile file cannot waste time."""
+"""Number of frames at which counting stops, so that a hostile file cannot waste time."""
 
 _EXTENSION, _IMAGE = 0x21, 0x2C
 _HAS_COLOR_TABLE = 0x80
 
 
 def count_gif_frames(content: bytes) -> int:
-    """Return the number of frames, 1 to `MAX_COUNTED_FRAMES`; of a truncated file, those that have begun.
+    """Return the number of frames, 1 to `MAX_COUNTED_FRAMES`; in a truncated file, a cut frame counts.
 
-    Blocks as in the GIF89a specification, sections 18 to 27.
+    The blocks are those of the GIF89a specification, sections 18 to 27.
     """
     position = 13 + _color_table_bytes(content[10:11])
     frames = 0

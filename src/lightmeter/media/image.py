@@ -1,8 +1,8 @@
 """Decoding of untrusted pictures with Pillow.
 
 Format and size are checked in the header before any pixel is decoded. All exceptions of Pillow are translated. The
-pixel limit is below the one at which Pillow warns of decompression bombs, so such pictures are refused anyway;
-`warnings.catch_warnings` is not used because it is not thread-safe.
+pixel limit is below the one at which Pillow warns of decompression bombs, so those pictures are refused anyway. The
+warnings are not caught, because `warnings.catch_warnings` is not thread-safe.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = [
 ]
 
 MAX_PIXELS: Final = 50_000_000
-"""Largest picture that is decoded: 150 MB as RGB."""
+"""Number of pixels of the largest picture that is decoded: 150 MB as RGB."""
 
-_READABLE: Final = [name.upper() for name in IMAGE_FORMATS if name != "avif" or features.check("avif")]
+_DECODABLE_FORMATS: Final = [name.upper() for name in IMAGE_FORMATS if name != "avif" or features.check("avif")]
 _WHITE: Final = (255, 255, 255)
 _UPRIGHT: Final = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -49,6 +49,7 @@ _UPRIGHT: Final = {
 }
 """EXIF orientation (TIFF 6.0 tag 274) → transposition that makes the picture upright."""
 _SIDEWAYS: Final = frozenset({5, 6, 7, 8})
+"""EXIF orientations of pictures whose width and height are swapped."""
 
 _REDUCIBLE_MODES: Final = frozenset({"L", "LA", "RGB", "RGBA", "CMYK", "YCbCr"})
 """Pillow modes that can be shrunk before conversion to RGB, which saves two copies of a large picture."""
@@ -57,28 +58,29 @@ _BAND_ROWS: Final = 256
 """Rows of a 16-bit picture that are converted at a time, to bound memory."""
 
 _SOURCE_SIDE: Final = 1024
-"""Shorter side, in pixels, that larger pictures keep before transforms are applied: four times a model's input."""
+"""Shortest length, in pixels, of the shorter side of a picture that is shrunk before transforms are applied; about
+four times the side of a model's input."""
 
 _WEBP_HEADER_BYTES: Final = 30
 _WEBP_HAS_EXIF: Final = 0x08
 
 _BLANK_LEVELS: Final = 12
-"""Largest distance of a channel from the median, of 255: the noise that a codec leaves on black is below."""
+"""Largest distance of a channel (0 to 255) from its median in a blank picture; the noise of codecs is below."""
 _BLANK_SHARE: Final = 0.001
-"""Largest fraction of points that may differ more: a line of small print differs in more."""
+"""Largest fraction of points of a blank picture that may differ more; with a line of small print, more points do."""
 _BLANK_GRID: Final = 256
-"""Points along each side that are compared."""
+"""Number of compared points along each side."""
 
 
 def read_image_info(content: bytes) -> ImageInfo:
-    """Return the measures of a picture from its header, without decoding its pixels.
+    """Return the metadata of a picture from its header, without decoding its pixels.
 
     Raises:
         UnsupportedMedia: the format is not supported.
         BrokenMedia: the header is invalid.
-        MediaTooLarge: so many pixels that Pillow refuses even the header (from about 180 million).
+        MediaTooLarge: the picture has so many pixels (about 180 million) that Pillow refuses even the header.
     """
-    with _opened(content) as picture:
+    with _open_picture(content) as picture:
         width, height = picture.size
         if _orientation(picture) in _SIDEWAYS:
             width, height = height, width
@@ -86,13 +88,13 @@ def read_image_info(content: bytes) -> ImageInfo:
 
 
 def read_size(head: bytes) -> tuple[int, int] | None:
-    """Return width and height of an upright picture from the first bytes of its file; None if they do not hold it.
+    """Return width and height, after EXIF orientation, from the first bytes of a picture; None if they do not say it.
 
-    Pillow's WebP decoder needs the whole file, so the WebP header is parsed here (RFC 9649, sections 2.5 to 2.7). If it
-    announces EXIF data, which stand at the end of the file, the orientation is unknown and None is returned.
+    Pillow's WebP decoder needs the whole file, so the WebP header is parsed here (RFC 9649, sections 2.5 to 2.7). A
+    WebP file with EXIF data gives None, because these data are at its end and may change the orientation.
     """
     try:
-        with _opened(head) as picture:
+        with _open_picture(head) as picture:
             width, height = picture.size
             return (height, width) if _orientation(picture) in _SIDEWAYS else (width, height)
     except MediaError:
@@ -117,8 +119,8 @@ def _webp_size(head: bytes) -> tuple[int, int] | None:
 def load_rgb(content: bytes, *, max_pixels: int = MAX_PIXELS, max_side: int | None = None) -> NDArray[np.uint8]:
     """Decode a picture to an array, height x width x 3: RGB, 0 to 255, upright, transparent parts white.
 
-    Of an animation, the first frame is decoded. 16-bit greys are scaled to 8 bits. CMYK is converted by its embedded
-    color profile, if it has one.
+    Only the first frame of an animation is decoded. 16-bit greys are scaled to 8 bits. CMYK is converted by its
+    embedded color profile, if it has one.
 
     Args:
         content: The encoded picture.
@@ -130,7 +132,7 @@ def load_rgb(content: bytes, *, max_pixels: int = MAX_PIXELS, max_side: int | No
         BrokenMedia: the picture does not decode, or is truncated.
         MediaTooLarge: it has more than `max_pixels`.
     """
-    with _opened(content) as picture:
+    with _open_picture(content) as picture:
         _check_pixels(picture, max_pixels)
         rotation = _UPRIGHT.get(_orientation(picture))
         if max_side is not None:
@@ -149,8 +151,8 @@ def load_views(
 ) -> dict[InputTransform, NDArray[np.uint8]]:
     """Decode a picture once, as `load_rgb` does, and apply several transforms to it.
 
-    A large picture is first reduced by a whole number, so that its shorter side keeps at least 1024 pixels. The factor
-    depends on the picture alone, so a result does not depend on the other transforms.
+    A large picture is first shrunk by an integer factor, so that its shorter side keeps at least 1024 pixels. The
+    factor depends only on the picture, so each result is independent of the other transforms.
 
     Args:
         content: The encoded picture.
@@ -163,7 +165,7 @@ def load_views(
     Raises:
         UnsupportedMedia, BrokenMedia, MediaTooLarge: as `load_rgb`.
     """
-    with _opened(content) as picture:
+    with _open_picture(content) as picture:
         _check_pixels(picture, max_pixels)
         rotation = _UPRIGHT.get(_orientation(picture))
         picture.draft(None, (_SOURCE_SIDE, _SOURCE_SIDE))
@@ -183,24 +185,24 @@ def _check_pixels(picture: Image.Image, max_pixels: int) -> None:
 
 
 @contextmanager
-def _opened(content: bytes) -> Iterator[Image.Image]:
-    """Open a picture; translate every exception of its decoder."""
+def _open_picture(content: bytes) -> Iterator[Image.Image]:
+    """Open a picture; convert every exception in the block to a `MediaError`."""
     try:
-        with Image.open(BytesIO(content), formats=_READABLE) as picture:
+        with Image.open(BytesIO(content), formats=_DECODABLE_FORMATS) as picture:
             yield picture
     except MediaError:
         raise
     except UnidentifiedImageError as error:
-        raise _unidentified(content) from error
+        raise _unidentified_error(content) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise MediaTooLarge("The picture has far more pixels than any that is read here.") from error
+        raise MediaTooLarge("The picture has far more pixels than the limit.") from error
     except Exception as error:
         # Pillow's plugins raise many types: OSError, SyntaxError, struct.error, KeyError.
         reason = str(error).rstrip(". ") or type(error).__name__
         raise BrokenMedia(f"The picture does not decode: {reason}.") from error
 
 
-def _unidentified(content: bytes) -> MediaError:
+def _unidentified_error(content: bytes) -> MediaError:
     found = sniff(content)
     if not content:
         return BrokenMedia("The picture is empty.")
@@ -209,9 +211,9 @@ def _unidentified(content: bytes) -> MediaError:
     kind, name = found
     if kind == "video":
         return UnsupportedMedia(f"Not a picture but a video ({name}).")
-    if name.upper() in _READABLE:
+    if name.upper() in _DECODABLE_FORMATS:
         return BrokenMedia(f"The picture starts like {name} but its header does not parse.")
-    return UnsupportedMedia(f"Pictures in {name} format are not read here.")
+    return UnsupportedMedia(f"Pictures in {name} format are not supported.")
 
 
 def _format(picture: Image.Image) -> str:
@@ -233,7 +235,7 @@ def _frames(picture: Image.Image, content: bytes) -> int:
 def _orientation(picture: Image.Image) -> int:
     """Return the EXIF orientation, 1 to 8; 1 if there is none.
 
-    Of PNG, only EXIF data before the pixels are read: for later ones, Pillow would decode all pixels.
+    In PNG files, EXIF data after the pixels are ignored, because Pillow would decode all pixels to reach them.
     """
     if picture.format == "PNG" and "exif" not in picture.info:
         return 1
@@ -289,7 +291,7 @@ def configure_block_allocator(count: int, size_bytes: int) -> None:
 
 
 def encode_jpeg(rgb: NDArray[np.uint8], quality: int = 90) -> bytes:
-    """Encode a picture, height x width x 3, as JPEG with a quality of 1 to 95."""
+    """Return a picture, height x width x 3, as JPEG; `quality` is 1 to 95."""
     stream = BytesIO()
     Image.fromarray(rgb).save(stream, "JPEG", quality=quality)
     return stream.getvalue()
@@ -305,7 +307,7 @@ def thumbnail(rgb: NDArray[np.uint8], side: int = 160) -> bytes:
 def is_blank(rgb: NDArray[np.uint8]) -> bool:
     """Return whether a picture is blank: all but one point in a thousand are within 12 levels of the median color.
 
-    Points on a grid of about 256 x 256 are compared.
+    Only the points of a grid of about 256 x 256 are compared.
     """
     rows, columns = (max(1, side // _BLANK_GRID) for side in rgb.shape[:2])
     points = rgb[::rows, ::columns].reshape(-1, 3).astype(np.int16)

@@ -28,7 +28,7 @@ __all__ = [
     "transform_array",
 ]
 
-_GAP: Final = 2.0
+_REDUCING_GAP: Final = 2.0
 """Pillow's `reducing_gap`: a much larger picture is first averaged down to twice the target size, which is much quicker
 and makes no visible difference."""
 
@@ -77,9 +77,9 @@ def apply_transform(
     """Transform a decoded RGB picture; return a read-only array, height x width x 3.
 
     Args:
-        picture: It is not changed.
+        picture: The picture, which is not changed.
         transform: The transform to apply.
-        rotation: Applied to the result, which has fewer pixels than the picture; None for none.
+        rotation: Rotation to apply after the transform, when the picture has fewer pixels; None means none.
     """
     result = _transform(picture, transform)
     return np.asarray(result if rotation is None else result.transpose(rotation))
@@ -88,31 +88,31 @@ def apply_transform(
 def _transform(picture: Image.Image, transform: InputTransform) -> Image.Image:
     match transform:
         case FitWithin(most_side):
-            return _within(picture, most_side)
+            return _fit_within(picture, most_side)
         case CenterCrop(side, share):
             width, height = picture.size
             edge = min(width, height) * share
             left, top = (width - edge) / 2, (height - edge) / 2
             box = (left, top, left + edge, top + edge)
-            return picture.resize((side, side), Image.Resampling.BICUBIC, box=box, reducing_gap=_GAP)
+            return picture.resize((side, side), Image.Resampling.BICUBIC, box=box, reducing_gap=_REDUCING_GAP)
         case StretchToSquare(side):
-            return picture.resize((side, side), Image.Resampling.BILINEAR, reducing_gap=_GAP)
+            return picture.resize((side, side), Image.Resampling.BILINEAR, reducing_gap=_REDUCING_GAP)
 
 
-def _within(picture: Image.Image, most_side: int) -> Image.Image:
+def _fit_within(picture: Image.Image, most_side: int) -> Image.Image:
     longer = max(picture.size)
     if longer <= most_side:
         return picture
     width, height = (max(1, round(side * most_side / longer)) for side in picture.size)
     # Hamming: as sharp as bicubic when a picture is shrunk, at half the work.
-    return picture.resize((width, height), Image.Resampling.HAMMING, reducing_gap=_GAP)
+    return picture.resize((width, height), Image.Resampling.HAMMING, reducing_gap=_REDUCING_GAP)
 
 
 def transform_array(rgb: NDArray[np.uint8], transform: InputTransform) -> NDArray[np.uint8]:
     """Transform a picture that is an array, height x width x 3.
 
     Returns:
-        A new array; the picture itself if it already has the size of a result.
+        A new array; the picture itself if it already has the size of the result.
     """
     height, width = rgb.shape[:2]
     if isinstance(transform, FitWithin):
@@ -124,7 +124,7 @@ def transform_array(rgb: NDArray[np.uint8], transform: InputTransform) -> NDArra
 
 @dataclass(frozen=True, slots=True)
 class LetterboxedImage:
-    """A picture on a larger canvas.
+    """Picture that is placed on a larger canvas.
 
     Attributes:
         canvas: The canvas, height x width x 3.
@@ -140,12 +140,12 @@ class LetterboxedImage:
 
 
 def letterbox(rgb: NDArray[np.uint8], width: int, height: int, fill: int) -> LetterboxedImage:
-    """Return a picture centered on a canvas, resized so that all of it fits and its proportions stay.
+    """Resize a picture so that it fits into a canvas, with its proportions, and place it at the center.
 
     Args:
-        rgb: Height x width x 3.
-        width: Of the canvas, in pixels.
-        height: Of the canvas, in pixels.
+        rgb: The picture, height x width x 3.
+        width: Width of the canvas, in pixels.
+        height: Height of the canvas, in pixels.
         fill: Grey level of the canvas around the picture, 0 to 255.
     """
     factor = min(width / rgb.shape[1], height / rgb.shape[0])
@@ -159,26 +159,28 @@ def letterbox(rgb: NDArray[np.uint8], width: int, height: int, fill: int) -> Let
 
 
 def stretch(rgb: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
-    """Resize a picture (bilinear) to a size in pixels, whatever its proportions; an array of that size is returned.
+    """Resize a picture (bilinear) to a width and height, whatever its proportions.
+
+    A picture that already has that size is returned itself.
 
     Args:
-        rgb: Height x width x 3.
-        width: Of the result, in pixels.
-        height: Of the result, in pixels.
+        rgb: The picture, height x width x 3.
+        width: Width of the result, in pixels.
+        height: Height of the result, in pixels.
     """
     if rgb.shape[:2] == (height, width):
         return rgb
     picture = Image.fromarray(np.ascontiguousarray(rgb))
-    return np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=_GAP))
+    return np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=_REDUCING_GAP))
 
 
 def crop_center(rgb: NDArray[np.uint8], width: int, height: int, share: float) -> NDArray[np.uint8]:
-    """Crop the center of a picture in the proportions width : height, and resize it (bicubic) to that size.
+    """Crop the center of a picture with the proportions of the result, and resize it (bicubic) to `width` x `height`.
 
     Args:
-        rgb: Height x width x 3.
-        width: Of the result, in pixels.
-        height: Of the result, in pixels.
+        rgb: The picture, height x width x 3.
+        width: Width of the result, in pixels.
+        height: Height of the result, in pixels.
         share: Side of the crop as a fraction of the largest possible crop, above 0, at most 1.
     """
     most_width, most_height = rgb.shape[1], rgb.shape[0]
@@ -187,7 +189,7 @@ def crop_center(rgb: NDArray[np.uint8], width: int, height: int, share: float) -
     left, top = max(0, (most_width - width * factor) / 2), max(0, (most_height - height * factor) / 2)
     box = (left, top, min(most_width, left + width * factor), min(most_height, top + height * factor))
     picture = Image.fromarray(np.ascontiguousarray(rgb))
-    return np.asarray(picture.resize((width, height), Image.Resampling.BICUBIC, box=box, reducing_gap=_GAP))
+    return np.asarray(picture.resize((width, height), Image.Resampling.BICUBIC, box=box, reducing_gap=_REDUCING_GAP))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +212,8 @@ def pixel_mapping(transform: InputTransform, width: int, height: int, result: ND
 
     Args:
         transform: The transform that was applied.
-        width: Of the original, upright, in pixels.
-        height: Of the original, upright, in pixels.
+        width: Width of the original after EXIF orientation, in pixels.
+        height: Height of the original after EXIF orientation, in pixels.
         result: The transformed picture, height x width x 3.
     """
     rows, columns = result.shape[:2]

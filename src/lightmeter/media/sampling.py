@@ -1,4 +1,4 @@
-"""Frame sampling: which frames of a video are captured and charged. Estimate, pre-check and service all use it."""
+"""Frame sampling: which frames of a video are captured and charged. Estimates, pre-checks and service share it."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ Rows with the same value have the same number of captures, whatever the interval
 
 
 def duration_of(stamped_s: float | None, frames: int = 0, fps: float = 0.0) -> float | None:
-    """Return the plausible duration of a video in seconds, to a tenth of a millisecond; None if there is none.
+    """Return the plausible duration of a video in seconds, to a tenth of a millisecond; None if it is unknown.
 
     A duration is plausible if it is above 0 and at most `MAX_DURATION_S`. If the time stamps are missing or
     implausible, the duration is frames / rate.
 
     Args:
-        stamped_s: Duration by the time stamps, in seconds; None if there are none.
+        stamped_s: Duration that the time stamps say, in seconds; None without time stamps.
         frames: Number of frames; 0 if unknown.
         fps: Frames a second; 0 if unknown.
     """
@@ -59,7 +59,8 @@ def frame_count(duration_s: float | None, interval_s: int, max_frames: int) -> i
     """Return the number of captured frames: min(max_frames, max(1, ceil(duration / interval))).
 
     Capture times are 0, interval, 2 x interval, … before the end, so that 600 s at an interval of 1 s are 600 frames.
-    The end is exact to `TIME_TOLERANCE_S`: 10.000000001 s are 10 frames. A video of unknown duration has one frame.
+    An excess of up to `TIME_TOLERANCE_S` is ignored: 10.000000001 s are 10 frames. A video of unknown duration has
+    one frame.
 
     Args:
         duration_s: Length of the video in seconds; None if unknown.
@@ -88,7 +89,7 @@ def frame_times(duration_s: float | None, interval_s: int, max_frames: int) -> l
 
 
 def frame_indices(times: Sequence[float], fps: float, frame_count: int) -> list[int]:
-    """Return the indices of the frames that are shown at `times`, for a constant frame rate.
+    """Return the indices of the frames that a video of constant frame rate shows at `times`.
 
     Args:
         times: In seconds from the start; a time past the end gives the last frame.
@@ -104,7 +105,7 @@ def frame_indices(times: Sequence[float], fps: float, frame_count: int) -> list[
 
 
 def indices_at(times: Sequence[float], starts: Sequence[float]) -> list[int]:
-    """Return the indices of the frames that are shown at `times`, for any frame rate.
+    """Return the indices of the frames that a video shows at `times`, by the start times of its frames.
 
     Phones record at a varying rate, for which index = time x rate can be seconds off.
 

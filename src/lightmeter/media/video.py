@@ -1,4 +1,4 @@
-"""Measures and sampled frames of videos; the decoder runs in a child process, which can be killed at any time."""
+"""Metadata and sampled frames of videos; the decoder runs in a child process, which can be killed at any time."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from lightmeter.media.sampling import frame_count, frame_times
 __all__ = ["MAX_CAPTURES", "DecoderLimits", "VideoFrame", "iter_video", "probe_video", "sample_video"]
 
 MAX_CAPTURES: Final = 86_400
-"""Most frames that are captured of one video, those of a day at one a second: a broken header may claim any length."""
+"""Maximum number of frames of one video: a day at one frame a second. A broken header may claim any length."""
 
 _DEFAULT_LIMITS: Final = DecoderLimits()
 
 
 async def probe_video(path: Path, *, limits: DecoderLimits = _DEFAULT_LIMITS) -> VideoInfo:
-    """Return the measures of a video whose first frame decodes.
+    """Return the metadata of a video, after decoding its first frame.
 
     Raises:
         UnsupportedMedia: the container is not supported.
@@ -30,7 +30,7 @@ async def probe_video(path: Path, *, limits: DecoderLimits = _DEFAULT_LIMITS) ->
         UsageError: no decoder is installed.
     """
     async with decoder_session(path, limits) as decoder:
-        return decoder.facts
+        return decoder.info
 
 
 async def sample_video(
@@ -41,15 +41,15 @@ async def sample_video(
     max_side: int | None = None,
     limits: DecoderLimits = _DEFAULT_LIMITS,
 ) -> tuple[VideoInfo, list[VideoFrame]]:
-    """Return the measures of a video, and the frames that are shown at 0 s and at each further interval.
+    """Return the metadata of a video, and the frames that it shows at 0 s and every `interval_s` seconds after.
 
-    Frames are chosen by their time stamps, which may vary in distance. The decoder applies the rotation that phones
-    note in the container: frames and measures are upright.
+    Frames are chosen by their time stamps, so the frame rate may vary. The decoder applies the rotation that phones
+    write into the container, so frames, width and height are upright.
 
     Args:
         path: The video file.
         interval_s: Seconds between captures, at least 1.
-        max_frames: Upper limit; 0 means none but that of `limits.result_bytes`.
+        max_frames: Maximum number of frames; 0 means as many as `limits.result_bytes` and `MAX_CAPTURES` allow.
         max_side: Longest side of the frames, in pixels; the child process shrinks them. None: no limit.
         limits: Time and memory of the decoder.
 
@@ -63,8 +63,8 @@ async def sample_video(
     """
     frame_count(0.0, interval_s, max_frames)  # checks the arguments
     async with decoder_session(path, limits) as decoder:
-        times = _times(decoder.facts, interval_s, max_frames)
-        return decoder.facts, await decoder.frames(times, max_side)
+        times = _capture_times(decoder.info, interval_s, max_frames)
+        return decoder.info, await decoder.frames(times, max_side)
 
 
 async def iter_video(
@@ -84,35 +84,40 @@ async def iter_video(
     Args:
         path: The video file; it must not change before the last slice.
         interval_s: Seconds between captures, at least 1.
-        max_frames: Upper limit; 0 means none but `MAX_CAPTURES`.
+        max_frames: Maximum number of frames; 0 means as many as `MAX_CAPTURES` allows.
         max_side: Longest side of the frames, in pixels; None: no limit.
         slice_frames: Frames in a slice, at least 1.
         limits: Time and memory of the decoder of each slice.
 
     Yields:
-        The measures, the same each time, and the frames of the slice.
+        The metadata, the same each time, and the frames of the slice.
 
     Raises:
-        UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout, UsageError, ValueError: as `sample_video`; also
+        UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout, UsageError, ValueError: as `sample_video`, possibly
             after some slices.
     """
     frame_count(0.0, interval_s, max_frames)
     first, count = 0, 1
     while first < count:
         async with decoder_session(path, limits) as decoder:
-            times = _times(decoder.facts, interval_s, max_frames)
+            times = _capture_times(decoder.info, interval_s, max_frames)
             count = len(times)
-            facts, frames = decoder.facts, await decoder.frames(times[first : first + slice_frames], max_side)
-        yield facts, frames
+            info, frames = decoder.info, await decoder.frames(times[first : first + slice_frames], max_side)
+        yield info, frames
         del frames  # two slices must not be in memory at the same time
         first += slice_frames
 
 
-def _times(facts: VideoInfo, interval_s: int, max_frames: int) -> list[float]:
-    """Return the capture times; they are counted first, because a header may claim a length of centuries."""
-    count = frame_count(facts.duration_s, interval_s, max_frames)
+def _capture_times(info: VideoInfo, interval_s: int, max_frames: int) -> list[float]:
+    """Return the capture times, in seconds.
+
+    Raises:
+        MediaTooLarge: there are more than `MAX_CAPTURES`. They are counted first, because a header may claim a length
+            of centuries.
+    """
+    count = frame_count(info.duration_s, interval_s, max_frames)
     if count > MAX_CAPTURES:
         raise MediaTooLarge(
-            f"The video's {count} frames are more than {MAX_CAPTURES}.", hint="Capture fewer frames: name a limit."
+            f"The video's {count} frames are more than {MAX_CAPTURES}.", hint="Capture fewer frames: set a limit."
         )
-    return frame_times(facts.duration_s, interval_s, count)
+    return frame_times(info.duration_s, interval_s, count)

@@ -1,4 +1,4 @@
-"""Checks one manifest row, cheapest checks first. A bad row gives findings, never an exception."""
+"""Checks manifest rows, the cheapest checks first. A bad row gives findings, never an exception."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ MAX_DOWNLOAD_BYTES: Final = 256 * 1024 * 1024
 """Longest video that is downloaded for a check, in bytes."""
 
 HEADER_BYTES: Final = 64 * 1024
-"""First bytes of a remote picture that are read for its size: enough for nearly all headers with their metadata."""
+"""Number of first bytes of a remote picture that are read for its size: enough for nearly all headers."""
 
 MAX_CACHED_URLS: Final = 4096
-"""URLs whose results are cached: a manifest may name the same dead URL twenty thousand times."""
+"""Maximum number of URLs whose results are cached: a manifest may name one dead URL twenty thousand times."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Result of the checks of one row. Measures are None if the content was not read.
+    """Result of the checks of one row. Sizes, duration and digest are None if the content was not read.
 
     Attributes:
-        kind: Image or video, by the content if it was read; None if unknown.
-        findings: In the order of the checks.
+        kind: Image or video, as the content says, else manifest or file name; None if unknown.
+        findings: Findings of all checks, in the order of the checks.
         width: In pixels.
         height: In pixels.
         duration_s: Length of a video, in seconds.
@@ -57,14 +57,14 @@ class CheckResult:
 
     @property
     def fatal(self) -> Finding | None:
-        """The first error, for which the row is skipped; None if there is none."""
+        """The first finding with severity `error`, which makes a run skip the row; None if there is none."""
         return next((finding for finding in self.findings if finding.severity == "error"), None)
 
 
 class Checker:
-    """Checks rows concurrently; an async context manager.
+    """Checker that checks rows concurrently; an async context manager.
 
-    Of a picture with a URL, only the HTTP headers and the first bytes are read. Videos and local files are decoded.
+    For a picture with a URL, it reads only the HTTP headers and the first bytes. It decodes videos and local files.
 
     Args:
         capture_interval_s: Seconds between captured frames of a video.
@@ -108,7 +108,7 @@ class Checker:
         await self._stack.aclose()
 
     async def check(self, item: Item) -> CheckResult:
-        """Check one row. Results by URL are cached for other rows with the same URL, up to `MAX_CACHED_URLS`.
+        """Check one row. Up to `MAX_CACHED_URLS` results are cached for other rows with the same URL.
 
         Raises:
             UsageError: no video decoder is installed.
@@ -127,7 +127,7 @@ class Checker:
         return await asyncio.shield(self._url_checks[key])
 
     def _evict_oldest(self) -> None:
-        """Remove the oldest finished check; callers still wait for unfinished ones."""
+        """Remove the oldest finished check from the cache; unfinished ones stay, because callers wait for them."""
         oldest = next((key for key, check in self._url_checks.items() if check.done()), None)
         if oldest is not None:
             del self._url_checks[oldest]
@@ -153,7 +153,7 @@ class Checker:
         return checked
 
     async def _with_image_size(self, item: Item, checked: CheckResult) -> CheckResult:
-        """Return the result with the picture's width and height, if its first bytes can be read and hold them."""
+        """Return the result with the picture's width and height, if its first bytes can be read and say them."""
         with suppress(FetchError):  # the picture exists all the same
             first_bytes = await self._prober.first_bytes(item.url, HEADER_BYTES)
             size = await asyncio.to_thread(read_size, first_bytes)
@@ -170,7 +170,7 @@ class Checker:
             if not response.ok or checked.fatal is not None or checked.kind != "video":
                 return checked
             if response.sha256 is None:
-                return _add(checked, [_not_downloaded(response, self._max_download_bytes)])
+                return _with_findings(checked, [_not_downloaded(response, self._max_download_bytes)])
             return await self._decode_video(path, checked)
         finally:
             path.unlink(missing_ok=True)
@@ -209,18 +209,18 @@ class Checker:
             info, findings = await check_video(
                 path, capture_interval_s=self._capture_interval_s, max_frames=self._max_frames
             )
-        return _add(checked, findings, info)
+        return _with_findings(checked, findings, info)
 
 
-def _add(checked: CheckResult, findings: list[Finding], info: VideoInfo | None = None) -> CheckResult:
-    """Return the result with further findings and, if given, the measures of a video."""
+def _with_findings(checked: CheckResult, findings: list[Finding], info: VideoInfo | None = None) -> CheckResult:
+    """Return the result with further findings and, if `info` is not None, the size and duration of a video."""
     width, height, duration_s = (info.width, info.height, info.duration_s) if info else (None, None, None)
     all_findings = (*checked.findings, *findings)
     return CheckResult(checked.kind, all_findings, width, height, duration_s, checked.content_sha256)
 
 
-def _not_downloaded(response: ProbeResponse, cap_bytes: int) -> Finding:
-    message = f"Not decoded: larger than {cap_bytes:,} bytes. Its length, and so its price, is not known."
+def _not_downloaded(response: ProbeResponse, max_bytes: int) -> Finding:
+    message = f"Not decoded: larger than {max_bytes:,} bytes. Its length, and so its price, is not known."
     return Finding("size", "warning", message, response.size_bytes)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 __all__ = ["CHECKS", "Finding", "Severity"]
 
 Severity: TypeAlias = Literal["info", "warning", "error"]
-"""`error`: no service can use the row, so it is skipped. `warning`: possibly a problem. `info`: a fact."""
+"""`error`: no service can use the row, so runs skip it. `warning`: possibly a problem. `info`: a fact."""
 
 CHECKS: Final = ("manifest", "reach", "file", "type", "size", "decode", "pixels", "frames")
 """Names of all checks, in the order in which they run."""
@@ -22,7 +22,7 @@ class Finding:
         check: One of `CHECKS`.
         severity: `info`, `warning` or `error`.
         message: One sentence for the user.
-        value: Number behind the message, if any: an HTTP status, bytes, pixels, or a fraction.
+        value: Number that the message is about (an HTTP status, bytes, pixels or a fraction); None without one.
         facts: Further details, as JSON values.
     """
 

@@ -16,7 +16,7 @@ from lightmeter.prechecks.finding import Finding
 __all__ = ["MAX_CHECKED_FRAMES", "check_image", "check_video"]
 
 MAX_CHECKED_FRAMES: Final = 60
-"""Most frames of a video that are checked: without a limit on frames, a long video has thousands."""
+"""Maximum number of frames of a video that are checked: a long video has thousands."""
 
 _IMAGE_SIDE: Final = 512
 _FRAME_SIDE: Final = 256
@@ -27,7 +27,7 @@ _TINY_SIDE: Final = 16
 
 
 def check_image(content: bytes) -> tuple[ImageInfo | None, list[Finding]]:
-    """Decode a picture; return its measures, None if it cannot be read, and the findings.
+    """Decode a picture; return its metadata (None if it cannot be read) and the findings.
 
     This takes up to a second of CPU time: call it off the event loop.
     """
@@ -39,14 +39,14 @@ def check_image(content: bytes) -> tuple[ImageInfo | None, list[Finding]]:
         picture = load_rgb(content, max_side=_IMAGE_SIDE)
     except MediaError as error:
         return None, [_decode_finding(error)]
-    measures = {
+    metadata = {
         "format": info.format,
         "width": info.width,
         "height": info.height,
         "frames": info.frames,
         "size_bytes": info.size_bytes,
     }
-    findings = [Finding("decode", "info", "Decodes.", facts=measures)]
+    findings = [Finding("decode", "info", "Decodes.", facts=metadata)]
     if is_blank(picture):
         findings.append(Finding("frames", "warning", "The picture is blank.", 1.0))
     if min(info.width, info.height) < _TINY_SIDE:
@@ -72,12 +72,12 @@ def _decode_finding(error: MediaError) -> Finding:
 async def check_video(
     path: Path, *, capture_interval_s: int, max_frames: int
 ) -> tuple[VideoInfo | None, list[Finding]]:
-    """Decode the frames that would be captured; return the measures, None if the video cannot be read, and findings.
+    """Decode the frames that a run would capture; return the metadata (None if the video cannot be read) and findings.
 
     Args:
         path: The video file.
         capture_interval_s: Seconds between captured frames.
-        max_frames: Most captured frames; 0 means no limit.
+        max_frames: Maximum number of captured frames; 0 means no limit.
     """
     try:
         info, frames = await sample_video(
@@ -96,7 +96,7 @@ async def check_video(
     if info.duration_s is not None:
         captured = frame_count(info.duration_s, capture_interval_s, max_frames)
         message = f"Decodes; {captured} frames would be captured."
-    measures = {
+    metadata = {
         "width": info.width,
         "height": info.height,
         "duration_s": info.duration_s,
@@ -105,7 +105,7 @@ async def check_video(
         "captured_frames": captured,
         "size_bytes": (await asyncio.to_thread(path.stat)).st_size,
     }
-    decodes = Finding("decode", "info" if captured else "warning", message, captured, measures)
+    decodes = Finding("decode", "info" if captured else "warning", message, captured, metadata)
     return info, [decodes, *_blank_findings(frames)]
 
 

@@ -37,7 +37,7 @@ _HEADERS: Final = {"User-Agent": "lightmeter", "Accept": "image/*, video/*, */*;
 
 
 class _NoConnectionError(FetchError):
-    """No connection, or no valid URL: another HTTP method would fail in the same way."""
+    """No connection, or an invalid URL, so that another HTTP method would fail in the same way."""
 
 
 _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[FetchError], str], ...]] = (
@@ -49,15 +49,16 @@ _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[FetchError], str], ...]] 
     (aiohttp.NonHttpUrlRedirectClientError, _NoConnectionError, "it redirects to no URL that can be fetched"),
     (ValueError, _NoConnectionError, "it is no URL that can be fetched"),
 )
-"""Foreign exception → our exception and message; the first match counts. aiohttp's InvalidURL is a ValueError."""
+"""Exception of a library, our exception, and its message; the first match counts. aiohttp's InvalidURL is a
+ValueError."""
 
 
 class UrlProber:
-    """HTTP client that probes URLs; an async context manager.
+    """HTTP client that requests URLs for the checks; an async context manager.
 
     Args:
         allow_private: Whether connections to addresses that are not public are allowed.
-        connections: Most connections at the same time.
+        connections: Maximum number of connections at the same time.
     """
 
     def __init__(self, *, allow_private: bool = True, connections: int = 8) -> None:
@@ -86,7 +87,7 @@ class UrlProber:
             await self._session.close()
 
     async def head(self, url: str) -> ProbeResponse:
-        """Send a HEAD request and, if its response is not conclusive, request the first bytes.
+        """Send a HEAD request; if its response is not conclusive, send a GET request for the first bytes.
 
         Raises:
             FetchError: no response; the message says why, without the URL.
@@ -106,8 +107,8 @@ class UrlProber:
                 _probe_response(answer), head=await _first_bytes(answer, SNIFF_BYTES), content_requested=True
             )
 
-    async def first_bytes(self, url: str, most_bytes: int) -> bytes:
-        """Return at most the first `most_bytes` of the content; no bytes if the status is not 2xx.
+    async def first_bytes(self, url: str, max_bytes: int) -> bytes:
+        """Return at most the first `max_bytes` of the content; no bytes if the status is not 2xx.
 
         If the server ignores the range and sends more, the rest is not read.
 
@@ -115,16 +116,16 @@ class UrlProber:
             FetchError: no response, or the transfer broke off; the message says why, without the URL.
             ForbiddenAddress: the address is not public, and only public ones are allowed.
         """
-        async with self._request("GET", url, _PROBE_TIMEOUT_S, Range=f"bytes=0-{most_bytes - 1}") as answer:
-            return await _first_bytes(answer, most_bytes) if _probe_response(answer).ok else b""
+        async with self._request("GET", url, _PROBE_TIMEOUT_S, Range=f"bytes=0-{max_bytes - 1}") as answer:
+            return await _first_bytes(answer, max_bytes) if _probe_response(answer).ok else b""
 
-    async def download(self, url: str, path: Path, cap_bytes: int) -> ProbeResponse:
+    async def download(self, url: str, path: Path, max_bytes: int) -> ProbeResponse:
         """Download the content to `path`, if the status is 2xx.
 
         Args:
             url: URL of the content.
             path: File to write; incomplete if the content is too long.
-            cap_bytes: Longest content; `sha256` of the result is None if the content is longer.
+            max_bytes: Longest content, in bytes; `sha256` of the result is None if the content is longer.
 
         Raises:
             FetchError: no response, or the transfer broke off; the message says why, without the URL.
@@ -132,18 +133,20 @@ class UrlProber:
         """
         async with self._request("GET", url, _DOWNLOAD_TIMEOUT_S) as answer:
             response = _probe_response(answer)
-            if not response.ok or (response.size_bytes or 0) > cap_bytes:
+            if not response.ok or (response.size_bytes or 0) > max_bytes:
                 return response
-            digest, first, held = hashlib.sha256(), b"", 0
+            digest, first, size_bytes = hashlib.sha256(), b"", 0
             with await asyncio.to_thread(path.open, "wb") as file:
                 async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
                     first = (first + chunk)[:SNIFF_BYTES] if len(first) < SNIFF_BYTES else first
-                    held += len(chunk)
-                    if held > cap_bytes:
+                    size_bytes += len(chunk)
+                    if size_bytes > max_bytes:
                         return replace(response, head=first, content_requested=True)
                     digest.update(chunk)
                     file.write(chunk)
-            return replace(response, head=first, content_requested=True, size_bytes=held, sha256=digest.hexdigest())
+            return replace(
+                response, head=first, content_requested=True, size_bytes=size_bytes, sha256=digest.hexdigest()
+            )
 
     @asynccontextmanager
     async def _request(
@@ -161,11 +164,11 @@ class UrlProber:
             ) as response:
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise _translated(error) from error
+            raise _to_fetch_error(error) from error
 
 
-def _translated(error: Exception) -> FetchError:
-    """Return our exception for a foreign one; its message holds no URL, which may carry a token."""
+def _to_fetch_error(error: Exception) -> FetchError:
+    """Return our exception for that of a library. Its message holds no URL, because a URL may carry a token."""
     cause = getattr(error, "os_error", None)
     if isinstance(cause, _NotPublicError):
         return ForbiddenAddress("its address is not public")
@@ -177,21 +180,24 @@ def _translated(error: Exception) -> FetchError:
     return FetchError(f"the transfer broke off ({type(error).__name__})")
 
 
-async def _first_bytes(response: aiohttp.ClientResponse, most: int) -> bytes:
+async def _first_bytes(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     first = bytearray()
-    while len(first) < most and (chunk := await response.content.read(most - len(first))):
+    while len(first) < max_bytes and (chunk := await response.content.read(max_bytes - len(first))):
         first += chunk
     return bytes(first)
 
 
 def _probe_response(response: aiohttp.ClientResponse) -> ProbeResponse:
     content_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    mark = response.headers.get("ETag") or response.headers.get("Last-Modified")
-    return ProbeResponse(response.status, content_type, _size_bytes(response), str(response.url), etag=mark)
+    etag = response.headers.get("ETag") or response.headers.get("Last-Modified")
+    return ProbeResponse(response.status, content_type, _size_bytes(response), str(response.url), etag=etag)
 
 
 def _size_bytes(response: aiohttp.ClientResponse) -> int | None:
-    """Return the length of the whole content; of a part, the number after the slash (RFC 9110, section 14.4)."""
+    """Return the length of the whole content in bytes; None if the server does not send it.
+
+    For a part of the content, it is the number after the slash in `Content-Range` (RFC 9110, section 14.4).
+    """
     if response.status == 206:  # noqa: PLR2004 (partial content)
         whole = re.fullmatch(r"bytes \d+-\d+/(\d+)", response.headers.get("Content-Range", ""))
         return int(whole[1]) if whole else None
@@ -200,7 +206,7 @@ def _size_bytes(response: aiohttp.ClientResponse) -> int | None:
 
 
 class _NotPublicError(OSError):
-    """Raised instead of creating a socket for an address that is not public."""
+    """Error of `_public_socket` for an address that is not public."""
 
 
 def _any_socket(address: Any) -> socket.socket:

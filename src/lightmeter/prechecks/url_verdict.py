@@ -1,7 +1,7 @@
-"""Findings from the HTTP response for a row's URL. Pure.
+"""Findings from the HTTP response for a row's URL. No I/O.
 
-An error makes the row be skipped, so it is reported only for what no service can use: the URL is gone, or its content
-is neither picture nor video. What may be due to this machine (network, address, timeouts) is a warning.
+Runs skip rows with an error, so an error is reported only for URLs that no service can use: the URL is gone, or its
+content is neither picture nor video. A failure that this machine may cause (network, address, timeout) is a warning.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def announced_kind(content_type: str) -> MediaKind | None:
 
 
 def is_conclusive(response: ProbeResponse) -> bool:
-    """Return whether the response to a HEAD request is enough, so that no content is requested.
+    """Return whether the response to a HEAD request suffices, so that no GET request follows.
 
-    Many servers answer HEAD wrongly, so an error is not believed; a rate limit is respected.
+    Many servers answer HEAD wrongly, so an error status is not conclusive; a rate limit is, to spare the server.
     """
     if response.status in _RATE_LIMITED:
         return True
@@ -76,7 +76,7 @@ def is_conclusive(response: ProbeResponse) -> bool:
 
 
 def judge_response(response: ProbeResponse, expected: MediaKind | None) -> UrlVerdict:
-    """Return the verdict on a response; `expected` is the kind that the manifest or the file name says."""
+    """Return kind and findings for a response; `expected` is the kind that the manifest or the file name says."""
     facts = {
         "content_type": response.content_type,
         "size_bytes": response.size_bytes,
@@ -110,7 +110,7 @@ def _judge_content(response: ProbeResponse, expected: MediaKind | None) -> tuple
 
 
 def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: MediaKind | None) -> list[Finding]:
-    """Return the findings if only the media type is known."""
+    """Return the findings for content whose format is not recognized and whose media type is `announced`."""
     if response.content_requested:
         message = f"Announced as {response.content_type}, but not of a format that is known here."
         return [Finding("type", "warning", message)]
@@ -120,7 +120,7 @@ def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: M
 
 
 def judge_format(found: tuple[MediaKind, str], expected: MediaKind | None) -> list[Finding]:
-    """Return the findings on a format that was recognized by the first bytes."""
+    """Return the findings for a kind and format that `sniff` recognized by the first bytes."""
     kind, name = found
     findings = []
     if expected is not None and kind != expected:

@@ -201,7 +201,7 @@ def test_an_embedding_is_a_unit_vector(tmp_path, graphs, onnx_backend, found, on
 def test_a_vector_without_length_is_an_error(tmp_path, graphs, onnx_backend, options):
     """A zero vector raises an error."""
     backend = onnx_backend(graphs.pooled_pixels(tmp_path / "m.onnx"), kind="onnx-embedding", output="vector")
-    with pytest.raises(BackendError, match="cannot be compared"):
+    with pytest.raises(BackendError, match="cannot be scaled"):
         backend.analyze([np.zeros((8, 8, 3), np.uint8)], backend.features, options)
 
 
@@ -237,7 +237,7 @@ def test_labels_come_from_files_or_the_model(tmp_path, graphs, onnx_backend, fou
         ({"size": [64, 64]}, r"size: \[64, 64\] does not fit input 'x' of shape \[1, 3, 32, 32\]"),
         ({"output": "logits"}, "output: there is no 'logits'"),
         ({"layout": "nhwc"}, "has 32 color channels"),
-        ({"kind": "onnx-detector"}, "are of no format that is known here"),
+        ({"kind": "onnx-detector"}, "are of no supported format"),
         ({"kind": "onnx-detector", "format": "ssd"}, "are not of ssd with 3 labels"),
         ({"kind": "onnx-oracle"}, "backends.own.kind"),
         ({"labls": []}, "backends.own.labls"),

@@ -1,4 +1,4 @@
-"""A provider on a real socket of loopback, adapters that are impatient, and a record of what they count."""
+"""Fixtures: a stub of a provider on loopback, adapters with short pauses, and metrics that record their calls."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Counted:
         self.errors = []
 
     def provider_usage(self, backend, usage):
-        """An answered call."""
+        """Record a successful call."""
         self.usages.append((backend, usage))
 
     def provider_error(self, backend, kind):
-        """A failed call."""
+        """Record a failed call."""
         self.errors.append((backend, str(kind)))
 
 
@@ -50,15 +50,15 @@ def _stub():
 
 @pytest.fixture
 def stub(_stub):
-    """The provider, with nothing received; it describes every picture as "A picture."."""
+    """Return the stub of a provider without any recorded request; it describes every picture as "A picture."."""
     _stub.requests.clear()
     _stub.answer = lambda _: "A picture."
     return _stub
 
 
 @pytest.fixture
-def impatient(stub, counted):
-    """Factory of settings for the stub, with very short pauses."""
+def stub_settings(stub, counted):
+    """Return a function that creates settings for the stub, with very short pauses."""
 
     def make(name="openai", **more):
         address = stub.origin if name == "claude" else stub.base_url
@@ -69,13 +69,13 @@ def impatient(stub, counted):
 
 
 @pytest.fixture
-def adapting(impatient):
-    """Factory of adapters for the stub; they are closed after the test."""
+def create_adapter(stub_settings):
+    """Return a function that creates adapters for the stub; they are closed after the test."""
     made = []
 
     def make(adapter=OpenAICompatible, **more):
         name = more.pop("name", "claude" if adapter is Claude else "openai")
-        made.append(adapter(impatient(name, **more)))
+        made.append(adapter(stub_settings(name, **more)))
         return made[-1]
 
     yield make
@@ -85,7 +85,7 @@ def adapting(impatient):
 
 @pytest.fixture
 def describe():
-    """Function that returns the description of a picture."""
+    """Return a function that calls an adapter and returns its description of a picture."""
 
     def ask(adapter, picture=None, **options):
         (entries,) = adapter.analyze(
@@ -100,7 +100,7 @@ def describe():
 
 @pytest.fixture
 def assert_shows():
-    """Function that asserts that a base64 text is a JPEG of a picture."""
+    """Return a function that asserts that a base64 text is a JPEG of a picture."""
 
     def check(encoded, picture):
         content = base64.b64decode(encoded, validate=True)

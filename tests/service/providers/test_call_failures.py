@@ -56,14 +56,14 @@ JSON = st.recursive(
     ],
 )
 def test_pauses_that_providers_ask_for(headers, body, seconds):
-    """RFC 9110's Retry-After, the milliseconds of OpenAI and Anthropic, and google.rpc.RetryInfo."""
+    """A wait is read from Retry-After (RFC 9110), from a header in milliseconds, and from google.rpc.RetryInfo."""
     found = retry_after_s(headers, body, NOW)
     assert found == (None if seconds is None else pytest.approx(seconds, abs=0.01))
 
 
 @given(st.text(max_size=30), JSON)
 def test_no_hint_breaks_anything(said, body):
-    """Whatever stands in headers and body: a pause of 0 or more seconds, or none; a text, or none."""
+    """Any headers and any body give a wait of 0 or more seconds or None, and a message or an empty text."""
     hint = retry_after_s({"retry-after": said}, body, NOW)
     assert hint is None or (isfinite(hint) and hint >= 0)
     assert isinstance(provider_message(body), str)
@@ -87,13 +87,13 @@ def test_no_hint_breaks_anything(said, body):
     ],
 )
 def test_messages_of_all_providers_are_found(body, says):
-    """OpenAI, Anthropic, Gemini, xAI, vLLM, and what is built with FastAPI."""
+    """The message is found in error bodies of OpenAI, Anthropic, Gemini, xAI, vLLM and FastAPI."""
     assert provider_message(body) == says
 
 
 @given(st.text(), st.text(min_size=8, alphabet="abcdef0123456789"))
 def test_sentences_are_short_and_hold_no_secret(said, secret):
-    """One line, not longer than the limit, and never the key, wherever it stands."""
+    """A redacted text is one line, not longer than the limit, and does not contain the key."""
     found = redact(f"{said}{secret} {secret}\n{said}", [secret])
     assert len(found) <= MAX_MESSAGE_CHARS
     assert "\n" not in found
@@ -108,7 +108,7 @@ def test_sentences_are_short_and_hold_no_secret(said, secret):
     ],
 )
 def test_what_looks_like_a_secret_is_left_out(secret):
-    """Also one that is not the operator's, or is masked in part; the rest of the sentence stays."""
+    """Texts that look like a key are removed, even if they are unknown or partly masked; the rest stays."""
     assert redact(f"Before {secret} after.") == "Before … after."
 
 
@@ -131,7 +131,7 @@ def test_what_looks_like_a_secret_is_left_out(secret):
     ],
 )
 def test_what_a_status_means(status, content, kind, retry):
-    """Throttled, broken or refused, and whether the same call may succeed later."""
+    """An HTTP status decides the kind of a failure, and whether the same call may succeed later."""
     failure = http_failure(status, {}, content, NOW)
     assert (str(failure.kind), failure.is_transient) == (kind, retry)
     assert f"HTTP status {status}" in str(failure)
@@ -147,7 +147,7 @@ def test_retry_after_in_seconds_is_not_rounded(seconds):
 @settings(deadline=None)
 @given(before=st.text(max_size=300), after=st.text(max_size=300))
 def test_a_message_is_short_printable_and_without_secrets(before, after):
-    """Keys are taken out before the text is cut, so that no half of one is left."""
+    """Keys are removed before the text is cut, so that no part of a key is left."""
     secrets = ("secret-key-1234567890", "other-secret-1234567890", "token-1234567890abcdef")
     settings = ProviderSettings(
         "provider", "https://127.0.0.1", "", api_key=SecretStr(secrets[0]), api_secret=SecretStr(secrets[1])

@@ -21,15 +21,15 @@ TARIFF = Tariff(RATES, Rounding.IMAGE)
 
 
 async def nothing_more(_):
-    """An image holds no more than itself."""
+    """Reserve nothing more: an image has no frames."""
 
 
 @pytest.fixture
-async def doing():
-    """Has a worker with one back end do a request of uploads."""
+async def run_request():
+    """Return a function that has a worker with one back end process a request with uploads."""
 
-    async def do(adapter, uploads, **asked):
-        request = AnalyzeRequest(backend=[adapter.name], feature=["descriptions"], **asked)
+    async def do(adapter, uploads, **parameters):
+        request = AnalyzeRequest(backend=[adapter.name], feature=["descriptions"], **parameters)
         names = tuple(f"{number}.png" for number in range(len(uploads)))
         async with Fetcher(allow_private=False) as fetcher:
             worker = Analyzer({adapter.name: adapter}, fetcher, TARIFF, 1)
@@ -44,23 +44,23 @@ async def doing():
 
 
 @pytest.mark.parametrize(("chars", "paid"), [(0, 2), (1, 2), (PROMPT_BLOCK_CHARS, 2), (PROMPT_BLOCK_CHARS + 1, 4)])
-async def test_long_prompts_are_charged_by_the_block(adapting, stub, doing, chars, paid):
-    """The first 2500 characters are in the price; each block begun after them costs a description again."""
-    done = await doing(adapting(), [tiny_png()], prompt="x" * chars)
+async def test_long_prompts_are_charged_by_the_block(create_adapter, stub, run_request, chars, paid):
+    """The price includes 2500 characters of prompt; each further block, even a started one, costs it again."""
+    done = await run_request(create_adapter(), [tiny_png()], prompt="x" * chars)
     assert done.paid == paid
     assert json.loads(done.result)["assets"][0]["descriptions"] == [{"description": "A picture.", "source": "openai"}]
 
 
 @pytest.mark.parametrize(("backends", "chars", "credits"), [(("openai", "claude"), 5001, 15), (("claude",), 2501, 6)])
 def test_every_describing_back_end_charges_its_blocks(backends, chars, credits):  # noqa: A002 (the contract's word)
-    """What is held before the work is what is charged after it."""
+    """The credits that are held before the work are those that are charged after it."""
     prompt = "x" * chars
     assert TARIFF.max_credits(backends, ["descriptions"], prompt, 1) == credits
     assert TARIFF.charge([(backends, 1)], ["descriptions"], prompt) == credits
 
 
-async def test_what_the_provider_refuses_costs_nothing(adapting, stub, doing):
-    """One of two pictures is refused: its sentence names the back end, and only the other one is paid for."""
+async def test_what_the_provider_refuses_costs_nothing(create_adapter, stub, run_request):
+    """If one of two pictures is refused, its error names the back end, and only the other picture is charged."""
     refused = threading.Event()
 
     def answer(_):
@@ -70,7 +70,7 @@ async def test_what_the_provider_refuses_costs_nothing(adapting, stub, doing):
         return StubAnswer({"error": {"message": "Your input image was rejected by the safety system."}}, 400)
 
     stub.answer = answer
-    done = await doing(adapting(), [tiny_png(1), tiny_png(2)])
+    done = await run_request(create_adapter(), [tiny_png(1), tiny_png(2)])
     result = json.loads(done.result)
     assert done.paid == 2
     assert len(result["errors"]) == 1
@@ -79,12 +79,12 @@ async def test_what_the_provider_refuses_costs_nothing(adapting, stub, doing):
     assert sum(len(asset["descriptions"]) for asset in result["assets"]) == 1
 
 
-async def test_as_many_calls_at_once_as_allowed(adapting, stub, doing):
-    """Four pictures at a concurrency of 3: three calls are under way together, never four."""
+async def test_as_many_calls_at_once_as_allowed(create_adapter, stub, run_request):
+    """With four pictures and a concurrency of 3, three calls run at the same time, never four."""
     under_way, most = [], []
     together = threading.Semaphore(0)
 
-    adapter = adapting(concurrency=3)
+    adapter = create_adapter(concurrency=3)
     send = adapter.send
 
     def watched(*args):
@@ -98,5 +98,5 @@ async def test_as_many_calls_at_once_as_allowed(adapting, stub, doing):
         return context
 
     adapter.send = watched
-    done = await doing(adapter, [tiny_png(seed) for seed in range(4)])
+    done = await run_request(adapter, [tiny_png(seed) for seed in range(4)])
     assert (done.paid, max(most)) == (8, 3)

@@ -56,11 +56,11 @@ def answers(*made):
     return lambda _: next(rest)
 
 
-def test_the_request_is_what_the_documentation_shows(adapting, stub, describe, assert_shows):
-    """POST /v1/messages, x-api-key and anthropic-version, max_tokens, one user message with a JPEG and a text."""
+def test_the_request_is_what_the_documentation_shows(create_adapter, stub, describe, assert_shows):
+    """A request is a POST to /v1/messages with the documented headers and one user message: a JPEG and a text."""
     stub.answer = answers(message("A picture."))
     picture = tiny_picture(4)
-    assert describe(adapting(Claude), picture, role="caption", language="FRENCH") == "A picture."
+    assert describe(create_adapter(Claude), picture, role="caption", language="FRENCH") == "A picture."
     (request,) = stub.requests
     assert (request.method, request.path) == ("POST", "/v1/messages")
     assert request.headers["x-api-key"] == KEY
@@ -85,23 +85,23 @@ def test_our_answers_are_messages_to_anthropics_own_types():
     ErrorResponse.model_validate(error(529, "overloaded_error", "Overloaded").body, strict=True)
 
 
-def test_it_is_a_back_end(adapting):
-    """It satisfies the protocol and loads without a call."""
-    adapter = adapting(Claude, name="claude")
+def test_it_is_a_back_end(create_adapter):
+    """The adapter satisfies the protocol of back ends and loads without a call."""
+    adapter = create_adapter(Claude, name="claude")
     assert isinstance(adapter, Backend)
     adapter.warm()
     assert (adapter.name, adapter.licence) == ("claude", "terms of the provider")
 
 
-def test_options_are_fields_of_the_body(adapting, stub, describe):
+def test_options_are_fields_of_the_body(create_adapter, stub, describe):
     """Thinking can be switched off, and the limit of tokens set."""
     stub.answer = answers(message("A picture."))
-    describe(adapting(Claude, options={"max_tokens": "77", "thinking": '{"type": "disabled"}'}))
+    describe(create_adapter(Claude, options={"max_tokens": "77", "thinking": '{"type": "disabled"}'}))
     body = stub.requests[0].body
     assert (body["max_tokens"], body["thinking"]) == (77, {"type": "disabled"})
 
 
-def test_the_environment_adds_nothing(adapting, stub, describe, monkeypatch, tmp_path):
+def test_the_environment_adds_nothing(create_adapter, stub, describe, monkeypatch, tmp_path):
     """Environment variables and profiles on disk change neither headers nor the address."""
     for name, value in {
         "ANTHROPIC_AUTH_TOKEN": "other",
@@ -113,31 +113,31 @@ def test_the_environment_adds_nothing(adapting, stub, describe, monkeypatch, tmp
     }.items():
         monkeypatch.setenv(name, value)
     stub.answer = answers(message("A picture."))
-    describe(adapting(Claude))
-    describe(adapting(Claude, api_key=None))
+    describe(create_adapter(Claude))
+    describe(create_adapter(Claude, api_key=None))
     first, second = stub.requests
     assert first.headers["x-api-key"] == KEY
     assert not {"x-api-key", "authorization"} & second.headers.keys()
     assert "other" not in str([first.headers, second.headers])
 
 
-def test_only_texts_are_the_description(adapting, stub, describe):
+def test_only_texts_are_the_description(create_adapter, stub, describe):
     """Thinking and unknown blocks are ignored, and text blocks are joined."""
     thinking = {"type": "thinking", "thinking": "Let me see.", "signature": "x"}
     stub.answer = answers(message(thinking, "A cat", {"type": "novelty", "text": " hidden"}, " on a mat.\n"))
-    assert describe(adapting(Claude)) == "A cat on a mat."
+    assert describe(create_adapter(Claude)) == "A cat on a mat."
 
 
-def test_cut_texts_are_kept(adapting, stub, describe):
+def test_cut_texts_are_kept(create_adapter, stub, describe):
     """A text that was cut at the token limit is a valid description."""
     stub.answer = answers(message("A cat on a", stop="max_tokens"))
-    assert describe(adapting(Claude)) == "A cat on a"
+    assert describe(create_adapter(Claude)) == "A cat on a"
 
 
-def test_tokens_are_counted(adapting, stub, counted, describe):
+def test_tokens_are_counted(create_adapter, stub, counted, describe):
     """Input tokens are the sum of uncached, cache-written and cache-read tokens."""
     stub.answer = answers(message("A cat."))
-    describe(adapting(Claude))
+    describe(create_adapter(Claude))
     ((backend, used),) = counted.usages
     assert (backend, used.model) == ("claude", "claude-haiku-5-5")
     assert (used.input_tokens, used.output_tokens, used.usd) == (900, 35, None)
@@ -153,10 +153,10 @@ def test_tokens_are_counted(adapting, stub, counted, describe):
         (StubAnswer(is_reset=True), "broken"),
     ],
 )
-def test_passing_failures_are_repeated(adapting, stub, counted, describe, failure, kind):
+def test_passing_failures_are_repeated(create_adapter, stub, counted, describe, failure, kind):
     """Throttling, overload, server errors and lost connections are retried."""
     stub.answer = answers(failure, message("A cat."))
-    assert describe(adapting(Claude)) == "A cat."
+    assert describe(create_adapter(Claude)) == "A cat."
     assert (len(stub.requests), counted.errors) == (2, [("claude", kind)])
 
 
@@ -171,11 +171,11 @@ def test_passing_failures_are_repeated(adapting, stub, counted, describe, failur
         (error(400, "invalid_request_error", "x", **{"x-should-retry": "false"}), "400"),
     ],
 )
-def test_refusals_are_final(adapting, stub, counted, describe, failure, says):
+def test_refusals_are_final(create_adapter, stub, counted, describe, failure, says):
     """Refusals are not retried; the message is the provider's, without the key."""
     stub.answer = answers(failure)
     with pytest.raises(BackendError, match=says) as raised:
-        describe(adapting(Claude))
+        describe(create_adapter(Claude))
     assert KEY not in str(raised.value)
     assert (len(stub.requests), counted.errors) == (1, [("claude", "refused")])
 
@@ -198,25 +198,25 @@ def test_refusals_are_final(adapting, stub, counted, describe, failure, says):
         (StubAnswer(b""), "malformed", "JSON"),
     ],
 )
-def test_answers_without_a_description_are_errors(adapting, stub, counted, describe, answer, kind, says):  # noqa: PLR0917
+def test_answers_without_a_description_are_errors(create_adapter, stub, counted, describe, answer, kind, says):  # noqa: PLR0917
     """An invalid answer with status 200 is a BackendError after one call."""
     stub.answer = answers(answer)
     with pytest.raises(BackendError, match=says):
-        describe(adapting(Claude))
+        describe(create_adapter(Claude))
     assert (len(stub.requests), counted.errors) == (1, [("claude", kind)])
 
 
-def test_missing_answer_is_a_timeout(adapting, stub, counted, describe):
+def test_missing_answer_is_a_timeout(create_adapter, stub, counted, describe):
     """A provider that does not answer in time is retried, then a BackendError is raised."""
     stub.answer = answers(StubAnswer(delay_s=30))
     with pytest.raises(BackendError, match="did not answer in time"):
-        describe(adapting(Claude, timeout_s=0.1, max_attempts=2))
+        describe(create_adapter(Claude, timeout_s=0.1, max_attempts=2))
     assert counted.errors == [("claude", "timeout")] * 2
 
 
-def test_settings_that_cannot_work(impatient):
+def test_settings_that_cannot_work(stub_settings):
     """An invalid address and a missing model are refused when the adapter is created."""
     with pytest.raises(SettingsError, match="base URL of claude"):
-        Claude(impatient("claude", base_url="anthropic"))
+        Claude(stub_settings("claude", base_url="anthropic"))
     with pytest.raises(SettingsError, match="claude needs the name of a model"):
-        Claude(impatient("claude", model=""))
+        Claude(stub_settings("claude", model=""))

@@ -36,19 +36,19 @@ def answers(*made):
 
 
 def choice(**fields):
-    """A chat completion whose only choice has these fields."""
+    """Return a chat completion whose only choice has these fields."""
     return StubAnswer({**chat_completion("x"), "choices": [{"index": 0, **fields}]})
 
 
 def message(finish="stop", **fields):
-    """A chat completion with this message."""
+    """Return a chat completion with this message."""
     return choice(finish_reason=finish, message={"role": "assistant", **fields})
 
 
-def test_the_request_is_what_the_documentation_shows(adapting, stub, describe, assert_shows):
-    """POST /v1/chat/completions, the key as bearer token, one user message with a text and a JPEG as data URL."""
+def test_the_request_is_what_the_documentation_shows(create_adapter, stub, describe, assert_shows):
+    """A request is a POST to /v1/chat/completions with a bearer token and one user message: a text and a JPEG."""
     picture = tiny_picture(3)
-    assert describe(adapting(), picture) == "A picture."
+    assert describe(create_adapter(), picture) == "A picture."
     (request,) = stub.requests
     assert (request.method, request.path) == ("POST", "/v1/chat/completions")
     assert request.headers["authorization"] == f"Bearer {KEY}"
@@ -65,14 +65,14 @@ def test_the_request_is_what_the_documentation_shows(adapting, stub, describe, a
 
 
 def test_our_answers_are_completions_to_openais_own_types():
-    """What the stub answers passes the SDK's validation, so that nothing is tested against a protocol of our own."""
+    """The stub's answers pass the validation of OpenAI's SDK."""
     parsed = ChatCompletion.model_validate(chat_completion("A cat."), strict=True)
     assert (parsed.choices[0].message.content, parsed.usage.total_tokens) == ("A cat.", 930)
     ChatCompletion.model_validate(chat_completion(None, refusal="No."), strict=True)
 
 
 def test_the_stub_takes_other_clients(stub):
-    """Any path and method is answered and recorded; the answer can be replaced while it runs."""
+    """The stub answers and records any path and method; its answer can be replaced while it runs."""
     stub.answer = lambda request: StubAnswer({"method": request.method}, 202, {"X-Served-By": "stub"})
     with httpx2.Client(trust_env=False) as client:
         listed = client.get(f"{stub.base_url}/models?limit=1")
@@ -83,9 +83,9 @@ def test_the_stub_takes_other_clients(stub):
     assert (first.path, first.body, second.path, second.content) == ("/v1/models?limit=1", None, "/other", b"\xff")
 
 
-def test_it_is_a_back_end(adapting, counted):
-    """It satisfies the protocol, offers descriptions alone, and takes as many calls at once as the operator allows."""
-    adapter = adapting(name="mine", concurrency=3)
+def test_it_is_a_back_end(create_adapter, counted):
+    """The adapter satisfies the protocol, offers only descriptions, and allows the configured number of calls."""
+    adapter = create_adapter(name="mine", concurrency=3)
     assert isinstance(adapter, Backend)
     assert (adapter.name, adapter.features) == ("mine", {"descriptions"})
     assert (adapter.traits.calls_at_once, adapter.traits.pictures_a_call) == (3, 1)
@@ -95,22 +95,22 @@ def test_it_is_a_back_end(adapting, counted):
     assert counted.errors == []
 
 
-def test_other_features_cost_no_call(adapting, stub):
-    """Whoever does not ask for descriptions gets empty entries, and the provider hears nothing."""
-    (entries,) = adapting().analyze([tiny_picture()], frozenset({"tags"}), AnalysisOptions())
+def test_other_features_cost_no_call(create_adapter, stub):
+    """A request without `descriptions` gets empty entries and makes no call."""
+    (entries,) = create_adapter().analyze([tiny_picture()], frozenset({"tags"}), AnalysisOptions())
     assert (entries.descriptions, stub.requests) == ([], [])
 
 
-def test_large_pictures_are_shrunk(adapting, stub, describe, assert_shows):
-    """No side that is sent is longer than 1024 pixels, whatever the caller hands over."""
-    describe(adapting(), tiny_picture(width=2048, height=512))
+def test_large_pictures_are_shrunk(create_adapter, stub, describe, assert_shows):
+    """No side of a sent picture is longer than 1024 pixels."""
+    describe(create_adapter(), tiny_picture(width=2048, height=512))
     encoded = stub.requests[0].body["messages"][0]["content"][1]["image_url"]["url"].partition(",")[2]
     assert_shows(encoded, tiny_picture(width=1024, height=256))
 
 
-def test_role_language_and_prompt_are_in_the_request(adapting, stub, describe):
-    """The prompt takes the role's place; the language is named in English."""
-    adapter = adapting()
+def test_role_language_and_prompt_are_in_the_request(create_adapter, stub, describe):
+    """A custom prompt replaces the role's prompt; the language is named in English."""
+    adapter = create_adapter()
     describe(adapter, role="tweet", language="german")
     describe(adapter, role="tweet", language="Klingon", prompt="Count the chairs.")
     first, second = (request.body["messages"][0]["content"][0]["text"] for request in stub.requests)
@@ -119,24 +119,24 @@ def test_role_language_and_prompt_are_in_the_request(adapting, stub, describe):
     assert second == "Count the chairs.\n\nAnswer in English."
 
 
-def test_options_are_fields_of_the_body(adapting, stub, describe):
-    """JSON where it is JSON, text where it is none, nothing where it is empty; a limit of tokens replaces ours."""
+def test_options_are_fields_of_the_body(create_adapter, stub, describe):
+    """Options are sent as JSON or text, empty ones are not sent, and a token limit replaces the default."""
     options = {"max_completion_tokens": "99", "reasoning_effort": "none", "stop": '["a"]', "seed": ""}
-    describe(adapting(options=options))
+    describe(create_adapter(options=options))
     body = stub.requests[0].body
     assert (body["max_completion_tokens"], body["reasoning_effort"], body["stop"]) == (99, "none", ["a"])
     assert not {"max_tokens", "seed"} & body.keys()
 
 
-def test_no_key_sends_none(adapting, stub, describe, monkeypatch):
-    """A local server without a key gets none, not even one that the environment holds for another provider."""
+def test_no_key_sends_none(create_adapter, stub, describe, monkeypatch):
+    """Without a key, no key is sent, not even one in the environment for another provider."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-somebody-else")
-    describe(adapting(Ollama, name="llava", api_key=None))
+    describe(create_adapter(Ollama, name="llava", api_key=None))
     assert "authorization" not in stub.requests[0].headers
 
 
-def test_the_environment_adds_nothing(adapting, stub, describe, monkeypatch):
-    """Accounts, headers and proxies that variables name for other programs reach no provider."""
+def test_the_environment_adds_nothing(create_adapter, stub, describe, monkeypatch):
+    """Environment variables with accounts, headers and proxies do not change requests."""
     for name, value in {
         "OPENAI_ORG_ID": "org-other",
         "OPENAI_PROJECT_ID": "proj-other",
@@ -146,7 +146,7 @@ def test_the_environment_adds_nothing(adapting, stub, describe, monkeypatch):
         "ALL_PROXY": "http://127.0.0.1:9",
     }.items():
         monkeypatch.setenv(name, value)
-    assert describe(adapting()) == "A picture."
+    assert describe(create_adapter()) == "A picture."
     headers = stub.requests[0].headers
     assert headers["authorization"] == f"Bearer {KEY}"
     assert "other" not in str(headers)
@@ -157,10 +157,10 @@ def test_the_environment_adds_nothing(adapting, stub, describe, monkeypatch):
 
 
 @pytest.mark.parametrize("hint", [{"retry-after-ms": "30"}, {"Retry-After": "0.03"}, {}])
-def test_throttled_calls_are_repeated(adapting, stub, counted, describe, hint):
-    """After 429 the same request is sent again; the failure is counted, and so is the success."""
+def test_throttled_calls_are_repeated(create_adapter, stub, counted, describe, hint):
+    """After status 429, the same request is sent again; both the failure and the success are counted."""
     stub.answer = answers(StubAnswer(THROTTLED, 429, hint), "A cat.")
-    assert describe(adapting()) == "A cat."
+    assert describe(create_adapter()) == "A cat."
     first, second = stub.requests
     assert first.content == second.content
     assert counted.errors == [("openai", "throttled")]
@@ -170,33 +170,33 @@ def test_throttled_calls_are_repeated(adapting, stub, counted, describe, hint):
 @pytest.mark.parametrize(
     ("status", "kind"), [(500, "broken"), (502, "broken"), (503, "broken"), (408, "timeout"), (409, "broken")]
 )
-def test_transient_errors_are_retried(adapting, stub, counted, describe, status, kind):
+def test_transient_errors_are_retried(create_adapter, stub, counted, describe, status, kind):
     """A call is repeated after a server error, a timeout status or a conflict."""
     stub.answer = answers(StubAnswer("upstream connect error", status), "A cat.")
-    assert describe(adapting()) == "A cat."
+    assert describe(create_adapter()) == "A cat."
     assert counted.errors == [("openai", kind)]
 
 
-def test_attempts_are_bounded(adapting, stub, counted, describe):
-    """Three attempts are three requests; then the provider's own sentence is told, without the account's name."""
+def test_attempts_are_bounded(create_adapter, stub, counted, describe):
+    """After three attempts, the error shows the provider's message without the account's name."""
     stub.answer = answers(StubAnswer(THROTTLED, 429))
     with pytest.raises(BackendError, match=r"HTTP status 429: Rate limit reached for model-1") as raised:
-        describe(adapting(max_attempts=3))
+        describe(create_adapter(max_attempts=3))
     assert "org-" not in str(raised.value)
     assert (len(stub.requests), counted.errors) == (3, [("openai", "throttled")] * 3)
 
 
-def test_a_provider_that_wants_a_long_pause_is_given_up(adapting, stub, describe):
-    """An hour is longer than anybody waits: no second request."""
+def test_a_provider_that_wants_a_long_pause_is_given_up(create_adapter, stub, describe):
+    """If the provider asks to wait for an hour, no second request is sent."""
     stub.answer = answers(StubAnswer(THROTTLED, 429, {"Retry-After": "3600"}))
     with pytest.raises(BackendError, match="429"):
-        describe(adapting())
+        describe(create_adapter())
     assert len(stub.requests) == 1
 
 
-def test_the_provider_says_whether_to_repeat(adapting, stub, describe):
+def test_the_provider_says_whether_to_repeat(create_adapter, stub, describe):
     """`x-should-retry` overrules the status, both ways."""
-    adapter = adapting()
+    adapter = create_adapter()
     stub.answer = answers(StubAnswer({}, 500, {"x-should-retry": "false"}))
     with pytest.raises(BackendError, match="500"):
         describe(adapter)
@@ -218,22 +218,22 @@ def test_the_provider_says_whether_to_repeat(adapting, stub, describe):
         (413, "<html><body>Request Entity Too Large</body></html>", "HTTP status 413."),
     ],
 )
-def test_refusals_are_final_and_keep_secrets(adapting, stub, counted, describe, status, body, says):  # noqa: PLR0917
-    """What will be refused again is not repeated; the sentence holds the provider's, but no key and no address."""
+def test_refusals_are_final_and_keep_secrets(create_adapter, stub, counted, describe, status, body, says):  # noqa: PLR0917
+    """Refused calls are not repeated; the error holds the provider's message, but no key and no address."""
     stub.answer = answers(StubAnswer(body, status))
     with pytest.raises(BackendError) as raised:
-        describe(adapting())
+        describe(create_adapter())
     told = str(raised.value)
     assert says in told
     assert not any(secret in told for secret in (KEY, "sk-proj", "4b06", "://", "<"))
     assert (len(stub.requests), counted.errors) == (1, [("openai", "refused")])
 
 
-def test_redirects_are_not_followed(adapting, stub, describe):
-    """A picture goes where the operator said, and nowhere else."""
+def test_redirects_are_not_followed(create_adapter, stub, describe):
+    """A redirect is an error, and the picture is not sent to its target."""
     stub.answer = answers(StubAnswer(b"", 307, {"Location": f"{stub.origin}/v1/elsewhere"}))
     with pytest.raises(BackendError, match="307"):
-        describe(adapting())
+        describe(create_adapter())
     assert len(stub.requests) == 1
 
 
@@ -267,58 +267,58 @@ def test_redirects_are_not_followed(adapting, stub, describe):
         (StubAnswer(b"\x1f\x8b no gzip", headers={"Content-Encoding": "gzip"}), "malformed", "decompressed"),
     ],
 )
-def test_answers_without_a_description_are_errors(adapting, stub, counted, describe, answer, kind, says):  # noqa: PLR0917
+def test_answers_without_a_description_are_errors(create_adapter, stub, counted, describe, answer, kind, says):  # noqa: PLR0917
     """An invalid answer with status 200 is a BackendError after one call."""
     stub.answer = answers(answer)
     with pytest.raises(BackendError, match=says):
-        describe(adapting())
+        describe(create_adapter())
     assert (len(stub.requests), counted.errors) == (1, [("openai", kind)])
 
 
-def test_cut_and_unclean_texts_are_kept(adapting, stub, describe):
-    """What came before the limit of tokens is an answer; control characters and outer spaces are none."""
-    adapter = adapting()
+def test_cut_and_unclean_texts_are_kept(create_adapter, stub, describe):
+    """A text cut at the token limit is a description; control characters and outer spaces are removed."""
+    adapter = create_adapter()
     stub.answer = answers(message("length", content="A cat on a"))
     assert describe(adapter) == "A cat on a"
     stub.answer = answers(message(content="\n A\0 cat.\r\n\tHm — ä 猫 \x1b\n"))
     assert describe(adapter) == "A cat.\n\tHm — ä 猫"
 
 
-def test_missing_answer_is_a_timeout(adapting, stub, counted, describe):
+def test_missing_answer_is_a_timeout(create_adapter, stub, counted, describe):
     """A provider that does not answer in time is retried, then a BackendError is raised."""
     stub.answer = answers(StubAnswer(delay_s=30))
     with pytest.raises(BackendError, match="did not answer in time"):
-        describe(adapting(timeout_s=0.1, max_attempts=2))
+        describe(create_adapter(timeout_s=0.1, max_attempts=2))
     assert counted.errors == [("openai", "timeout")] * 2
 
 
-def test_slow_answer_is_a_timeout(adapting, stub, counted, describe):
-    """A byte now and then keeps a connection alive, but not beyond the timeout for the whole answer."""
+def test_slow_answer_is_a_timeout(create_adapter, stub, counted, describe):
+    """An answer that arrives byte by byte must be complete within the timeout."""
     stub.answer = answers(StubAnswer(chat_completion("A cat."), drip_s=0.05))
     with pytest.raises(BackendError, match="in time"):
-        describe(adapting(timeout_s=0.3, max_attempts=1))
+        describe(create_adapter(timeout_s=0.3, max_attempts=1))
     assert counted.errors == [("openai", "timeout")]
 
 
-def test_all_attempts_share_one_deadline(adapting, stub, describe):
-    """However many attempts are allowed, no call is begun after the deadline, nor allowed to last beyond it."""
+def test_all_attempts_share_one_deadline(create_adapter, stub, describe):
+    """No attempt starts after the deadline or lasts beyond it."""
     stub.answer = answers(StubAnswer(delay_s=30))
     with pytest.raises(BackendError, match="did not answer in time"):
-        describe(adapting(timeout_s=30.0, deadline_s=0.2, max_attempts=1000))
+        describe(create_adapter(timeout_s=30.0, deadline_s=0.2, max_attempts=1000))
     assert len(stub.requests) <= 5
 
 
-def test_lost_connections_are_repeated(adapting, stub, counted, describe):
-    """A connection that is reset instead of answered costs an attempt, not the description."""
+def test_lost_connections_are_repeated(create_adapter, stub, counted, describe):
+    """After a connection reset, the call is repeated."""
     stub.answer = answers(StubAnswer(is_reset=True), "A cat.")
-    assert describe(adapting()) == "A cat."
+    assert describe(create_adapter()) == "A cat."
     assert counted.errors == [("openai", "broken")]
 
 
-def test_refused_connection_is_an_error(adapting, counted, describe):
-    """Without a server there is no exception of the HTTP client, and no address in the sentence."""
+def test_refused_connection_is_an_error(create_adapter, counted, describe):
+    """A refused connection raises BackendError, whose message shows no address."""
     with pytest.raises(BackendError, match=r"could not be reached or failed: no connection \(ConnectError\)") as raised:
-        describe(adapting(base_url="http://127.0.0.1:9/v1", max_attempts=1))
+        describe(create_adapter(base_url="http://127.0.0.1:9/v1", max_attempts=1))
     assert "127.0.0.1" not in str(raised.value)
     assert counted.errors == [("openai", "broken")]
 
@@ -335,40 +335,40 @@ def test_refused_connection_is_an_error(adapting, counted, describe):
         (None, (None, None)),
     ],
 )
-def test_tokens_are_counted(adapting, stub, counted, describe, usage, counts):
-    """As the answer counts them, with the model that it names; on an unknown address they have no price."""
+def test_tokens_are_counted(create_adapter, stub, counted, describe, usage, counts):
+    """Tokens are counted as the answer reports them, with its model; calls to an unknown address have no cost."""
     stub.answer = answers(StubAnswer({**chat_completion("A cat."), "usage": usage}))
-    describe(adapting())
+    describe(create_adapter())
     ((backend, used),) = counted.usages
     assert (backend, used.model, used.usd) == ("openai", "stub-model", None)
     assert (used.input_tokens, used.output_tokens) == counts
 
 
-def test_what_was_filtered_is_counted_too(adapting, stub, counted, describe):
-    """Tokens of an answer that is no description were used all the same."""
+def test_what_was_filtered_is_counted_too(create_adapter, stub, counted, describe):
+    """Tokens are counted even if the answer holds no description."""
     stub.answer = answers(message("content_filter", content=None))
     with pytest.raises(BackendError):
-        describe(adapting())
+        describe(create_adapter())
     assert [used.input_tokens for _, used in counted.usages] == [900]
 
 
-def test_pictures_that_are_not_to_be_written_to(adapting, describe):
-    """Views of the decoder are read-only, and may be slices."""
+def test_pictures_that_are_not_to_be_written_to(create_adapter, describe):
+    """Read-only pictures and slices of pictures are accepted."""
     picture = tiny_picture(width=80)[:, ::2]
     picture.setflags(write=False)
-    assert describe(adapting(), picture) == "A picture."
-    assert describe(adapting(), np.zeros((1, 1, 3), np.uint8)) == "A picture."
+    assert describe(create_adapter(), picture) == "A picture."
+    assert describe(create_adapter(), np.zeros((1, 1, 3), np.uint8)) == "A picture."
 
 
 @pytest.mark.parametrize("address", ["", "api.openai.com/v1", "ftp://a/v1", "http:///v1", "file:///etc/passwd"])
 def test_addresses_that_are_none(address):
-    """They are refused when the adapter is made, with the back end's name and without the address."""
+    """An invalid address is refused when the adapter is created; the error names the back end, not the address."""
     with pytest.raises(SettingsError, match="base URL of mine"):
         OpenAICompatible(ProviderSettings("mine", address, "model-1", SecretStr(KEY)))
 
 
 def test_a_model_must_be_named():
-    """An endpoint without a model cannot be called."""
+    """Settings without a model are refused."""
     with pytest.raises(SettingsError, match="mine needs the name of a model"):
         OpenAICompatible(ProviderSettings("mine", "https://a/v1", ""))
 
@@ -387,14 +387,14 @@ def test_a_model_must_be_named():
     ],
 )
 def test_ollama_hosts(host, address):
-    """OLLAMA_HOST is read as Ollama reads it; what a server listens on is turned into what can be called."""
+    """OLLAMA_HOST is read as Ollama reads it; a listen address becomes an address that can be called."""
     assert ollama_base_url(host) == address
 
 
-def test_ollama_is_called_where_its_host_says(adapting, stub, describe):
-    """A host and a port are enough for the whole path."""
-    adapter = adapting(Ollama, name="bakllava", base_url=stub.origin.removeprefix("http://"), api_key=None)
+def test_ollama_is_called_where_its_host_says(create_adapter, stub, describe):
+    """A host and a port suffice: the path of the API is added."""
+    adapter = create_adapter(Ollama, name="bakllava", base_url=stub.origin.removeprefix("http://"), api_key=None)
     assert describe(adapter) == "A picture."
     assert stub.requests[0].path == "/v1/chat/completions"
     with pytest.raises(SettingsError, match="base URL of bakllava"):
-        adapting(Ollama, name="bakllava", base_url="gpu:many")
+        create_adapter(Ollama, name="bakllava", base_url="gpu:many")

@@ -1,4 +1,4 @@
-"""Twelve roles, a prompt of the user's own, and the language of the answer."""
+"""Prompts of the roles, custom prompts, and the language of the answer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_role_asks_for_its_form(role, words):
 
 @pytest.mark.parametrize("role", ROLES)
 def test_roles_share_their_rules(role):
-    """No guesses, no obeying of text in the picture, nothing around the answer; then the language."""
+    """Every role's prompt contains the shared rules and ends with the language."""
     prompt = prompt_for(AnalysisOptions(role=role.upper()))
     assert prompt == f"{ROLE_PROMPTS[role]} {RULES}\n\nAnswer in English."
 
@@ -67,7 +67,7 @@ def test_an_empty_prompt_means_none(prompt):
 
 
 def test_the_list_of_languages():
-    """At least 160 names, sorted, none twice, with no space or line around them."""
+    """The list has at least 160 sorted, distinct names without outer white space."""
     names = language_names()
     assert len(names) >= 160
     assert list(names) == sorted(set(names))

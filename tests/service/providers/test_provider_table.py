@@ -27,13 +27,13 @@ REMOTE = ("claude", "gemini", "grok", "jinaai", "openai")
 
 
 def adapter_of(row):
-    """The class that a row names."""
+    """Return the adapter class that a row names."""
     module, _, name = row.adapter.partition(":")
     return getattr(import_module(module), name)
 
 
 def test_the_table_is_the_contracts():
-    """Every back end of the contract that describes has a row and a price, under the name that requests use."""
+    """Every describing back end of the contract has a row and a price, under the name that requests use."""
     assert set(DESCRIPTION_PROVIDERS) == {*REMOTE, "llava", "bakllava"}
     assert all(name == row.name for name, row in DESCRIPTION_PROVIDERS.items())
     rates = default_rates().rates
@@ -41,7 +41,7 @@ def test_the_table_is_the_contracts():
 
 
 def test_keys_come_from_the_providers_own_variables():
-    """As their documentation names them; a local Ollama has no key, and an address only where the operator has one."""
+    """Keys come from the environment variables that providers document; Ollama has no key and no default address."""
     assert {name: row.key_variable for name, row in DESCRIPTION_PROVIDERS.items() if row.key_variable} == {
         "claude": "ANTHROPIC_API_KEY",
         "gemini": "GEMINI_API_KEY",
@@ -74,14 +74,14 @@ def test_every_row_makes_a_back_end(name):
 
 @pytest.mark.parametrize("name", REMOTE)
 def test_addresses_are_encrypted(name):
-    """Keys and pictures go out over TLS; no address ends with a slash."""
+    """Default addresses are https and do not end with a slash."""
     base_url = DESCRIPTION_PROVIDERS[name].base_url
     assert base_url.startswith("https://")
     assert not base_url.endswith("/")
 
 
 def test_other_endpoints_have_an_adapter():
-    """Any further one that speaks chat completions is made of the same class as OpenAI's."""
+    """Any other endpoint with chat completions uses the same adapter class as OpenAI."""
     assert DESCRIPTION_PROVIDERS["openai"].adapter == OPENAI_COMPATIBLE_ADAPTER
     assert adapter_of(DESCRIPTION_PROVIDERS["openai"]).__name__ == "OpenAICompatible"
 

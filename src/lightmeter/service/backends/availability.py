@@ -1,4 +1,4 @@
-"""Which back ends of a service answer a request, and the errors for those that do not. Pure."""
+"""Selects the back ends that answer a request, and words the errors for those that cannot. No I/O."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class BackendAvailability:
     """Available back ends of a service, and the reasons why others are not available.
 
     Attributes:
-        features: Features by available back end.
+        features: Available back end → features that it offers.
         defaults: Available back ends that a request without `backend` uses.
         aliases: Alias → available back end that answers for it.
-        reasons: Unavailable back end → why, as a sentence.
+        reasons: Unavailable back end → sentence that says why.
     """
 
     features: Mapping[str, frozenset[str]]
@@ -35,22 +35,24 @@ class BackendAvailability:
     def effective_request(self, request: AnalyzeRequest) -> AnalyzeRequest:
         """Return the request as it is processed and charged: with defaults filled in and aliases resolved.
 
-        Without back ends, it gets the default ones; without features, all of theirs. Back ends that are unavailable or
-        offer none of the requested features are removed; there may be none left.
+        A request that names no back end gets the default ones; one that names no feature gets all features of its back
+        ends. Back ends that are unavailable or offer none of the features are removed; the result may name none.
         """
         features = frozenset(request.feature or FEATURES)
-        named = dict.fromkeys(self.aliases.get(name, name) for name in request.backend or self.defaults)
-        backends = [name for name in named if self.features.get(name, frozenset()) & features]
+        requested = dict.fromkeys(self.aliases.get(name, name) for name in request.backend or self.defaults)
+        backends = [name for name in requested if self.features.get(name, frozenset()) & features]
         served = sorted(feature for feature in features if any(feature in self.features[name] for name in backends))
         return request.model_copy(update={"backend": backends, "feature": served})
 
     def unavailable_errors(self, request: AnalyzeRequest) -> tuple[str, ...]:
         """Return an error sentence for each back end and feature that a request names and the service lacks.
 
-        A request without features gets all that the back ends offer, so no feature is missing.
+        A request that names no feature gets what its back ends offer, so it has no error about features.
         """
         sentences = [
-            self._unavailable(name) for name in request.backend if self.aliases.get(name, name) not in self.features
+            self._unavailable_error(name)
+            for name in request.backend
+            if self.aliases.get(name, name) not in self.features
         ]
         served = self.effective_request(request).feature
         for feature in request.feature:
@@ -59,11 +61,11 @@ class BackendAvailability:
             elif feature not in self.all_features:
                 sentences.append(f"No available back end serves {feature}.")
             elif feature not in served:
-                asked = "None of the back ends asked for" if request.backend else "No default back end"
-                sentences.append(f"{asked} serves {feature}.")
+                subject = "None of the back ends asked for" if request.backend else "No default back end"
+                sentences.append(f"{subject} serves {feature}.")
         return tuple(sentences)
 
-    def _unavailable(self, name: str) -> str:
+    def _unavailable_error(self, name: str) -> str:
         reason = self.reasons.get(self.aliases.get(name, name))
         sentence = f"Back end {name} is not available at this service."
         return sentence if reason is None else f"{sentence} {reason}"

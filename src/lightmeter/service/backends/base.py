@@ -34,7 +34,7 @@ WHOLE: Final = FitWithin(MAX_SIDE)
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
-    """Options of a request beyond its features; only some back ends use them.
+    """Options of a request beside its features; only back ends that describe pictures use them.
 
     Attributes:
         role: Persona of descriptions.
@@ -49,13 +49,13 @@ class AnalysisOptions:
 
 @dataclass(frozen=True, slots=True)
 class BackendTraits:
-    """How the service calls a back end.
+    """Settings that tell the service how to call a back end.
 
     Attributes:
         calls_at_once: Threads that may be inside `analyze` at the same time.
-        pictures_a_call: Most pictures in one call, such as the best batch size of a graphics card. A call takes the
-            pictures that wait already; it does not wait for more.
-        view: Transform of the pictures that the back end gets. A small one saves copies of whole pictures.
+        pictures_a_call: Maximum number of pictures in one call, such as the best batch size of a graphics card. A call
+            gets the pictures that are already in the queue; the service does not wait for more.
+        view: Transform that the service applies to each picture before the call. A small result saves memory and time.
     """
 
     calls_at_once: int = 1
@@ -80,14 +80,14 @@ class Backend(Protocol):
 
     Attributes:
         name: Lowercase; the `backend` of requests, the `source` of entries and the key in the price table.
-        features: Features that it offers; those in `EXTRA_FEATURES` only for requests that name them.
+        features: Features that it offers. The service asks for one of `EXTRA_FEATURES` only if the request names it.
     """
 
     name: str
     features: frozenset[str]
 
     def warm(self) -> None:
-        """Load the model. It is called once, off the event loop, before the first `analyze`.
+        """Load the model. The service calls this once, off the event loop, before the first `analyze`.
 
         Raises:
             BackendError: the model cannot be loaded; the message says what to install or set.
@@ -98,7 +98,7 @@ class Backend(Protocol):
         """Analyse pictures; return one `Entries` for each, in order, with the requested features only.
 
         Args:
-            pictures: At most `pictures_a_call` of the traits.
+            pictures: One or more, at most `BackendTraits.pictures_a_call`.
             features: Requested features.
             options: Further options of the request.
 
@@ -115,8 +115,8 @@ class ComposingBackend(Protocol):
     Attributes:
         name: As for `Backend`.
         features: As for `Backend`.
-        builds_on: Features that it needs, by back end. The service runs these back ends even if the request does not
-            name them; the request pays only for what it names.
+        builds_on: Other back end → its features that this one needs. The service runs these back ends even if the
+            request does not name them; the request pays only for what it names.
     """
 
     name: str
@@ -124,10 +124,10 @@ class ComposingBackend(Protocol):
     builds_on: Mapping[str, frozenset[str]]
 
     def compose(self, found: Mapping[str, Entries], options: AnalysisOptions) -> Entries:
-        """Compose the entries of one picture. It must be quick, because it runs on the event loop.
+        """Compose the entries of one picture. This must be quick, because it runs on the event loop.
 
         Args:
-            found: Entries of this picture by back end; those of failed back ends are absent.
+            found: Back end → its entries for this picture; back ends that failed are absent.
             options: Further options of the request.
 
         Raises:
@@ -137,6 +137,6 @@ class ComposingBackend(Protocol):
 
 
 def traits_of(backend: Backend | ComposingBackend) -> BackendTraits:
-    """Return the traits of a back end; the defaults if it declares none."""
+    """Return the attribute `traits` of a back end, or the default traits if it has none."""
     traits = getattr(backend, "traits", None)
     return traits if isinstance(traits, BackendTraits) else BackendTraits()

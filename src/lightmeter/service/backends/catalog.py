@@ -1,6 +1,6 @@
-"""Catalog of all back ends of this installation: features, prices, and why one cannot be used.
+"""Catalog of all back ends of this installation: features, prices, and reasons why some cannot be used.
 
-They come from four sources: the table of built-in back ends, the tables of providers, the entry points of other
+Back ends come from four sources: the table of built-in back ends, the tables of providers, the entry points of other
 packages, and the operator's settings. Listing them loads no model and calls no provider.
 """
 
@@ -58,7 +58,7 @@ PROVIDER_TERMS: Final = "the provider's terms"
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """Description of a back end that is not created yet.
+    """Catalog entry of a back end: what it offers, what it costs, and how to create it.
 
     Attributes:
         name: Name in requests.
@@ -68,9 +68,9 @@ class CatalogEntry:
         local: Whether pictures stay on this machine.
         default: Whether a request that names no back end uses it.
         prices: Millicredits for each image or frame, by feature.
-        reason: Why it cannot be used; None if it can.
-        alias_of: Back end that answers in its place; None if it answers itself.
-        make: Creates the back end.
+        reason: Sentence that says why it cannot be used; None if it can.
+        alias_of: Back end for which this name is an alias; None if the name is no alias.
+        make: Function that creates the back end.
     """
 
     name: str
@@ -99,7 +99,7 @@ class BackendCatalog:
 
     @property
     def available(self) -> tuple[str, ...]:
-        """Names of usable back ends, without aliases."""
+        """Names of the back ends that can be used, without aliases."""
         return tuple(name for name, entry in self.entries.items() if entry.reason is None and entry.alias_of is None)
 
     @property
@@ -154,7 +154,7 @@ class BackendCatalog:
 
 
 def read_catalog(settings: Settings | None = None) -> BackendCatalog:
-    """List every back end that this installation knows.
+    """Return the catalog of all back ends that this installation knows.
 
     Args:
         settings: The operator's settings; None means those of the environment and the settings file.
@@ -165,8 +165,8 @@ def read_catalog(settings: Settings | None = None) -> BackendCatalog:
     settings = settings or read_settings()
     tables = read_tables(settings.backends)
     entries: dict[str, CatalogEntry] = {}
-    for name, row in ALL_PROVIDERS.items():
-        entries[name] = _provider_entry(name, row, ProviderTable())
+    for name, provider in ALL_PROVIDERS.items():
+        entries[name] = _provider_entry(name, provider, ProviderTable())
     for point in entry_points(group=ENTRY_POINT_GROUP):  # an installed back end may replace a provider
         entries[point.name.lower()] = _entry_point_entry(point.name.lower(), point.value)
     for name, builtin in BUILTIN_BACKENDS.items():
@@ -175,7 +175,7 @@ def read_catalog(settings: Settings | None = None) -> BackendCatalog:
         if isinstance(table, OnnxModelSettings):
             entries[name] = _onnx_entry(name, table, settings_file().parent)
         elif isinstance(table, ProviderTable):
-            entries[name] = _from_table(name, table, entries.get(name))
+            entries[name] = _table_entry(name, table, entries.get(name))
     for name, table in tables.items():
         if isinstance(table, BackendAlias):
             entries[name] = _alias_entry(name, table.target, entries)
@@ -183,7 +183,7 @@ def read_catalog(settings: Settings | None = None) -> BackendCatalog:
 
 
 def _packaged_prices(name: str, features: frozenset[str]) -> dict[str, int]:
-    """Return the prices of the packaged table; features that it lacks cost nothing."""
+    """Return the prices in the packaged price table, in millicredits; a feature that the table lacks costs 0."""
     prices = default_rates().rates.get(name, {})
     return {feature: prices.get(feature, 0) for feature in sorted(features)}
 
@@ -201,11 +201,11 @@ def _builtin_entry(name: str, builtin: BuiltinBackend, settings: Settings) -> Ca
         prices=_packaged_prices(name, builtin.features),
         reason=f"{variable} is not set." if missing else None,
         alias_of=None,
-        make=partial(_make_builtin, name, builtin, settings),
+        make=partial(_create_builtin, name, builtin, settings),
     )
 
 
-def _make_builtin(name: str, builtin: BuiltinBackend, settings: Settings, _: ProviderMetrics) -> AnyBackend:
+def _create_builtin(name: str, builtin: BuiltinBackend, settings: Settings, _: ProviderMetrics) -> AnyBackend:
     cls = import_target(name, builtin.target)
     if builtin.setting is None:
         return _check_protocol(name, builtin.target, cls())
@@ -213,7 +213,7 @@ def _make_builtin(name: str, builtin: BuiltinBackend, settings: Settings, _: Pro
 
 
 def _entry_point_entry(name: str, target: str) -> CatalogEntry:
-    """Describe a back end of another package by the attributes of its class."""
+    """Return the entry of a back end from another package, read from the attributes of its class."""
     entry = CatalogEntry(name, frozenset(), "", "", local=True, default=True, prices={}, reason=None, alias_of=None,
                          make=lambda _: _check_protocol(name, target, import_target(name, target)()))  # fmt: skip
     try:
@@ -234,43 +234,43 @@ def _entry_point_entry(name: str, target: str) -> CatalogEntry:
     )
 
 
-def _check_protocol(name: str, target: str, made: Any) -> AnyBackend:
-    if not isinstance(made, Backend | ComposingBackend):
+def _check_protocol(name: str, target: str, backend: Any) -> AnyBackend:
+    if not isinstance(backend, Backend | ComposingBackend):
         raise SettingsError(f"Back end {name!r} ({target}) lacks a part of the Backend protocol.")
-    return made
+    return backend
 
 
-def _from_table(name: str, table: ProviderTable, known: CatalogEntry | None) -> CatalogEntry:
+def _table_entry(name: str, table: ProviderTable, known_entry: CatalogEntry | None) -> CatalogEntry:
     kind = table.kind or name
-    row = PROVIDER_KINDS.get(kind)
-    if row is None:
-        if known is not None and table.kind is None:  # a local back end: only prices and default can be set
-            return _with_prices(known, table)
+    provider = PROVIDER_KINDS.get(kind)
+    if provider is None:
+        if known_entry is not None and table.kind is None:  # a local back end: only prices and default can be set
+            return _with_table_settings(known_entry, table)
         raise SettingsError(
             f"[backends.{name}]: there is no kind {kind!r}.",
             hint=f"Kinds: {', '.join((*PROVIDER_KINDS, *ONNX_KINDS))}.",
         )
-    return _provider_entry(name, row, table)
+    return _provider_entry(name, provider, table)
 
 
-def _with_prices(entry: CatalogEntry, table: ProviderTable) -> CatalogEntry:
+def _with_table_settings(entry: CatalogEntry, table: ProviderTable) -> CatalogEntry:
     prices = {**entry.prices, **table.millicredits}
     return replace(entry, prices=prices, default=entry.default if table.default is None else table.default)
 
 
-def _provider_entry(name: str, row: Provider, table: ProviderTable) -> CatalogEntry:
-    features = frozenset(table.features or row.features)
+def _provider_entry(name: str, provider: Provider, table: ProviderTable) -> CatalogEntry:
+    features = frozenset(table.features or provider.features)
     settings = ProviderSettings(
         name=name,
-        base_url=_address(row, table).rstrip("/"),
-        model=table.model or row.model or "",
-        api_key=_secret(table.key_variable or row.key_variable),
-        api_secret=_secret(table.secret_variable or row.secret_variable),
+        base_url=_base_url(provider, table).rstrip("/"),
+        model=table.model or provider.model or "",
+        api_key=_read_secret(table.key_variable or provider.key_variable),
+        api_secret=_read_secret(table.secret_variable or provider.secret_variable),
         features=features,
         concurrency=table.concurrency,
         timeout_s=table.timeout_s,
         max_attempts=table.max_attempts,
-        options={**row.options, **_option_variables(row), **table.options},
+        options={**provider.options, **_options_from_environment(provider), **table.options},
     )
     return CatalogEntry(
         name=name,
@@ -280,42 +280,45 @@ def _provider_entry(name: str, row: Provider, table: ProviderTable) -> CatalogEn
         local=False,
         default=bool(table.default),
         prices={**_packaged_prices(name, features), **table.millicredits},
-        reason=_missing_reason(name, row, table, settings),
+        reason=_missing_reason(name, provider, table, settings),
         alias_of=None,
         make=lambda metrics: _check_protocol(
-            name, row.adapter, import_target(name, row.adapter)(replace(settings, metrics=metrics))
+            name, provider.adapter, import_target(name, provider.adapter)(replace(settings, metrics=metrics))
         ),
     )
 
 
-def _address(row: Provider, table: ProviderTable) -> str:
-    from_environment = os.environ.get(row.base_url_variable, "").strip() if row.base_url_variable else ""
-    return table.base_url or from_environment or row.base_url or ""
+def _base_url(provider: Provider, table: ProviderTable) -> str:
+    from_environment = os.environ.get(provider.base_url_variable, "").strip() if provider.base_url_variable else ""
+    return table.base_url or from_environment or provider.base_url or ""
 
 
-def _secret(variable: str | None) -> SecretStr | None:
+def _read_secret(variable: str | None) -> SecretStr | None:
     value = os.environ.get(variable, "").strip() if variable else ""
     return SecretStr(value) if value else None
 
 
-def _option_variables(row: Provider) -> dict[str, str]:
-    """Return the options that environment variables set."""
-    found = {option: os.environ.get(variable, "").strip() for option, variable in row.option_variables.items()}
+def _options_from_environment(provider: Provider) -> dict[str, str]:
+    """Return the provider's options that environment variables set, without empty ones."""
+    found = {option: os.environ.get(variable, "").strip() for option, variable in provider.option_variables.items()}
     return {option: value for option, value in found.items() if value}
 
 
-def _missing_reason(name: str, row: Provider, table: ProviderTable, settings: ProviderSettings) -> str | None:
-    """Return what the operator must still set or install for this provider, as a sentence; None if nothing."""
-    if row.extra is not None and not row.is_installed:
-        return f"Its package is missing: pip install 'lightmeter[{row.extra}]'."
+def _missing_reason(name: str, provider: Provider, table: ProviderTable, settings: ProviderSettings) -> str | None:
+    """Return a sentence that says what the operator must set or install for this provider; None if nothing."""
+    if provider.extra is not None and not provider.is_installed:
+        return f"Its package is missing: pip install 'lightmeter[{provider.extra}]'."
     if not settings.base_url:
-        variable = f"{row.base_url_variable}, or " if row.base_url_variable else ""
+        variable = f"{provider.base_url_variable}, or " if provider.base_url_variable else ""
         return f"Its address is not set: set {variable}base_url in [backends.{name}]."
-    if not settings.model and row.model is None:
+    if not settings.model and provider.model is None:
         return f"Its model is not set: set model in [backends.{name}]."
-    key_variable, secret_variable = table.key_variable or row.key_variable, table.secret_variable or row.secret_variable
-    if key_variable and settings.api_key is None and row.key_option not in settings.options:
-        instead = row.option_variables.get(row.key_option or "")
+    key_variable, secret_variable = (
+        table.key_variable or provider.key_variable,
+        table.secret_variable or provider.secret_variable,
+    )
+    if key_variable and settings.api_key is None and provider.key_option not in settings.options:
+        instead = provider.option_variables.get(provider.key_option or "")
         return f"Its key is not set: set {key_variable}{f' or {instead}' if instead else ''}."
     if secret_variable and settings.api_secret is None:
         return f"Its key is not set: set {secret_variable}."
@@ -334,11 +337,11 @@ def _onnx_entry(name: str, table: OnnxModelSettings, folder: Path) -> CatalogEnt
         prices=prices,
         reason=table.missing_file(folder),
         alias_of=None,
-        make=partial(_make_onnx, name, table, folder),
+        make=partial(_create_onnx, name, table, folder),
     )
 
 
-def _make_onnx(name: str, table: OnnxModelSettings, folder: Path, _: ProviderMetrics) -> AnyBackend:
+def _create_onnx(name: str, table: OnnxModelSettings, folder: Path, _: ProviderMetrics) -> AnyBackend:
     from lightmeter.service.backends.onnx_models.backends import make_onnx_backend  # noqa: PLC0415 (loads onnxruntime)
 
     return make_onnx_backend(name, table, folder)

@@ -18,12 +18,12 @@ _DIGEST_BYTES: Final = 32
 def load_or_create(path: Path, make: Callable[[], bytes]) -> bytes:
     """Return the content of a cache file; if the file is missing or damaged, create and store the content.
 
-    The file holds the SHA-256 of the content, then the content: a model with a flipped bit would load and give wrong
-    results. If the folder is not writable, the content is created at each start.
+    The file holds the SHA-256 of the content, then the content. The digest matters because a model with a flipped bit
+    would load and give wrong results. If the folder is not writable, the content is created at each start.
 
     Args:
         path: The cache file; its name must change with everything that `make` depends on.
-        make: Creates the content; its exceptions are not caught.
+        make: Function that creates the content; its exceptions are not caught.
     """
     with suppress(OSError):
         stored = path.read_bytes()

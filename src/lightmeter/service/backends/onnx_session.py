@@ -18,8 +18,8 @@ from lightmeter.errors import BackendError
 __all__ = ["PICTURES_A_CALL", "open_session", "packaged_file"]
 
 PICTURES_A_CALL: Final = 4
-"""Waiting pictures that one call of a back end takes. The model runs them one by one and gains nothing; the service
-writes four results to disk in one transaction."""
+"""Maximum number of pictures in one call of a back end with an ONNX model. The model runs them one by one, so batches
+do not speed it up; but the service writes the four results to disk in one transaction."""
 
 _ERRORS_ONLY: Final = 3
 """onnxruntime's log level: errors only."""
@@ -44,7 +44,7 @@ def open_session(model: bytes | Path) -> onnxruntime.InferenceSession:
 
 
 def packaged_file(file: str, *, package: str = "lightmeter", digest: str | None = None) -> Path:
-    """Return the path of a model file that an installed package carries; the package itself is not imported.
+    """Return the path of a model file in an installed package, without importing the package.
 
     Args:
         file: Path of the model below the folder that the package is installed in.

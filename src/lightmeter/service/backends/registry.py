@@ -1,4 +1,4 @@
-"""Table of the built-in back ends; their classes are named as strings and imported on first use."""
+"""Table of the built-in back ends. It names their classes as strings, which are imported on first use."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ENTRY_POINT_GROUP: Final = "lightmeter.backends"
 
 @dataclass(frozen=True, slots=True)
 class BuiltinBackend:
-    """Description of a built-in back end that is not imported yet.
+    """Table row of a built-in back end, whose class is not imported yet.
 
     Attributes:
-        target: `package.module:Class`; `Class()` is a back end.
+        target: `package.module:Class`. `Class()` creates the back end, or `Class(value)` if it requires a setting.
         features: Features that it offers.
         model: Model and data that it uses.
         licence: License of its weights.
-        setting: Setting that it requires; None if it requires none.
+        setting: Name of the setting that it requires; None if it requires none.
     """
 
     target: str
@@ -90,11 +90,11 @@ BUILTIN_BACKENDS: Final[Mapping[str, BuiltinBackend]] = {
 
 
 def import_target(name: str, target: str) -> Any:
-    """Import an attribute of a module.
+    """Import the class of a back end.
 
     Args:
         name: Name of the back end, for the message.
-        target: `package.module:attribute`.
+        target: `package.module:Class`.
 
     Raises:
         SettingsError: the import fails.

@@ -24,27 +24,27 @@ _MAX_CREDITS: Final = Decimal(10**9)
 
 @dataclass(frozen=True, slots=True)
 class BackendAlias:
-    """Entry `NAME = "OTHER"`: another back end answers requests for this name."""
+    """Settings entry `NAME = "OTHER"`: the back end `OTHER` (`target`) answers requests for `NAME`."""
 
     target: str
 
 
 class ProviderTable(BaseModel):
-    """Settings of a provider, or of any endpoint with a provider's protocol.
+    """Settings table of a provider, or of another endpoint that has a provider's protocol.
 
     Attributes:
         kind: Provider whose protocol is used; None: the provider of this name.
         base_url: Base URL of its API; None: the provider's default.
         model: Model to call; None: the default model.
         key_variable: Environment variable that holds the key; None: the provider's default.
-        secret_variable: Environment variable of the second half of a key; None: the provider's default.
-        features: Features to offer; empty: all of the adapter.
-        concurrency: Most calls at the same time.
+        secret_variable: Environment variable that holds the second half of the key; None: the provider's default.
+        features: Features to offer; empty: all that the adapter supports.
+        concurrency: Maximum number of simultaneous calls.
         timeout_s: Longest wait for one answer, in seconds.
-        max_attempts: Calls for one picture at most.
+        max_attempts: Maximum number of calls for one picture, with retries.
         default: Whether requests that name no back end use it; None means no.
         prices: Credits for each image or frame, by feature; empty: those of the price table, or none.
-        options: Settings of this adapter only, such as a region.
+        options: Settings that only this adapter has, such as a region.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -69,10 +69,10 @@ class ProviderTable(BaseModel):
         Raises:
             SettingsError: a price is not a whole number of millicredits, 0 or more.
         """
-        return _prices(self.prices)
+        return _to_millicredits(self.prices)
 
 
-def _prices(prices: Mapping[str, Any]) -> dict[str, int]:
+def _to_millicredits(prices: Mapping[str, Any]) -> dict[str, int]:
     for feature in prices:
         if feature not in (*FEATURES, *EXTRA_FEATURES):
             raise SettingsError(
@@ -82,12 +82,12 @@ def _prices(prices: Mapping[str, Any]) -> dict[str, int]:
     return {feature: millicredits(price, f"price of {feature}") for feature, price in prices.items()}
 
 
-def millicredits(price: Any, what: str) -> int:
+def millicredits(price: Any, label: str) -> int:
     """Convert credits to whole millicredits: 0.15 → 150.
 
     Args:
         price: Credits, 0 or more, as a number or its text.
-        what: Name of the price, for the message.
+        label: Name of the price, for the message.
 
     Raises:
         SettingsError: the price is not a number, is negative, or is finer than a millicredit.
@@ -97,22 +97,22 @@ def millicredits(price: Any, what: str) -> int:
     except InvalidOperation:
         exact = Decimal("NaN")
     if isinstance(price, bool) or not exact.is_finite() or not 0 <= exact <= _MAX_CREDITS * MILLICREDITS:
-        raise SettingsError(f"{what}: {price!r} is not a number of credits, 0 or more.")
+        raise SettingsError(f"{label}: {price!r} is not a number of credits, 0 or more.")
     if exact != exact.to_integral_value():
-        raise SettingsError(f"{what}: {price!r} is finer than a thousandth of a credit.")
+        raise SettingsError(f"{label}: {price!r} is finer than a thousandth of a credit.")
     return int(exact)
 
 
 def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | OnnxModelSettings | BackendAlias]:
-    """Validate the tables of the settings; return them by lowercase name.
+    """Validate the tables of the settings; return them by the lowercase name of the back end.
 
     Raises:
         SettingsError: a table is invalid; the message names it and the entry.
     """
-    return {name.strip().lower(): _table(name, value) for name, value in tables.items()}
+    return {name.strip().lower(): _read_table(name, value) for name, value in tables.items()}
 
 
-def _table(name: str, value: Any) -> ProviderTable | OnnxModelSettings | BackendAlias:
+def _read_table(name: str, value: Any) -> ProviderTable | OnnxModelSettings | BackendAlias:
     if isinstance(value, str):
         return BackendAlias(value.strip().lower())
     if not isinstance(value, Mapping):

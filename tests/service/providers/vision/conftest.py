@@ -1,4 +1,4 @@
-"""Providers on loopback: scripted HTTP servers, a picture to send, and the tables that entries become."""
+"""Fixtures: scripted HTTP servers on loopback, a picture to send, and the tables made from entries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Sent:
 
 
 def reply(status: int = 200, body: object = b"", **headers: str) -> Callable:
-    """Answer with a status, a body (bytes, or what becomes JSON) and headers."""
+    """Return a scripted answer with a status, a body (bytes, or an object that is sent as JSON) and headers."""
 
     def act(handler: BaseHTTPRequestHandler, _: threading.Event) -> None:
         content = body if isinstance(body, bytes) else orjson.dumps(body)
@@ -56,7 +56,7 @@ def reply(status: int = 200, body: object = b"", **headers: str) -> Callable:
 
 
 def hang(_: BaseHTTPRequestHandler, released: threading.Event) -> None:
-    """Answer nothing until the test is over."""
+    """Send no answer until the test is over."""
     released.wait(20)
 
 
@@ -81,10 +81,10 @@ def reset(handler: BaseHTTPRequestHandler, _: threading.Event) -> None:
 
 
 class HttpProvider:
-    """An HTTP server that answers by a script and keeps what it was sent.
+    """HTTP server that answers by a script and records the requests.
 
     Attributes:
-        script: What to do with the next requests; once it is empty, `otherwise`.
+        script: Answers to the next requests; once it is empty, `otherwise` answers.
     """
 
     reply, hang, drip, reset = staticmethod(reply), staticmethod(hang), staticmethod(drip), staticmethod(reset)
@@ -142,7 +142,7 @@ def http_provider():
 
 @dataclass
 class Counted:
-    """Metrics that keep what they are told."""
+    """Metrics that record all calls."""
 
     usages: list[tuple[str, str]] = field(default_factory=list)
     errors: list[tuple[str, str]] = field(default_factory=list)
@@ -171,13 +171,13 @@ def service_models():
 
 @pytest.fixture(autouse=True)
 def short_backoff(monkeypatch):
-    """Random waits of milliseconds; what a provider asks for is waited in full."""
+    """Shorten the random waits to milliseconds; waits that a provider asks for keep their length."""
     monkeypatch.setattr("lightmeter.service.backends.providers.retry.FIRST_PAUSE_S", 0.01)
 
 
 @pytest.fixture
 def adapter_of(counted):
-    """The adapter of a provider, made as its row says, for a server on loopback; closed when the test is over."""
+    """Return a function that creates an adapter from its table row for a server on loopback."""
     made = []
 
     def make(name: str, base_url: str, **more):
@@ -204,7 +204,7 @@ def adapter_of(counted):
 
 @pytest.fixture
 def picture():
-    """Red on the left, blue on the right, 200 x 100 pixels."""
+    """Return a picture of 200 x 100 pixels, red on the left and blue on the right."""
     pixels = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     pixels[:, : WIDTH // 2, 0] = pixels[:, WIDTH // 2 :, 2] = 255
     pixels.flags.writeable = False
@@ -213,7 +213,7 @@ def picture():
 
 @pytest.fixture
 def analyze(picture):
-    """Entries of the picture from a back end, for some features."""
+    """Return a function that returns the entries of a back end for the picture and some features."""
 
     def run(backend, *features: str):
         (entries,) = backend.analyze([picture], frozenset(features) or backend.features, AnalysisOptions())
@@ -224,7 +224,7 @@ def analyze(picture):
 
 @pytest.fixture
 def tables():
-    """The tables that the toolkit makes of entries, from the bytes of an answer."""
+    """Return a function that converts entries to the toolkit's tables, through the bytes of an answer."""
 
     def read(entries) -> dict[str, list[dict]]:
         asset = {"name": "a.jpg", **entries.model_dump(exclude_none=True)}
@@ -239,7 +239,7 @@ def tables():
 
 @pytest.fixture
 def is_the_picture():
-    """Whether bytes are the picture as a JPEG."""
+    """Return a function that says whether bytes are the picture as a JPEG."""
 
     def look(jpeg: bytes) -> bool:
         with Image.open(BytesIO(jpeg)) as seen:

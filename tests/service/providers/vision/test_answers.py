@@ -26,7 +26,7 @@ SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max
 
 
 def objects(*keys):
-    """Objects with some of these keys, which may hold anything."""
+    """Return a strategy of objects with some of these keys and any values."""
     inner = SCALARS | st.floats(allow_nan=False, allow_infinity=False)
     anything = st.recursive(
         inner,
@@ -86,7 +86,7 @@ def test_a_face_stands_at_finite_numbers(side, number):
 @settings(deadline=None)
 @given(value=st.floats(), scale=st.sampled_from([1.0, 100.0]))
 def test_a_score_is_a_share(value, scale):
-    """Scores are 0 to 1, keep their order, and what is no number is 0."""
+    """Scores are 0 to 1 and keep the order of the values; NaN becomes 0."""
     score = to_score(value, scale)
     assert 0 <= score <= 1
     if 0 <= value <= scale:

@@ -23,7 +23,7 @@ CONCEPTS = {
 
 
 def answer(concepts, code=CODE.SUCCESS, description="Ok", details="", output_code=CODE.SUCCESS):
-    """An answer of the protocol."""
+    """Return an answer of the protocol."""
     status = status_pb2.Status(code=code, description=description, details=details)
     data = resources_pb2.Data(concepts=[resources_pb2.Concept(name=name, value=value) for name, value in concepts])
     output = resources_pb2.Output(status=status_pb2.Status(code=output_code, description=description), data=data)
@@ -31,7 +31,7 @@ def answer(concepts, code=CODE.SUCCESS, description="Ok", details="", output_cod
 
 
 class Servicer(service_pb2_grpc.V2Servicer):
-    """Answers by a script, or with the concepts of the model; keeps what it was sent."""
+    """gRPC service that answers by a script, or with the concepts of the model, and records the requests."""
 
     def __init__(self):
         self.script = deque()
@@ -105,7 +105,7 @@ def test_the_toolkit_reads_every_feature(backend, analyze, tables, counted):
 
 
 def test_other_models_can_be_set(adapter_of, provider, analyze):
-    """The model of the settings tags, that of the option moderates."""
+    """Tags come from the model of the settings, moderation from that of the option."""
     provider.script.extend([answer([("drug", 0.5)]), answer([("dog", 0.5)])])
     backend = adapter_of(
         "clarifai", provider.url, model="food-item-recognition", options={"nsfw_model": "moderation-recognition"}
@@ -125,7 +125,7 @@ def test_other_models_can_be_set(adapter_of, provider, analyze):
     ],
 )
 def test_throttled_then_answered(throttled, backend, provider, analyze, counted):
-    """Throttling, as the provider says it or as gRPC says it, is retried."""
+    """Throttling is retried, whether the provider or gRPC reports it."""
     provider.script.append(throttled)
     assert analyze(backend, "tags").tags["dog"][0].score == 0.875
     assert counted.errors == [("clarifai", "throttled")]
@@ -133,7 +133,7 @@ def test_throttled_then_answered(throttled, backend, provider, analyze, counted)
 
 @pytest.mark.parametrize("hint", [{"retry_after": "3600"}, {"grpc_retry_pushback_ms": "3600000"}])
 def test_a_wait_beyond_the_deadline_is_not_waited_for(hint, backend, provider, analyze):
-    """Where the provider asks for an hour, the picture fails at once."""
+    """If the provider asks to wait for an hour, the picture fails at once."""
     provider.script.append(aborted(grpc.StatusCode.RESOURCE_EXHAUSTED, "quota", **hint))
     with pytest.raises(BackendError, match="limits the rate of calls: RESOURCE_EXHAUSTED: quota"):
         analyze(backend, "tags")
@@ -156,7 +156,7 @@ def test_a_wait_beyond_the_deadline_is_not_waited_for(hint, backend, provider, a
     ],
 )
 def test_what_does_not_pass_is_one_call(failure, kind, backend, provider, analyze, counted):
-    """Refusals, quotas that are used up and answers without concepts are sentences, without the key, after one call."""
+    """Refusals, used-up quotas and answers without concepts are errors after one call; messages hold no key."""
     provider.script.append(failure)
     with pytest.raises(BackendError) as raised:
         analyze(backend, "tags")
@@ -174,7 +174,7 @@ def test_what_does_not_pass_is_one_call(failure, kind, backend, provider, analyz
     ],
 )
 def test_errors_on_the_providers_side_pass(failure, backend, provider, analyze, counted):
-    """Internal errors are tried again, as often as is allowed."""
+    """Internal errors are retried up to the allowed number of attempts."""
     provider.script.append(failure)
     assert analyze(backend, "tags").tags
     provider.script.extend([failure] * 2)
@@ -184,14 +184,14 @@ def test_errors_on_the_providers_side_pass(failure, backend, provider, analyze, 
 
 
 def test_one_call_that_fails_fails_the_picture(backend, provider, analyze):
-    """Moderation that was refused fails the picture, whatever the tags would be."""
+    """A picture fails if its moderation is refused, even if its tags would succeed."""
     provider.script.append(answer([], CODE.MODEL_DOES_NOT_EXIST, "Model does not exist"))
     with pytest.raises(BackendError, match="refused the call: 21200: Model does not exist"):
         analyze(backend)
 
 
 def test_missing_answer_is_a_timeout(adapter_of, provider, analyze, counted):
-    """A provider that takes a call and says nothing is given up after the timeout."""
+    """A provider that does not answer fails after the timeout."""
     provider.script.append(lambda context: provider.released.wait(20) and answer([]))
     with pytest.raises(BackendError, match=r"no answer within 0\.3 s"):
         analyze(adapter_of("clarifai", provider.url, timeout_s=0.3, max_attempts=1), "tags")
@@ -214,7 +214,7 @@ def test_what_is_no_message_is_an_error(adapter_of, analyze, counted):
 
 
 def test_a_provider_that_went_away_is_an_error(adapter_of, provider, analyze, counted):
-    """An address where nobody listens any more is a sentence."""
+    """A refused connection raises BackendError."""
     provider.stop(0).wait()
     with pytest.raises(BackendError, match="could not be reached"):
         analyze(adapter_of("clarifai", provider.url, max_attempts=1, timeout_s=3), "tags")

@@ -1,4 +1,4 @@
-"""Google Cloud Vision on loopback: the documented request goes out, the documented answer becomes entries."""
+"""Google Cloud Vision on loopback: requests are as documented, and documented answers become entries."""
 
 from __future__ import annotations
 
@@ -148,13 +148,13 @@ def test_all_features_are_one_call(backend, analyze, http_provider, counted):
 
 
 def test_nothing_is_sent_for_features_it_does_not_offer(backend, analyze, http_provider):
-    """A request without any of its features costs nothing."""
+    """A request without any of its features makes no call."""
     assert not any(analyze(backend, "descriptions").model_dump().values())
     assert http_provider.sent == []
 
 
 def test_the_toolkit_reads_every_feature(backend, analyze, tables):
-    """Entries become the rows that the answer says: pixels, scores, likelihoods and polygons in their columns."""
+    """Pixels, scores, likelihoods and polygons of entries are in the columns of the toolkit's tables."""
     rows = tables(analyze(backend))
     assert [(row["name"], row["score"], row["source"]) for row in rows["tags"]] == [
         ("Dog", 0.97, "googlevision"),

@@ -45,7 +45,7 @@ def backend(adapter_of, http_provider):
 
 
 def parts_of(sent) -> dict[str, tuple[str, str, bytes]]:
-    """The fields of a form: name to file name, media type and bytes."""
+    """Return the fields of a form: name → file name, media type and bytes."""
     head = f"Content-Type: {sent.headers['content-type']}\r\n\r\n".encode()
     form = BytesParser(policy=HTTP).parsebytes(head + sent.body)
     return {
@@ -72,7 +72,7 @@ def test_each_feature_is_one_upload(feature, backend, analyze, http_provider, is
 
 
 def test_the_toolkit_reads_every_feature(backend, analyze, tables):
-    """Per cent become shares of 1, and `safe` becomes `sfw`, whose severity is turned around."""
+    """Percentages become scores of 0 to 1; `safe` becomes `sfw`, whose severity is 1 - score."""
     assert isinstance(backend, Backend)
     rows = tables(analyze(backend))
     assert [(row["name"], row["score"], row["source"]) for row in rows["tags"]] == [
@@ -88,7 +88,7 @@ def test_the_toolkit_reads_every_feature(backend, analyze, tables):
 
 
 def test_no_more_than_fifty_tags(adapter_of, http_provider, analyze):
-    """The likeliest fifty stay, however many the provider answers, and of equal names the likelier."""
+    """At most fifty tags with the highest scores are returned; of equal names, the higher score counts."""
     found = [{"confidence": index / 2, "tag": {"en": f"tag {index % 150}"}} for index in range(200)]
     http_provider.script.append(http_provider.reply(200, {"result": {"tags": found}, "status": DONE}))
     tags = analyze(adapter_of("imagga", http_provider.url), "tags").tags
@@ -98,7 +98,7 @@ def test_no_more_than_fifty_tags(adapter_of, http_provider, analyze):
 
 
 def test_an_error_in_an_answer_with_status_200_is_an_error(adapter_of, http_provider, analyze, counted):
-    """The provider's own status counts, and its text is the message."""
+    """An error status in the answer is a failure with the provider's text as its message."""
     body = {"result": {"tags": []}, "status": {"text": "The image is too small.", "type": "error"}}
     http_provider.script.append(http_provider.reply(200, body))
     with pytest.raises(BackendError, match=r"refused the call: The image is too small\."):

@@ -61,7 +61,7 @@ ANSWERS = {
 
 @pytest.fixture
 def answers(http_provider):
-    """A server that answers each operation by its target."""
+    """Server that answers each operation by the header of its target."""
     by_target = {target: http_provider.reply(200, answer) for target, answer, _ in ANSWERS.values()}
     unknown = http_provider.reply(400, {"__type": "UnknownOperationException"})
 
@@ -78,7 +78,7 @@ def backend(adapter_of, answers):
 
 
 def signature_of(sent, secret: str) -> str:
-    """The signature that a request should have: AWS Signature Version 4, as its reference describes it."""
+    """Return the signature of a request by the reference of AWS Signature Version 4."""
     told = dict(re.findall(r"(\w+)=([^,]+)", sent.headers["authorization"]))
     _, day, region, service, kind = told["Credential"].split("/")
     names = told["SignedHeaders"].split(";")
@@ -125,7 +125,7 @@ def test_it_is_a_back_end_with_the_features_of_the_price_table(backend, analyze,
 
 
 def test_the_toolkit_reads_every_feature(backend, analyze, tables):
-    """Entries become rows: boxes in pixels of the picture, per cent as shares of 1, ages, gender, emotions."""
+    """Boxes in pixels, percentages as 0 to 1, ages, genders and emotions are in the columns of the tables."""
     rows = tables(analyze(backend))
     assert [(row["name"], row["score"], row["source"]) for row in rows["tags"]] == [
         ("Dog", 0.985, "rekognition"),
@@ -153,7 +153,7 @@ def test_nothing_found_is_empty_entries(adapter_of, http_provider, analyze):
 
 @pytest.mark.parametrize("code", ["ThrottlingException", "ProvisionedThroughputExceededException"])
 def test_throttling_of_one_call_is_retried(code, backend, analyze, http_provider, counted):
-    """AWS says throttling with a code and HTTP 400; only that call is made again."""
+    """After throttling, which AWS reports by a code with HTTP status 400, only that call is repeated."""
     reply = http_provider.reply
     http_provider.script.extend([reply(200, FACES), reply(400, {"__type": code, "message": "Rate exceeded"})])
     entries = analyze(backend, "faces", "tags")
@@ -163,7 +163,7 @@ def test_throttling_of_one_call_is_retried(code, backend, analyze, http_provider
 
 
 def test_one_call_that_fails_fails_the_picture(backend, analyze, http_provider):
-    """Where one of several calls is throttled to the end, the picture fails, whatever the others found."""
+    """If one of several calls is throttled until its last attempt, the picture fails."""
     throttled = http_provider.reply(
         400, {"__type": "com.amazonaws.rekognition#ThrottlingException", "message": "Slow down"}
     )
@@ -192,7 +192,7 @@ def test_what_is_no_answer_is_an_error(answer, backend, analyze, http_provider, 
 
 
 def test_a_box_without_finite_numbers_is_an_error(backend, analyze, http_provider):
-    """Python reads NaN from JSON; no face is placed there."""
+    """A face whose box is NaN is malformed."""
     face = b'{"FaceDetails": [{"BoundingBox": {"Left": NaN, "Top": 0, "Width": 1, "Height": 1}}]}'
     http_provider.script.append(http_provider.reply(200, face))
     with pytest.raises(BackendError, match="finite"):
@@ -200,7 +200,7 @@ def test_a_box_without_finite_numbers_is_an_error(backend, analyze, http_provide
 
 
 def test_nothing_of_the_environment_is_read(adapter_of, answers, analyze, monkeypatch, tmp_path, http_provider):
-    """Neither files of AWS nor its variables nor a proxy change where a call goes and how it is signed."""
+    """AWS files, AWS variables and proxies do not change the address and the signature of a call."""
     (tmp_path / ".aws").mkdir()
     (tmp_path / ".aws" / "config").write_text("this is no configuration file")
     for name, value in {
@@ -244,7 +244,7 @@ def test_temporary_keys_come_with_their_token(adapter_of, answers, analyze, http
 
 
 def test_the_region_stands_in_the_address(adapter_of):
-    """The address of the table names the region that is set."""
+    """The default address contains the configured region."""
     backend = adapter_of("rekognition", "https://rekognition.{region}.amazonaws.com", options={"region": "ap-south-1"})
     assert backend._client.meta.endpoint_url == "https://rekognition.ap-south-1.amazonaws.com"
 
@@ -259,7 +259,7 @@ def test_the_region_stands_in_the_address(adapter_of):
     ],
 )
 def test_wrong_settings_are_one_sentence(more, sentence, adapter_of):
-    """What is missing or wrong is said when the adapter is made."""
+    """Missing or invalid settings are refused when the adapter is created."""
     address = more.pop("base_url", "http://127.0.0.1:9")
     with pytest.raises(SettingsError, match=sentence):
         adapter_of("rekognition", address, **{"api_key": SecretStr(KEY), **more})

@@ -22,7 +22,7 @@ def private_key():
 
 @pytest.fixture
 def key_file(private_key, http_provider, tmp_path):
-    """The key file of an account whose token server is on loopback."""
+    """Return the key file of a service account whose token server is on loopback."""
     pem = private_key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -71,7 +71,7 @@ def test_a_token_is_fetched_once_and_sent(backend, http_provider, analyze, priva
 
 
 def test_an_account_that_is_refused_is_an_error(backend, http_provider, analyze, counted):
-    """The token server's own text is the message; no picture is sent."""
+    """If the token server refuses, its text is the message, and no picture is sent."""
     refusal = {"error": "invalid_grant", "error_description": "Invalid JWT Signature."}
     http_provider.otherwise = http_provider.reply(400, refusal)
     with pytest.raises(BackendError, match=r"refused the call: no access token: .*invalid_grant"):
@@ -81,7 +81,7 @@ def test_an_account_that_is_refused_is_an_error(backend, http_provider, analyze,
 
 
 def test_a_token_server_that_cannot_be_reached_is_an_error(backend, http_provider, analyze, counted):
-    """Where no token comes, the picture fails as with any broken connection."""
+    """If the token server cannot be reached, the picture fails as after a lost connection."""
     http_provider.otherwise = http_provider.reset
     with pytest.raises(BackendError, match="could not be reached"):
         analyze(backend, "tags")
@@ -90,7 +90,7 @@ def test_a_token_server_that_cannot_be_reached_is_an_error(backend, http_provide
 
 @pytest.mark.parametrize("content", [None, "no json", "{}", '{"type": "authorized_user"}'])
 def test_a_file_that_is_no_key_file_is_one_sentence(content, adapter_of, tmp_path):
-    """The variable is named when the adapter is made; the content of the file is not shown."""
+    """An invalid key file is refused with the name of its variable and without its content."""
     path = tmp_path / "file.json"
     if content is not None:
         path.write_text(content)
@@ -99,7 +99,7 @@ def test_a_file_that_is_no_key_file_is_one_sentence(content, adapter_of, tmp_pat
 
 
 def test_an_api_key_is_used_before_an_account(adapter_of, http_provider, analyze, key_file):
-    """With both, no token is asked for."""
+    """If there are an API key and a key file, no token is requested."""
     http_provider.otherwise = http_provider.reply(200, RESULT)
     analyze(adapter_of("googlevision", http_provider.url, options={"credentials_file": str(key_file)}), "tags")
     assert [sent.path for sent in http_provider.sent] == ["/v1/images:annotate"]

@@ -31,13 +31,13 @@ def test_a_row_says_what_its_adapter_is(row):
 
 
 def test_rows_are_sorted_and_their_names_differ():
-    """A reader finds a provider by its name."""
+    """Providers are sorted by name."""
     names = [row.name for row in VISION_PROVIDERS.values()]
     assert names == list(VISION_PROVIDERS) == sorted(set(names))
 
 
 def test_heavy_packages_are_loaded_when_an_adapter_is_made():
-    """The table loads none of them; the modules of adapters load none of an extra."""
+    """The table imports no adapter, and adapter modules import no optional package."""
     modules = [row.adapter.partition(":")[0] for row in VISION_PROVIDERS.values()]
     code = f"""
 import json, sys
@@ -59,7 +59,7 @@ print(json.dumps([first, [name for name in {HEAVY} if name in sys.modules]]))
     ],
 )
 def test_a_missing_package_is_one_sentence_with_the_command(name, missing, more, adapter_of, monkeypatch):
-    """Whoever lacks an extra reads which command installs it."""
+    """A missing optional package is an error with the command that installs it."""
     monkeypatch.setitem(sys.modules, missing, None)
     expected = rf"The back end {name} needs the package .*: pip install 'lightmeter\[{name}\]'"
     with pytest.raises(SettingsError, match=expected):

@@ -32,7 +32,7 @@ _STORAGES: Final = MappingProxyType({"FloatStorage": "<f4", "DoubleStorage": "<f
 
 @dataclass(frozen=True, slots=True)
 class _Storage:
-    """Array of numbers that is stored after the pickles."""
+    """Reference to an array of numbers that the file holds after the pickles: its key, NumPy type and length."""
 
     key: str
     dtype: str
@@ -41,7 +41,7 @@ class _Storage:
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """View into a storage; offset and strides are in numbers, not bytes."""
+    """Reference to a tensor: a view into a storage. Offset and strides count numbers, not bytes."""
 
     storage: _Storage
     offset: int
@@ -49,39 +49,47 @@ class _Tensor:
     strides: tuple[int, ...]
 
     def view(self, numbers: NDArray[Any]) -> NDArray[Any]:
-        """Return the tensor as a copy.
+        """Return the values of the tensor as a new array; `numbers` is the content of its storage.
 
         Raises:
             ValueError: the tensor reaches beyond its storage.
         """
-        steps = (*self.shape, *self.strides, self.offset)
-        if len(self.shape) != len(self.strides) or not all(type(step) is int and step >= 0 for step in steps):
+        integers = (*self.shape, *self.strides, self.offset)
+        if len(self.shape) != len(self.strides) or not all(type(step) is int and step >= 0 for step in integers):
             raise ValueError("a tensor has no valid shape")
-        reach = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
-        if 0 in self.shape or self.offset + reach >= len(numbers) or prod(self.shape) > len(numbers):
+        last_offset = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+        if 0 in self.shape or self.offset + last_offset >= len(numbers) or prod(self.shape) > len(numbers):
             raise ValueError("a tensor reaches outside of its storage")
         strides = tuple(stride * numbers.itemsize for stride in self.strides)
         return np.lib.stride_tricks.as_strided(numbers[self.offset :], self.shape, strides).copy()
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickler that resolves only the names that weights need.
+    """Unpickler that resolves only the five names that a checkpoint of weights uses.
 
     The pickle cannot alter the resolved objects: a built-in type, a bound method, strings.
     """
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the object for one of the five allowed names."""
+        """Return the object for one of the five allowed names.
+
+        Raises:
+            UnpicklingError: the name is not allowed.
+        """
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
             return self._tensor
         if module == "torch" and name in _STORAGES:
             return _STORAGES[name]
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no weights need")
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which no weights need")
 
     def persistent_load(self, pid: Any) -> _Storage:
-        """Return a storage; its numbers are read after the pickles."""
+        """Return the storage that the persistent id `pid` describes; `_read_storage` reads its numbers later.
+
+        Raises:
+            UnpicklingError: the id does not describe a storage.
+        """
         match pid:
             case ("storage", str() as dtype, str() as key, "cpu", int() as length, None):
                 return _Storage(key, dtype, length)
@@ -95,15 +103,15 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _read_storage(content: io.BytesIO, storage: _Storage) -> NDArray[Any]:
-    """Read the numbers of one storage."""
+    """Read the numbers of one storage from the current position."""
     if int.from_bytes(content.read(_LENGTH_BYTES), "little") != storage.length:
         raise ValueError("a storage is not as long as its tensors say")
     numbers = content.read(storage.length * np.dtype(storage.dtype).itemsize)
     return np.frombuffer(numbers, dtype=storage.dtype, count=storage.length)
 
 
-def _read(content: io.BytesIO) -> dict[str, NDArray[Any]]:
-    """Read the five pickles and all storages."""
+def _read_tensors(content: io.BytesIO) -> dict[str, NDArray[Any]]:
+    """Read the five pickles and all storages; return the tensors by name."""
     magic, protocol, machine = (_Unpickler(content).load() for _ in range(3))
     if magic != _MAGIC or protocol != _PROTOCOL or not machine["little_endian"]:
         raise ValueError("it is of another format")
@@ -128,6 +136,6 @@ def read_checkpoint(content: bytes) -> Mapping[str, NDArray[Any]]:
         BackendError: the file has another format, is damaged, or names an object that weights do not need.
     """
     try:
-        return _read(io.BytesIO(content))
+        return _read_tensors(io.BytesIO(content))
     except Exception as error:  # a damaged pickle may raise anything
         raise BackendError(f"The checkpoint cannot be read: {error}.") from error

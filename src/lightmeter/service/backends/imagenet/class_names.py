@@ -1,4 +1,4 @@
-"""Tag names of the ImageNet classes: readable names, and classes that give no tag.
+"""Names of the tags for ImageNet classes, and the classes that have no tag of their own.
 
 Indices are those of ILSVRC 2012 in its usual order (0 is the tench, 999 toilet paper).
 """
@@ -59,14 +59,14 @@ def _indices(parts: Iterable[range | int]) -> frozenset[int]:
 
 
 def tag_members(class_names: Iterable[str]) -> dict[str, frozenset[int]]:
-    """Return the classes of each tag.
+    """Return all tags for things, with the classes that count for each.
 
     Args:
         class_names: Names of the classes, in the order of their indices.
 
     Returns:
-        Tag (lower case, unique) → indices of its classes: first single classes, without `EXCLUDED_CLASSES`, then
-        groups. Classes of the same name are one tag.
+        Tag (lower case, unique) → indices of its classes. Tags for single classes, without `EXCLUDED_CLASSES`, come
+        first, then general tags (`GROUPS`). Classes of the same name share a tag.
     """
     tags: dict[str, frozenset[int]] = {}
     for index, name in enumerate(class_names):

@@ -1,4 +1,4 @@
-"""Input, output names and sizes of the EfficientNet-Lite networks.
+"""Names of the input and the outputs, and sizes, of the EfficientNet-Lite networks.
 
 The code that builds a graph is in another module, because it needs the package `onnx`, which loads slowly.
 
@@ -27,6 +27,7 @@ GRAPH_VERSION: Final = 2
 """Version in the name of cached graphs; increase it whenever `build_graph` changes."""
 CLASS_COUNT: Final = 1000
 INPUT: Final = "pictures"
+"""Name of the graph's input."""
 PROBABILITIES: Final = "probabilities"
 POOLED: Final = "pooled"
 """Name of the output with the pooled features of the last convolution."""
@@ -41,7 +42,7 @@ class EfficientNetVariant:
     """One network of the EfficientNet-Lite family; kernel sizes and widths come from its weights.
 
     Attributes:
-        name: For messages and file names.
+        name: Name of the network, for messages and file names.
         side: Width and height of the input, in pixels.
         blocks: Number of blocks of each of the seven stages.
     """
@@ -51,7 +52,7 @@ class EfficientNetVariant:
     blocks: tuple[int, ...]
 
     def strides(self) -> Iterator[int]:
-        """Yield the stride of each block, in order."""
+        """Yield the stride of each block, from the first block of the first stage on."""
         for first, count in zip(_STAGE_STRIDES, self.blocks, strict=True):
             yield first
             yield from [1] * (count - 1)

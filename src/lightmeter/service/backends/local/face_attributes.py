@@ -23,7 +23,7 @@ __all__ = ["AGE_MARGIN", "FaceAttributes", "face_chip"]
 Floats: TypeAlias = NDArray[np.float32]
 
 AGE_MARGIN: Final = 12
-"""Half of the answered age range, in years."""
+"""Half the width of a returned age range, in years."""
 
 _AGE_SIDE: Final = 64
 _GENDER_SIDE: Final = 32
@@ -37,11 +37,12 @@ _GENDERS: Final = ("female", "male")
 _AGES: Final = np.concatenate([[0.25], np.arange(1, 81)]).astype(np.float32)
 """Age of each of the 81 classes, in years (the package's `manifest.json`)."""
 _MIN_EYE_DISTANCE_PX: Final = 8.0
-"""Shortest distance between the eyes, in pixels, of a face that is large enough."""
+"""Shortest distance between the eyes, in pixels; smaller faces get no age and gender."""
 _MIN_EYE_DISTANCE_SHARE: Final = 0.2
-"""Shortest distance between the eyes as a fraction of the box's width: below it, the head is turned away."""
+"""Shortest distance between the eyes as a fraction of the box's width: below it, the head is turned away, so the
+face gets no age and gender."""
 _BATCH_FACES: Final = 32
-"""Faces in one run of a network, which bounds memory."""
+"""Maximum number of faces in one run of a network, to bound memory."""
 
 
 def face_chip(picture: Image.Image, eyes: NDArray[np.floating[Any]], side: int) -> NDArray[np.uint8]:
@@ -55,31 +56,31 @@ def face_chip(picture: Image.Image, eyes: NDArray[np.floating[Any]], side: int) 
     Returns:
         Array `(side, side, 3)`.
     """
-    # Points as complex numbers: rotation and scaling are one multiplication.
+    # Points are complex numbers, so that one multiplication rotates and scales.
     start, end = (complex(*(where * side)) for where in (_LEFT_EYE, _RIGHT_EYE))
     left, right = (complex(*eye) for eye in eyes.astype(float))
-    turn = (right - left) / (end - start)
-    origin = left - turn * start
-    shrink = max(1, int(abs(turn)))
+    rotation = (right - left) / (end - start)
+    origin = left - rotation * start
+    shrink = max(1, int(abs(rotation)))
     # Only the surroundings of the face are averaged.
-    reach = abs(turn) * side * 2
+    radius = abs(rotation) * side * 2
     box = (
-        max(0, int(left.real - reach)),
-        max(0, int(left.imag - reach)),
-        min(picture.width, int(left.real + reach) + 1),
-        min(picture.height, int(left.imag + reach) + 1),
+        max(0, int(left.real - radius)),
+        max(0, int(left.imag - radius)),
+        min(picture.width, int(left.real + radius) + 1),
+        min(picture.height, int(left.imag + radius) + 1),
     )
     if box[0] >= box[2] or box[1] >= box[3]:
         return np.zeros((side, side, 3), np.uint8)
     region = picture.reduce(shrink, box=box)
-    origin, turn = (origin - complex(*box[:2])) / shrink, turn / shrink
-    affine = (turn.real, -turn.imag, origin.real, turn.imag, turn.real, origin.imag)
+    origin, rotation = (origin - complex(*box[:2])) / shrink, rotation / shrink
+    affine = (rotation.real, -rotation.imag, origin.real, rotation.imag, rotation.real, origin.imag)
     chip = region.transform((side, side), Image.Transform.AFFINE, affine, Image.Resampling.BILINEAR)
     return np.asarray(chip)
 
 
 class FaceAttributes:
-    """Estimates age and gender with two networks.
+    """Estimator of age and gender, with two networks.
 
     Raises:
         BackendError: a network is missing or damaged.
@@ -98,23 +99,23 @@ class FaceAttributes:
             widths: Array `(n,)`: widths of the faces' boxes, in pixels.
 
         Returns:
-            For each face `{"age_range": {"low", "high"}, "gender": {"value", "score"}}`; an empty dict if
-            the eyes are too close: the face is too small, or turned away.
+            For each face `{"age_range": {"low", "high"}, "gender": {"value", "score"}}`. The dict is empty if the eyes
+            are too close together, because the face is too small or turned away.
         """
-        apart = np.hypot(*(points[:, 1] - points[:, 0]).T)
-        shown = np.flatnonzero(apart >= np.maximum(_MIN_EYE_DISTANCE_PX, _MIN_EYE_DISTANCE_SHARE * widths))
-        found: list[dict[str, Any]] = [{} for _ in points]
-        if not shown.size:
-            return found
+        eye_distances = np.hypot(*(points[:, 1] - points[:, 0]).T)
+        indices = np.flatnonzero(eye_distances >= np.maximum(_MIN_EYE_DISTANCE_PX, _MIN_EYE_DISTANCE_SHARE * widths))
+        attributes: list[dict[str, Any]] = [{} for _ in points]
+        if not indices.size:
+            return attributes
         whole = Image.fromarray(np.ascontiguousarray(picture))
-        for first in range(0, len(shown), _BATCH_FACES):
-            batch_indices = shown[first : first + _BATCH_FACES]
+        for first in range(0, len(indices), _BATCH_FACES):
+            batch_indices = indices[first : first + _BATCH_FACES]
             eyes = points[batch_indices, :2]
             ages = _run(self._age, whole, eyes, _AGE_SIDE) @ _AGES
             genders = _run(self._gender, whole, eyes, _GENDER_SIDE)
             for index, age, shares in zip(batch_indices, ages, genders, strict=True):
-                found[index] = _attributes(float(age), shares)
-        return found
+                attributes[index] = _attributes(float(age), shares)
+        return attributes
 
 
 def _attributes(age: float, shares: Floats) -> dict[str, Any]:

@@ -32,9 +32,10 @@ log = logging.getLogger("lightmeter.service")
 Floats: TypeAlias = NDArray[np.float32]
 
 MIN_FEATURES: Final = 40
-"""Fewest features of a usable logo: about a third of them are found again in a good picture."""
+"""Minimum number of features of a usable logo: a good picture contains about a third of them."""
 MIN_INLIERS: Final = 12
-"""Fewest matches that agree on the position of a logo. A homography has eight parameters: four matches always agree."""
+"""Minimum number of matches that agree on the position of a logo. Any four matches agree, because a homography has
+eight parameters."""
 
 _VIEW: Final = FitWithin(MAX_SIDE)
 _LOGO_SIDE: Final = 400
@@ -42,19 +43,19 @@ _LOGO_SIDE: Final = 400
 _MAX_FEATURES: Final = 4000
 """Most features of a picture, the strongest first; bounds time and memory."""
 _MAX_LOGO_FEATURES: Final = 800
-_RATIO: Final = 0.75
+_MAX_DISTANCE_RATIO: Final = 0.75
 """Largest ratio of the distances of the best and the second-best match (Lowe, section 7.1, has 0.8)."""
 _MAX_REPROJECTION_PX: Final = 4.0
 """Largest reprojection error of an agreeing match, in pixels."""
 _MIN_SIDE: Final = 12.0
 """Shortest side of a found logo in the picture, in pixels."""
 _MAX_STRETCH: Final = 4.0
-"""Largest ratio between the scales of a logo's sides, which perspective may shorten."""
+"""Largest ratio between the scales of the four sides of a found logo; perspective makes them differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Features:
-    """Local features of a picture: `points` `(n, 2)` in pixels, and `descriptors` `(n, 128)`."""
+    """SIFT features of a picture: `points` `(n, 2)` in pixels, and `descriptors` `(n, 128)`."""
 
     points: Floats
     descriptors: Floats
@@ -84,11 +85,11 @@ class Logos:
     """Back end `logos`: feature `brands`, for the logos in a folder.
 
     A file `Brand.png` is the logo of Brand; a folder `Brand` holds several pictures of it (variants, with and without
-    the name, on light and dark backgrounds). Transparent parts count as white. For each brand, the best match in a
-    picture is answered.
+    the name, on light and dark backgrounds). Transparent parts count as white. For each brand, only the best match in
+    a picture is returned.
 
     The score is the fraction of the logo's matches that agree on one position, 0 to 1; it is not a probability. Logos
-    with fewer than 12 agreeing matches are not answered.
+    with fewer than 12 agreeing matches are not returned.
 
     It finds logos with detail (a crest, letters, a drawing) that are at least about 100 pixels wide if the longer side
     of the picture has 1024; also rotated, tilted or partly hidden. It cannot find simple marks (a swoosh, three
@@ -146,7 +147,7 @@ class Logos:
         if "brands" not in features:
             return [Entries() for _ in pictures]
         logos = self._load()
-        return [Entries(brands=[self._brand(one) for one in _find_logos(picture, logos)]) for picture in pictures]
+        return [Entries(brands=[self._brand(match) for match in _find_logos(picture, logos)]) for picture in pictures]
 
     def _brand(self, match: _Match) -> Brand:
         corners: list[dict[str, Any]] = [{"x": x, "y": y} for x, y in match.corners]
@@ -165,7 +166,7 @@ def _logo_files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _read_logos(folder: Path) -> list[_Logo]:
-    """Return the usable logos; log a warning for each other one.
+    """Return the usable logos of a folder; log a warning for each logo that is not usable.
 
     Raises:
         BackendError: there is no usable logo, or no such folder.
@@ -183,7 +184,7 @@ def _read_logos(folder: Path) -> list[_Logo]:
         except (MediaError, OSError) as error:
             log.warning("The logo %s cannot be read: %s", path, error)
             continue
-        found = _features(picture, _MAX_LOGO_FEATURES)
+        found = _extract_features(picture, _MAX_LOGO_FEATURES)
         if len(found.points) < MIN_FEATURES:
             log.warning(
                 "The logo %s has %d features, fewer than %d: simple marks cannot be found. Leave it out, or add a "
@@ -202,22 +203,22 @@ def _read_logos(folder: Path) -> list[_Logo]:
     return logos
 
 
-def _features(picture: RGB, most: int) -> _Features:
+def _extract_features(picture: RGB, max_features: int) -> _Features:
     grey = cv2.cvtColor(np.ascontiguousarray(picture), cv2.COLOR_RGB2GRAY)
     descriptors: Any  # None without keypoints, which OpenCV's type hints omit
-    keypoints, descriptors = cv2.SIFT.create(nfeatures=most).detectAndCompute(grey, None)
+    keypoints, descriptors = cv2.SIFT.create(nfeatures=max_features).detectAndCompute(grey, None)
     if descriptors is None:
         return _Features(np.zeros((0, 2), np.float32), np.zeros((0, 128), np.float32))
     points = np.array([keypoint.pt for keypoint in keypoints], np.float32)
     # OpenCV returns more features than requested if several are equally strong.
-    return _Features(points[:most], np.asarray(descriptors, np.float32)[:most])
+    return _Features(points[:max_features], np.asarray(descriptors, np.float32)[:max_features])
 
 
 def _find_logos(picture: RGB, logos: Sequence[_Logo]) -> list[_Match]:
-    """Return the best match of each brand by falling score, in coordinates of the picture."""
-    seen = transform_array(picture, _VIEW)
-    across, down = picture.shape[1] / seen.shape[1], picture.shape[0] / seen.shape[0]
-    features = _features(seen, _MAX_FEATURES)
+    """Return the best match of each brand, by falling score, with corners in pixels of the picture."""
+    resized = transform_array(picture, _VIEW)
+    across, down = picture.shape[1] / resized.shape[1], picture.shape[0] / resized.shape[0]
+    features = _extract_features(resized, _MAX_FEATURES)
     best: dict[str, _Match] = {}
     if len(features.points) < MIN_INLIERS:
         return []
@@ -225,11 +226,11 @@ def _find_logos(picture: RGB, logos: Sequence[_Logo]) -> list[_Match]:
         found = _find_logo(logo, features, across, down)
         if found is not None and (logo.brand not in best or found.inliers > best[logo.brand].inliers):
             best[logo.brand] = found
-    return sorted(best.values(), key=lambda one: (-one.score, one.brand))
+    return sorted(best.values(), key=lambda match: (-match.score, match.brand))
 
 
 def _find_logo(logo: _Logo, features: _Features, across: float, down: float) -> _Match | None:
-    """Find a logo in a picture with these features; return None if it is not there.
+    """Find a logo by the features of a picture; return None if the picture does not show it.
 
     Args:
         logo: The logo.
@@ -240,8 +241,10 @@ def _find_logo(logo: _Logo, features: _Features, across: float, down: float) -> 
     pairs = cv2.BFMatcher(cv2.NORM_L2).knnMatch(logo.features.descriptors, features.descriptors, k=2)
     nearest: dict[int, cv2.DMatch] = {}  # each point of the picture matches one point of the logo
     for first, second in pairs:
-        known = nearest.get(first.trainIdx)
-        if first.distance < _RATIO * second.distance and (known is None or first.distance < known.distance):
+        previous = nearest.get(first.trainIdx)
+        if first.distance < _MAX_DISTANCE_RATIO * second.distance and (
+            previous is None or first.distance < previous.distance
+        ):
             nearest[first.trainIdx] = first
     if len(nearest) < MIN_INLIERS:
         return None
@@ -257,8 +260,8 @@ def _find_logo(logo: _Logo, features: _Features, across: float, down: float) -> 
     outline = cv2.perspectiveTransform(corners, homography).reshape(4, 2).astype(np.float64)
     if not _is_plausible(outline, logo.width, logo.height):
         return None
-    placed = tuple((round(x * across), round(y * down)) for x, y in outline.tolist())
-    return _Match(logo.brand, round(inliers / len(nearest), 4), inliers, placed)
+    corners_px = tuple((round(x * across), round(y * down)) for x, y in outline.tolist())
+    return _Match(logo.brand, round(inliers / len(nearest), 4), inliers, corners_px)
 
 
 def _is_plausible(outline: NDArray[np.float64], width: int, height: int) -> bool:

@@ -4,7 +4,7 @@ NSFW.js (MIT) is a MobileNetV2 of 2020 (1.4 times as wide), trained by Gant Labo
 `nsfw_data_scraper` of Alexander Kim collected; its authors state an accuracy of 93 %. The weights are those of the
 npm package's middle model, in `weights/nsfwjs-mid.onnx`; probabilities differ from the original's by less than 0.0001.
 
-Its classes are drawing, hentai, neutral, porn and sexy. Two labels are answered:
+Its classes are drawing, hentai, neutral, porn and sexy. The back end returns two labels:
 
 - `adult`: porn and hentai together;
 - `racy`: the class sexy: lingerie, swimwear, poses.
@@ -47,20 +47,20 @@ __all__ = ["CLASS_NAMES", "LABELS", "NsfwJs", "likelihood"]
 CLASS_NAMES: Final = ("drawing", "hentai", "neutral", "porn", "sexy")
 """The model's classes, in its order."""
 LABELS: Final = {"adult": ("hentai", "porn"), "racy": ("sexy",)}
-"""Answered label → classes whose probabilities are added up."""
+"""Returned label → classes whose probabilities are added up."""
 
-_STEPS: Final = (0.1, 0.5, 0.9, 0.99)
-_WORDS: Final = ("VERY_UNLIKELY", "UNLIKELY", "POSSIBLE", "LIKELY", "VERY_LIKELY")
+_LIMITS: Final = (0.1, 0.5, 0.9, 0.99)
+_LIKELIHOODS: Final = ("VERY_UNLIKELY", "UNLIKELY", "POSSIBLE", "LIKELY", "VERY_LIKELY")
 _VIEW: Final = StretchToSquare(224)
 
 
 def likelihood(probability: float) -> str:
-    """Return the likelihood word for a probability, 0 to 1; each limit of the table belongs to the higher word."""
-    return _WORDS[bisect_right(_STEPS, probability)]
+    """Return the likelihood word for a probability, 0 to 1; a probability at a limit gets the higher word."""
+    return _LIKELIHOODS[bisect_right(_LIMITS, probability)]
 
 
 class NsfwJs:
-    """Back end `nsfwjs`: feature `nsfw`, in the likelihood form."""
+    """Back end `nsfwjs`: feature `nsfw`, with likelihood words such as `LIKELY`."""
 
     name = "nsfwjs"
     features = frozenset({"nsfw"})
@@ -110,9 +110,9 @@ class NsfwJs:
         """
         if "nsfw" not in features:
             return [Entries() for _ in pictures]
-        return [self._rate(self.probabilities(picture)) for picture in pictures]
+        return [self._to_entries(self.probabilities(picture)) for picture in pictures]
 
-    def _rate(self, probabilities: dict[str, float]) -> Entries:
+    def _to_entries(self, probabilities: dict[str, float]) -> Entries:
         return Entries(
             nsfw=[
                 Nsfw(label=label, likelihood=likelihood(sum(probabilities[name] for name in names)), source=self.name)

@@ -32,7 +32,7 @@ _VIEW: Final = StretchToSquare(256)
 
 
 class OpenNsfw:
-    """Back end `opennsfw`: feature `nsfw`, in the numeric form."""
+    """Back end `opennsfw`: feature `nsfw`, with numeric scores."""
 
     name = "opennsfw"
     features = frozenset({"nsfw"})

@@ -2,14 +2,14 @@
 
 The picture is sampled on a jittered grid (exact colors, no aliasing with regular patterns), binned, and clustered in
 Oklab, a color space in which equal distances look about equally different. Each cluster is represented by its medoid, a
-color that occurs in the picture. Clusters are merged only while their union stays narrow. The fraction of a color
-counts only similar pixels.
+color that occurs in the picture. Near clusters are merged if the colors of the merged cluster are still similar. The
+fraction of a color counts only similar pixels.
 
 Limits: it does not separate objects from the background or correct color casts. A smooth gradient has no dominant
-color; the answered colors are steps of it.
+color; the returned colors are steps of it.
 
 Measured by `tests/bench/quality/test_colors_quality.py` on 92 pictures: pixels are 5.3 CIEDE2000 from the nearest
-answered color on average (k-means in CIELAB 4.7, median cut 5.6). Of the colors with a fraction of 5 % or more, 8 %
+returned color on average (k-means in CIELAB 4.7, median cut 5.6). Of the colors with a fraction of 5 % or more, 8 %
 cover less than a third of it within 5 CIEDE2000 (24 % and 35 %).
 """
 
@@ -32,24 +32,24 @@ Floats: TypeAlias = NDArray[np.float64]
 Members: TypeAlias = NDArray[np.intp]
 
 MAX_COLORS: Final = 8
-"""Most entries for one picture."""
+"""Maximum number of colors for one picture."""
 
 _GRID: Final = 128
 """Samples along each side; with 16,384 in all, a fraction has a standard error of about 0.4 %."""
 _CLUSTERS: Final = 12
-"""Clusters before merging: 1.5 times the most entries."""
-_ROUNDS: Final = 12
-"""Most rounds of Lloyd's algorithm; after about eight, fractions change by less than a percent."""
-_NEAR: Final = 0.06
+"""Clusters before merging: 1.5 times `MAX_COLORS`."""
+_MAX_ROUNDS: Final = 12
+"""Maximum number of rounds of Lloyd's algorithm; after about eight, fractions change by less than a percent."""
+_SIMILAR: Final = 0.06
 """Oklab distance up to which one color may represent another (a just noticeable difference is about 0.02)."""
-_WIDE: Final = 0.03
+_MAX_WIDTH: Final = 0.03
 """Largest mean Oklab distance to the medoid in a merged cluster."""
-_FAR: Final = 0.05
+_DISTANCE_CAP: Final = 0.05
 """Oklab distance to which distances from the medoid are capped, so that outliers count less."""
-_CANDIDATES: Final = 64
-"""Most members of a cluster that are tried as its medoid, the most frequent first: noise has very many."""
+_MAX_CANDIDATES: Final = 64
+"""Maximum number of members of a cluster that are tried as its medoid, the most frequent first, to bound the time."""
 _MIN_SHARE: Final = 0.005
-"""Smallest fraction of an answered color: smaller clusters are edges and noise."""
+"""Smallest fraction of a returned color: smaller clusters are edges and noise."""
 _CHROMA_WEIGHT: Final = 2.0
 _CONTRAST_WEIGHT: Final = 1.0
 _FULL_CHROMA: Final = 0.3225
@@ -60,7 +60,7 @@ _GOLDEN_RATIO: Final = (5**0.5 - 1) / 2
 
 
 def _sample_positions(length: int, offset: float) -> NDArray[np.intp]:
-    """Return at most `_GRID` positions in `range(length)`: one in each stratum, with golden-ratio jitter."""
+    """Return at most `_GRID` positions below `length`: one in each of equal intervals, with golden-ratio jitter."""
     if length <= _GRID:
         return np.arange(length)
     strata = np.arange(_GRID)
@@ -106,7 +106,7 @@ def _squared_distances(points: Floats, centers: Floats) -> Floats:
 
 
 def _seeds(points: Floats, shares: Floats) -> Floats:
-    """Choose seeds as k-means++ does, but take the most probable next one instead of a random one."""
+    """Return initial cluster centers, chosen as in k-means++; the next one is the most probable, not a random point."""
     chosen = [int(np.argmax(shares))]
     nearest = _squared_distances(points, points[chosen])[:, 0]
     while len(chosen) < _CLUSTERS:
@@ -123,61 +123,63 @@ def _seeds(points: Floats, shares: Floats) -> Floats:
 def _cluster(points: Floats, shares: Floats) -> list[Members]:
     """Run weighted k-means; return the indices of the points of each cluster that is not empty."""
     centers = _seeds(points, shares)
-    owner = np.zeros(len(points), dtype=np.intp)
-    for turn in range(_ROUNDS):
-        new_owner = np.argmin(_squared_distances(points, centers), axis=1)
-        if turn and np.array_equal(new_owner, owner):
+    nearest_center = np.zeros(len(points), dtype=np.intp)
+    for turn in range(_MAX_ROUNDS):
+        new_nearest_center = np.argmin(_squared_distances(points, centers), axis=1)
+        if turn and np.array_equal(new_nearest_center, nearest_center):
             break
-        owner = new_owner
-        weight = np.bincount(owner, weights=shares, minlength=len(centers))
+        nearest_center = new_nearest_center
+        weight = np.bincount(nearest_center, weights=shares, minlength=len(centers))
         for axis in range(3):
-            total = np.bincount(owner, weights=shares * points[:, axis], minlength=len(centers))
+            total = np.bincount(nearest_center, weights=shares * points[:, axis], minlength=len(centers))
             centers[:, axis] = np.where(weight > 0, total / np.maximum(weight, 1e-12), centers[:, axis])
-    clusters = [np.flatnonzero(owner == index) for index in range(len(centers))]
+    clusters = [np.flatnonzero(nearest_center == index) for index in range(len(centers))]
     return [members for members in clusters if members.size]
 
 
 def _medoid(points: Floats, shares: Floats, members: Members) -> tuple[int, float]:
     """Find the medoid of a cluster: the member with the smallest sum of distances to the others.
 
-    Distances are capped at `_FAR`, so that outliers do not move the medoid. Only the `_CANDIDATES` most frequent
-    members are tried.
+    Distances are capped at `_DISTANCE_CAP`, so that outliers do not move the medoid. Only the `_MAX_CANDIDATES` most
+    frequent members are tried.
 
     Returns:
         Index of the medoid, and the mean of those distances.
     """
-    common = members[np.argsort(-shares[members], kind="stable")[:_CANDIDATES]]
-    apart = np.minimum(np.sqrt(_squared_distances(points[common], points[members])), _FAR)
-    widths = apart @ shares[members] / shares[members].sum()
+    common = members[np.argsort(-shares[members], kind="stable")[:_MAX_CANDIDATES]]
+    distances = np.minimum(np.sqrt(_squared_distances(points[common], points[members])), _DISTANCE_CAP)
+    widths = distances @ shares[members] / shares[members].sum()
     best = int(np.argmin(widths))
     return int(common[best]), float(widths[best])
 
 
 def _merge(points: Floats, shares: Floats, clusters: list[Members]) -> Members:
-    """Merge the nearest two clusters repeatedly, while they are near and their union is narrow.
+    """Merge the two nearest clusters repeatedly, while they are nearer than `_SIMILAR` and the result is narrow enough.
+
+    A merged cluster is narrow enough if the mean distance to its medoid is at most `_MAX_WIDTH`.
 
     Returns:
-        Medoid of each remaining cluster.
+        Index of the medoid of each remaining cluster.
     """
     clusters = list(clusters)
     medoids = np.array([_medoid(points, shares, members)[0] for members in clusters])
-    apart = _squared_distances(points[medoids], points[medoids])
-    np.fill_diagonal(apart, np.inf)
+    distances = _squared_distances(points[medoids], points[medoids])
+    np.fill_diagonal(distances, np.inf)
     while len(clusters) > 1:
-        first, second = sorted(divmod(int(np.argmin(apart)), len(clusters)))
-        if apart[first, second] >= _NEAR**2:
+        first, second = sorted(divmod(int(np.argmin(distances)), len(clusters)))
+        if distances[first, second] >= _SIMILAR**2:
             break
         joint = np.concatenate([clusters[first], clusters[second]])
         medoid, width = _medoid(points, shares, joint)
-        if width > _WIDE:
-            apart[first, second] = apart[second, first] = np.inf
+        if width > _MAX_WIDTH:
+            distances[first, second] = distances[second, first] = np.inf
             continue
         clusters[first], medoids[first] = joint, medoid
         del clusters[second]
         medoids = np.delete(medoids, second)
-        apart = np.delete(np.delete(apart, second, axis=0), second, axis=1)
-        apart[first] = apart[:, first] = _squared_distances(points[medoids], points[[medoid]])[:, 0]
-        apart[first, first] = np.inf
+        distances = np.delete(np.delete(distances, second, axis=0), second, axis=1)
+        distances[first] = distances[:, first] = _squared_distances(points[medoids], points[[medoid]])[:, 0]
+        distances[first, first] = np.inf
     return medoids
 
 
@@ -209,9 +211,11 @@ def dominant_colors(picture: RGB, *, source: str = "palette") -> list[Color]:
     bins = _bin_samples(picture)
     medoids = _merge(bins.colors, bins.shares, _cluster(bins.colors, bins.shares))
     squared = _squared_distances(bins.colors, bins.colors[medoids])
-    owner = np.argmin(squared, axis=1)
-    alike = squared[np.arange(len(owner)), owner] <= _NEAR**2
-    shares: Floats = np.bincount(owner[alike], weights=bins.shares[alike], minlength=len(medoids)).astype(np.float64)
+    nearest_center = np.argmin(squared, axis=1)
+    is_similar = squared[np.arange(len(nearest_center)), nearest_center] <= _SIMILAR**2
+    shares: Floats = np.bincount(
+        nearest_center[is_similar], weights=bins.shares[is_similar], minlength=len(medoids)
+    ).astype(np.float64)
     scores = _prominence(bins.colors[medoids], shares)
     large = (shares >= _MIN_SHARE) | (shares == shares.max())
     # A stable sort, ties by share: results are the same on every machine.

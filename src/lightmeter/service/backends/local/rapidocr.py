@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["MIN_SCORE", "RapidOcr"]
 
 MIN_SCORE: Final = 0.7
-"""Lowest score of an answered line: most lines below are not text."""
+"""Lowest score of a returned line: most lines with a lower score are not text."""
 _MIN_CHARACTER_SCORE: Final = 0.995
 """Lowest score of a line of one character. Chosen on 431 pictures that the benchmark does not use: single characters
 that were not text (windows, fruit, wheels) scored .71 to .990, most real ones .998 and more."""
@@ -46,7 +46,7 @@ pixels, exact words rose from 81.3 % to 82.8 %, for a tenth more time."""
 _BLOCK: Final = 32
 """Side of the detector's blocks, in pixels; it finds nothing in a smaller picture."""
 _MAX_RATIO: Final = 8
-"""Longer side / shorter side above which pictures are padded: the detector needs three blocks across."""
+"""Longer side / shorter side above which pictures are padded, because the detector needs three blocks across."""
 
 _MODELS: Final = {
     "Det": ("PP-OCRv6_det_small.onnx", "090f04abcd9d9a7498bc4ebf677e4cb9bdce1fe4197ddb7e529f1ef44e1ff94f"),
@@ -58,7 +58,7 @@ _MODELS: Final = {
 _SETTINGS: Final[dict[str, Any]] = {
     "Global.log_level": "critical",  # it logs to its own handler, not to the service's log
     "Global.text_score": MIN_SCORE,
-    # Both would enlarge a picture of one row to gigabytes; `_padded` replaces them.
+    # Both would enlarge a picture of one row to gigabytes; `_pad` replaces them.
     "Global.use_preprocess_img": False,
     "Global.use_vertical_padding": False,
     "EngineConfig.onnxruntime.intra_op_num_threads": 1,
@@ -73,7 +73,7 @@ _SETTINGS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Line of text; corners clockwise from the upper left of the writing, in pixels."""
+    """Line of text with its four corners in pixels, clockwise from the upper left of the writing."""
 
     text: str
     score: float
@@ -88,7 +88,7 @@ class RapidOcr:
     from the upper left of the writing. A picture without text has no entry.
 
     A brand is a line that as a whole is a name in `brand_names.txt`. Its score is that of the line: how reliably it was
-    read, not whether the brand is meant.
+    read, not whether it means the brand.
 
     Measured (`tests/bench/quality`): 92 % of words exact on 30 photographs and scans, with a median of .35 s on one
     core; a false text on 1 of 139 photographs; 3 of 15 readable brands, none wrong.
@@ -131,7 +131,7 @@ class RapidOcr:
         features: frozenset[str],
         options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
     ) -> list[Entries]:
-        """Read each picture, at most 2000 pixels a side.
+        """Read the text in each picture; a picture is first shrunk to at most 2000 pixels a side.
 
         Args:
             pictures: Height x width x 3, RGB.
@@ -145,16 +145,16 @@ class RapidOcr:
         if not wanted:
             return [Entries() for _ in pictures]
         engine, brands = self._load()
-        found = []
+        results = []
         for picture in pictures:
-            lines = list(_lines(engine, picture))
-            found.append(
+            lines = list(_read_lines(engine, picture))
+            results.append(
                 Entries(
                     texts=list(self._text_entries(lines)) if "texts" in wanted else None,
                     brands=list(self._brand_entries(lines, brands)) if "brands" in wanted else None,
                 )
             )
-        return found
+        return results
 
     def _text_entries(self, lines: Sequence[_Line]) -> Iterator[Text]:
         if lines:
@@ -184,8 +184,8 @@ class RapidOcr:
 class _LineRecognizer:
     """Recognizer that reads lines which may be upside down both ways; the reading with the higher score counts.
 
-    The classifier alone is not reliable: of 50 upright lines, it turned two. It compresses long lines, so it also
-    classifies the middle of each line.
+    The classifier alone is not reliable: of 50 upright lines, it took two for upside down. Because its input compresses
+    long lines, the middle of each line is classified, too.
     """
 
     def __init__(self, classifier: Any, recognizer: Any) -> None:
@@ -196,12 +196,12 @@ class _LineRecognizer:
         """Read lines, with the interface of `rapidocr`'s recognizer."""
         result = self._recognizer(batch)
         verdicts = [self._classifier(lines).cls_res for lines in (batch.img, [_middle(line) for line in batch.img])]
-        turned = [index for index, verdict in enumerate(zip(*verdicts, strict=True)) if "180" in dict(verdict)]
-        if turned:
-            rotated = [np.ascontiguousarray(batch.img[index][::-1, ::-1]) for index in turned]
-            other = self._recognizer(replace(batch, img=rotated))
+        upside_down = [index for index, verdict in enumerate(zip(*verdicts, strict=True)) if "180" in dict(verdict)]
+        if upside_down:
+            rotated = [np.ascontiguousarray(batch.img[index][::-1, ::-1]) for index in upside_down]
+            second_reading = self._recognizer(replace(batch, img=rotated))
             readings = list(zip(result.txts, result.scores, strict=True))
-            for index, text, score in zip(turned, other.txts, other.scores, strict=True):
+            for index, text, score in zip(upside_down, second_reading.txts, second_reading.scores, strict=True):
                 readings[index] = max(readings[index], (text, score), key=lambda reading: reading[1])
             result.txts, result.scores = (tuple(part) for part in zip(*readings, strict=True))
         return result
@@ -228,18 +228,18 @@ def _load_engine() -> RapidOCR:
         engine(blank, use_det=False)
         engine.text_rec = _LineRecognizer(engine.text_cls, engine.text_rec)
         engine(blank, use_det=True, use_cls=False)
-    except Exception as error:  # it passes on exceptions of many types
+    except Exception as error:  # rapidocr raises exceptions of many types
         raise BackendError(f"The models of rapidocr cannot be loaded: {error}.") from error
     loaded: RapidOCR = engine
     return loaded
 
 
-def _lines(engine: RapidOCR, picture: RGB) -> Iterator[_Line]:
+def _read_lines(engine: RapidOCR, picture: RGB) -> Iterator[_Line]:
     """Yield the lines of text in a picture, from top to bottom and from left to right."""
-    seen = _enlarged(transform_array(picture, _VIEW))
-    height, width = seen.shape[:2]
+    enlarged = _enlarge(transform_array(picture, _VIEW))
+    height, width = enlarged.shape[:2]
     down, across = picture.shape[0] / height, picture.shape[1] / width
-    result: Any = engine(_padded(seen[..., ::-1]))  # BGR
+    result: Any = engine(_pad(enlarged[..., ::-1]))  # BGR
     if result.boxes is None:
         return
     for text, score, box in zip(map(str.strip, result.txts), result.scores, result.boxes, strict=True):
@@ -249,8 +249,8 @@ def _lines(engine: RapidOCR, picture: RGB) -> Iterator[_Line]:
         yield _Line(text, round(float(score), 4), tuple((round(x), round(y)) for x, y in corners))
 
 
-def _enlarged(picture: RGB) -> RGB:
-    """Enlarge a picture that is smaller than the detector's input; return others unchanged."""
+def _enlarge(picture: RGB) -> RGB:
+    """Return a picture enlarged towards the size of the detector's input; a larger picture is returned unchanged."""
     height, width = picture.shape[:2]
     factor = min(_DETECTOR_SIDE / max(height, width), _MAX_ENLARGED)
     if factor <= 1:
@@ -259,8 +259,8 @@ def _enlarged(picture: RGB) -> RGB:
     return np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_CUBIC), np.uint8)
 
 
-def _padded(picture: RGB) -> RGB:
-    """Pad a very small or very long picture with black, below or to the right."""
+def _pad(picture: RGB) -> RGB:
+    """Return a very small or very long picture padded with black, below or to the right; others unchanged."""
     height, width = picture.shape[:2]
     least = max(_BLOCK, -(-max(height, width) // _MAX_RATIO))
     padding = ((0, max(0, least - height)), (0, max(0, least - width)), (0, 0))
@@ -268,7 +268,7 @@ def _padded(picture: RGB) -> RGB:
 
 
 def _bounding_rectangle(lines: Sequence[_Line]) -> tuple[tuple[int, int], ...]:
-    """Return the corners of the upright rectangle around all lines."""
+    """Return the corners of the smallest upright rectangle around all lines."""
     across, down = zip(*(corner for line in lines for corner in line.corners), strict=True)
     left, right, top, bottom = min(across), max(across), min(down), max(down)
     return (left, top), (right, top), (right, bottom), (left, bottom)

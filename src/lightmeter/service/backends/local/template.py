@@ -56,13 +56,13 @@ COLOR_WORDS: Final = {
 }
 """Color word → typical sRGB color in hexadecimal digits; chosen for this project."""
 
-NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+NUMBER_WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 class Template:
     """Back end `template`: feature `descriptions`, composed from the entries of other back ends.
 
-    It repeats the mistakes of these back ends.
+    The mistakes of those back ends appear in the sentence, too.
     """
 
     name = "template"
@@ -92,7 +92,7 @@ class Template:
 
 
 def compose_sentence(found: Sequence[Entries]) -> str:
-    """Return a sentence that lists the results, or says that there are none."""
+    """Return a sentence that lists the entries, or says that nothing was recognized."""
     subject = _subject(found)
     parts = [subject] if subject else []
     colors = _colors(found)
@@ -124,13 +124,13 @@ def _subject(found: Sequence[Entries]) -> str:
 def _people(found: Sequence[Entries]) -> str:
     faces = sum(len(entries.faces or []) for entries in found)
     if faces:
-        count = NUMBERS[faces] if faces < len(NUMBERS) else str(faces)
+        count = NUMBER_WORDS[faces] if faces < len(NUMBER_WORDS) else str(faces)
         return f"{count} {'person' if faces == 1 else 'people'}"
     return ""
 
 
 def _tags(found: Sequence[Entries]) -> list[str]:
-    """Return tag names by falling score, each once."""
+    """Return the names of tags with at least `MIN_TAG_SCORE`, by falling score, each once."""
     best: dict[str, float] = {}
     for entries in found:
         for name, tags in entries.tags.items():

@@ -40,12 +40,12 @@ MAX_BOXES: Final = 100
 
 
 def make_onnx_backend(name: str, settings: OnnxModelSettings, base_dir: Path) -> Backend:
-    """Create a back end for an ONNX file. The model is loaded, and run on test pictures, at once.
+    """Create a back end for an ONNX file: load the model and run it on test pictures.
 
     Args:
         name: Name in requests, lowercase.
         settings: The operator's settings of the model.
-        base_dir: Folder that relative paths start from: that of the settings file.
+        base_dir: Folder of the settings file, from which relative paths start.
 
     Returns:
         A back end with two further attributes: `prices` (credits by feature) and `model` (name and digest).
@@ -70,7 +70,7 @@ def make_onnx_backend(name: str, settings: OnnxModelSettings, base_dir: Path) ->
 
 
 class _OnnxBackend(ABC):
-    """Base of the back ends that run an ONNX model.
+    """Base class of the back ends that run an ONNX model.
 
     Attributes:
         name: Name of the back end.
@@ -92,7 +92,7 @@ class _OnnxBackend(ABC):
         )
 
     def warm(self) -> None:  # noqa: B027 (the model is loaded by the constructor)
-        """Do nothing: the model is loaded already."""
+        """Do nothing: the constructor has loaded the model."""
 
     def analyze(
         self,
@@ -116,17 +116,17 @@ class _OnnxBackend(ABC):
 
     @abstractmethod
     def _entries(self, letterboxed: LetterboxedImage) -> Entries:
-        """Return the entries of one picture."""
+        """Run the model on one picture and return its entries."""
 
-    def _tag(self, label: str, score: float, **more: Any) -> Tag:
+    def _tag(self, label: str, score: float, **fields: Any) -> Tag:
         shown = round(rescale_score(score, self._settings.decision_threshold), DIGITS)
-        return Tag(name=label, score=shown, source=self.name, **more)
+        return Tag(name=label, score=shown, source=self.name, **fields)
 
 
 class OnnxClassifier(_OnnxBackend):
-    """Back end for a classifier: feature `tags`, or `nsfw` in the numeric form.
+    """Back end for a classifier: feature `tags`, or `nsfw` with numeric scores.
 
-    Classes of the same name count as one, with the highest of their scores.
+    Classes of the same name become one tag, with the highest of their scores.
     """
 
     def __init__(self, name: str, settings: OnnxModelSettings, base_dir: Path) -> None:
@@ -154,72 +154,77 @@ class OnnxClassifier(_OnnxBackend):
             best[label] = max(best.get(label, 0.0), float(scores[index]))
         ranked = sorted(best.items(), key=lambda item: -item[1])
         if self._settings.feature == "nsfw":
-            rated = [Nsfw(label=label, score=round(score, DIGITS), source=self.name) for label, score in ranked]
-            return Entries(nsfw=rated)
+            entries = [Nsfw(label=label, score=round(score, DIGITS), source=self.name) for label, score in ranked]
+            return Entries(nsfw=entries)
         shown = [(label, score) for label, score in ranked if score >= self._threshold]
         return Entries(tags={label: [self._tag(label, score)] for label, score in shown[: self._settings.top]})
 
 
 def _may_skip_indices(settings: OnnxModelSettings) -> bool:
-    """Return whether the labels may be an object index → name, which may leave out indices."""
+    """Return whether the labels come from a JSON file, whose object index → name may leave out indices."""
     return isinstance(settings.labels, Path) and settings.labels.suffix.lower() == ".json"
 
 
 def _activation_of(outputs: Floats) -> Activation:
-    """Return the activation for outputs of several pictures, one picture a row."""
+    """Return the activation that converts these outputs to scores; `outputs` has one row for each picture."""
     if are_scores(outputs):
         return "none"
     return "softmax" if outputs.shape[1] > 1 else "sigmoid"
 
 
 class OnnxDetector(_OnnxBackend):
-    """Back end for a detector: feature `tags`, one for each label with its highest score.
+    """Back end for a detector: feature `tags`, one tag for each label, with the highest score of its boxes.
 
-    Each tag has a field `boxes`, best first: `left`, `top`, `width` and `height` as fractions of the picture, 0 to 1,
-    and `score`.
+    Each tag has a field `boxes`, sorted by falling score: `left`, `top`, `width` and `height` as fractions of the
+    picture, 0 to 1, and `score`.
     """
 
     def __init__(self, name: str, settings: OnnxModelSettings, base_dir: Path) -> None:
         super().__init__(name, settings, base_dir)
         model = self._model
         self._labels = model.labels(settings.labels, base_dir)
-        tested, classes = model.test_outputs(), max(self._labels) + 1
-        format_ = settings.format or detect_format(model.output_names, tested[0], classes)
+        test_runs, classes = model.test_outputs(), max(self._labels) + 1
+        format_ = settings.format or detect_format(model.output_names, test_runs[0], classes)
         size = (model.input.width, model.input.height)
-        self._decode = decoder_for(format_, model.output_names, tested[0], classes, size)
-        raw = [self._decode(each).scores for each in tested]
+        self._decode = decoder_for(format_, model.output_names, test_runs[0], classes, size)
+        raw = [self._decode(each).scores for each in test_runs]
         self._activation = settings.activation or ("none" if all(map(are_scores, raw)) else "sigmoid")
         self._threshold = DETECTOR_THRESHOLD if settings.threshold is None else settings.threshold
 
     def _entries(self, letterboxed: LetterboxedImage) -> Entries:
-        found = self._decode(self._model.run(letterboxed.canvas))
-        found = Candidates(found.boxes, apply_activation(found.scores, self._activation), found.classes)
+        candidates = self._decode(self._model.run(letterboxed.canvas))
+        candidates = Candidates(
+            candidates.boxes, apply_activation(candidates.scores, self._activation), candidates.classes
+        )
         by_label: dict[str, tuple[list[list[float]], list[float]]] = {}
         for index, label in self._labels.items():
-            boxes, scores = self._of_class(found, index)
+            boxes, scores = self._boxes_of_class(candidates, index)
             if len(boxes):
                 all_boxes, all_scores = by_label.setdefault(label, ([], []))
                 all_boxes.extend(boxes_to_fractions(boxes, letterboxed).tolist())
                 all_scores.extend(scores.tolist())
         ranked = sorted(((label, *each) for label, each in by_label.items()), key=lambda item: -max(item[2]))
         return Entries(
-            tags={label: [self._boxed(label, boxes, scores)] for label, boxes, scores in ranked[: self._settings.top]}
+            tags={
+                label: [self._tag_with_boxes(label, boxes, scores)]
+                for label, boxes, scores in ranked[: self._settings.top]
+            }
         )
 
-    def _of_class(self, found: Candidates, index: int) -> tuple[Floats, Floats]:
-        """Return boxes `(n, 4)` and scores `(n,)` of one class, above the threshold and without overlaps."""
-        scores = found.scores if found.classes is not None else found.scores[:, index]
-        wanted = (scores >= self._threshold) & np.isfinite(found.boxes).all(axis=1)
-        if found.classes is not None:  # the model has already dropped overlapping boxes
-            wanted &= found.classes == index
-            return found.boxes[wanted][:MAX_BOXES], scores[wanted][:MAX_BOXES]
-        boxes, scores = found.boxes[wanted], scores[wanted]
-        kept = non_maximum_suppression(boxes, scores, self._settings.iou)[:MAX_BOXES]
-        return boxes[kept], scores[kept]
+    def _boxes_of_class(self, candidates: Candidates, index: int) -> tuple[Floats, Floats]:
+        """Return the boxes `(n, 4)` and scores `(n,)` of one class with at least the threshold, without overlaps."""
+        scores = candidates.scores if candidates.classes is not None else candidates.scores[:, index]
+        wanted = (scores >= self._threshold) & np.isfinite(candidates.boxes).all(axis=1)
+        if candidates.classes is not None:  # the model has already dropped overlapping boxes
+            wanted &= candidates.classes == index
+            return candidates.boxes[wanted][:MAX_BOXES], scores[wanted][:MAX_BOXES]
+        boxes, scores = candidates.boxes[wanted], scores[wanted]
+        selected = non_maximum_suppression(boxes, scores, self._settings.iou)[:MAX_BOXES]
+        return boxes[selected], scores[selected]
 
-    def _boxed(self, label: str, boxes: Sequence[Sequence[float]], scores: Sequence[float]) -> Tag:
+    def _tag_with_boxes(self, label: str, boxes: Sequence[Sequence[float]], scores: Sequence[float]) -> Tag:
         best_first = sorted(zip(scores, boxes, strict=True), key=lambda pair: -pair[0])
-        written = [
+        box_fields = [
             {
                 "left": round(left, DIGITS),
                 "top": round(top, DIGITS),
@@ -229,7 +234,7 @@ class OnnxDetector(_OnnxBackend):
             }
             for score, (left, top, right, bottom) in best_first
         ]
-        return self._tag(label, best_first[0][0], boxes=written)
+        return self._tag(label, best_first[0][0], boxes=box_fields)
 
 
 class OnnxEmbedding(_OnnxBackend):
@@ -245,6 +250,6 @@ class OnnxEmbedding(_OnnxBackend):
         vector = self._model.vector(self._model.run(letterboxed.canvas), self._output).astype(np.float64)
         length = float(np.linalg.norm(vector))
         if not np.isfinite(length) or length == 0:
-            raise BackendError(f"The vector of {self.model} has length {length}: it cannot be compared.")
+            raise BackendError(f"The vector of {self.model} has length {length}: it cannot be scaled.")
         unit = [round(float(each), VECTOR_DIGITS) for each in vector / length]
         return Entries(embeddings=[Embedding(model=self.model, vector=unit, source=self.name)])

@@ -39,10 +39,10 @@ def non_maximum_suppression(boxes: Floats, scores: Floats, max_overlap: float) -
     Args:
         boxes: Array `(n, 4)`: left, top, right, bottom; all of one class.
         scores: Array `(n,)`.
-        max_overlap: Intersection over union above which the weaker of two boxes is dropped.
+        max_overlap: Intersection over union above which the box with the lower score is dropped.
 
     Returns:
-        Indices of the remaining boxes, best first.
+        Indices of the remaining boxes, by falling score.
     """
     remaining = np.argsort(-scores, kind="stable")
     selected = []

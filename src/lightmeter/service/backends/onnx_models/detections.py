@@ -1,23 +1,24 @@
 """Decoding of detector outputs to candidate boxes, for each export format.
 
-N is the number of candidate boxes, C that of the classes. Boxes are in pixels of the input unless stated otherwise.
+N is the number of candidate boxes, C the number of classes. Boxes are in pixels of the model's input unless stated
+otherwise. Scores are raw model outputs.
 
 ========  =======================================  ==================================================================
 format    outputs                                  meaning
 ========  =======================================  ==================================================================
-yolov8    one, [1, 4+C, N] or [1, N, 4+C]          centre x, centre y, width, height, then a score for each class;
+yolov8    one, [1, 4+C, N] or [1, N, 4+C]          center x, center y, width, height, then a score for each class;
                                                    YOLOv8 to v12 of Ultralytics without non-maximum suppression
 yolov5    one, [1, N, 5+C] or [1, 5+C, N]          the same with the score of any object before those of the classes,
-                                                   which it is multiplied with; YOLOv5 and YOLOv7
+                                                   (the score of a class is the product); YOLOv5 and YOLOv7
 yolov10   one, [1, N, 6]                           left, top, right, bottom, score, class: YOLOv10, YOLO26, and
                                                    Ultralytics exports with `nms=True`
 ssd       four: boxes [1, N, 4], classes [1, N],   boxes are top, left, bottom, right as shares of the input;
           scores [1, N], count [1]                 TensorFlow's detection models and TFLite's post-processing.
-                                                   Found by `box`, `class`, `score`, `num` or `count` in their names,
-                                                   else taken in this order
-nanodet   for each stride [1, n, C] and            scores, and for each of the four sides (left, top, right, bottom) the
-          [1, n, 4*(R+1)]; or both side by side    likelihoods of 0 to R strides between it and the centre of the cell
-          in one [1, N, C+4*(R+1)]                 (NanoDet); in one output, its corner (NanoDet-Plus)
+                                                   Recognized by `box`, `class`, `score`, `num` or `count` in names,
+                                                   else read in this order
+nanodet   for each stride [1, n, C] and            scores, and the likelihoods that each side (left, top, right, bottom)
+          [1, n, 4*(R+1)]; or both side by side    is 0 to R strides from the cell's reference point: its center
+          in one [1, N, C+4*(R+1)]                 (NanoDet) or, in one output, its corner (NanoDet-Plus)
 ========  =======================================  ==================================================================
 """
 
@@ -38,7 +39,7 @@ from lightmeter.service.backends.onnx_models.settings import DetectorFormat
 
 __all__ = ["Candidates", "DetectionDecoder", "decoder_for", "detect_format"]
 
-BOX: Final = 4
+BOX_VALUES: Final = 4
 YOLOV10_VALUES: Final = 6
 """Values of a row of `yolov10`: left, top, right, bottom, score, class."""
 
@@ -52,12 +53,12 @@ NANODET_STEPS: Final = range(2, 34)
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Candidate boxes of a detector.
+    """Candidate boxes that a detector found in one picture.
 
     Attributes:
         boxes: Array `(n, 4)`: left, top, right, bottom, in pixels of the model's input.
-        scores: Array `(n, classes)` of raw scores; `(n,)` for formats with one class a box.
-        classes: Array `(n,)`, class index of each box; None if `scores` has all classes.
+        scores: Array `(n, classes)` of raw scores; `(n,)` for formats with one class for each box.
+        classes: Array `(n,)`, class index of each box; None if `scores` has a column for each class.
     """
 
     boxes: Floats
@@ -69,7 +70,7 @@ DetectionDecoder: TypeAlias = Callable[[ModelOutputs], Candidates]
 
 
 def detect_format(names: Sequence[str], outputs: ModelOutputs, classes: int) -> DetectorFormat:
-    """Return the format of a detector's outputs, by their shapes.
+    """Recognize the format of a detector's outputs by their shapes.
 
     Args:
         names: Names of the outputs.
@@ -80,27 +81,27 @@ def detect_format(names: Sequence[str], outputs: ModelOutputs, classes: int) -> 
         SettingsError: no supported format fits, or more than one.
     """
     shapes = [output.shape for output in outputs]
-    fits: list[DetectorFormat] = []
+    formats: list[DetectorFormat] = []
     if len(outputs) == 1 and len(shapes[0]) == 3:  # noqa: PLR2004 (one picture, boxes, values)
         lengths = shapes[0][1:]
         if 4 + classes in lengths:
-            fits.append("yolov8")
+            formats.append("yolov8")
         if 5 + classes in lengths:
-            fits.append("yolov5")
+            formats.append("yolov5")
         if lengths[1] == YOLOV10_VALUES:
-            fits.append("yolov10")
-        if (lengths[1] - classes) / BOX in NANODET_STEPS:
-            fits.append("nanodet")
-    elif len(outputs) == SSD_OUTPUTS and any(shape[-1:] == (BOX,) for shape in shapes):
-        fits.append("ssd")
-    elif len(outputs) % 2 == 0 and _stages(outputs, classes) is not None:
-        fits.append("nanodet")
-    if len(fits) == 1:
-        return fits[0]
-    written = ", ".join(f"{name} {list(shape)}" for name, shape in zip(names, shapes, strict=True))
-    found = f"could be {' or '.join(fits)}" if fits else "are of no format that is known here"
+            formats.append("yolov10")
+        if (lengths[1] - classes) / BOX_VALUES in NANODET_STEPS:
+            formats.append("nanodet")
+    elif len(outputs) == SSD_OUTPUTS and any(shape[-1:] == (BOX_VALUES,) for shape in shapes):
+        formats.append("ssd")
+    elif len(outputs) % 2 == 0 and _score_distance_pairs(outputs, classes) is not None:
+        formats.append("nanodet")
+    if len(formats) == 1:
+        return formats[0]
+    listed_outputs = ", ".join(f"{name} {list(shape)}" for name, shape in zip(names, shapes, strict=True))
+    conclusion = f"could be {' or '.join(formats)}" if formats else "are of no supported format"
     raise SettingsError(
-        f"labels, format: with {classes} labels, the detector's outputs ({written}) {found}.",
+        f"labels, format: with {classes} labels, the detector's outputs ({listed_outputs}) {conclusion}.",
         hint="Check that the labels are those of the model, or set format.",
     )
 
@@ -120,45 +121,45 @@ def decoder_for(
     Raises:
         SettingsError: the outputs do not have that format with that number of classes.
     """
-    found: DetectionDecoder | None = None
+    decoder: DetectionDecoder | None = None
     match format_:
         case "yolov8" | "yolov5":
-            leading = BOX if format_ == "yolov8" else BOX + 1
+            leading = BOX_VALUES if format_ == "yolov8" else BOX_VALUES + 1
             if len(outputs) == 1 and outputs[0].ndim == 3 and leading + classes in outputs[0].shape[1:]:  # noqa: PLR2004
-                found = partial(_yolo, width=leading + classes, leading=leading)
+                decoder = partial(_yolo, width=leading + classes, leading=leading)
         case "yolov10":
             if len(outputs) == 1 and outputs[0].shape[-1] == YOLOV10_VALUES:
-                found = _yolov10
+                decoder = _yolov10
         case "ssd":
             if len(outputs) == SSD_OUTPUTS:
-                found = partial(_ssd, order=_ssd_order(names, outputs), size=size)
+                decoder = partial(_ssd, order=_ssd_order(names, outputs), size=size)
         case "nanodet":
             if _nanodet_strides(outputs, classes, size) is not None:
-                found = partial(_nanodet, classes=classes, size=size)
-    if found is None:
+                decoder = partial(_nanodet, classes=classes, size=size)
+    if decoder is None:
         shapes = ", ".join(f"{name} {list(output.shape)}" for name, output in zip(names, outputs, strict=True))
         raise SettingsError(f"format: the detector's outputs ({shapes}) are not of {format_} with {classes} labels.")
-    return found
+    return decoder
 
 
 def _yolo(outputs: ModelOutputs, *, width: int, leading: int) -> Candidates:
-    """Decode rows (or columns) of a box, for YOLOv5 the score of any object, and the score of each class."""
+    """Decode an output of YOLO: rows or columns of `width` numbers, of which `leading` come before the class scores."""
     rows = outputs[0][0].astype(np.float32)
     if rows.shape[1] != width:
         rows = rows.T
     scores = rows[:, leading:]
-    if leading > BOX:
-        scores = scores * rows[:, BOX:leading]
-    return Candidates(corners(rows[:, :BOX]), scores)
+    if leading > BOX_VALUES:
+        scores = scores * rows[:, BOX_VALUES:leading]
+    return Candidates(corners(rows[:, :BOX_VALUES]), scores)
 
 
 def _yolov10(outputs: ModelOutputs) -> Candidates:
     rows = outputs[0].reshape(-1, YOLOV10_VALUES).astype(np.float32)
-    return Candidates(rows[:, :BOX], rows[:, BOX], rows[:, BOX + 1].astype(np.intp))
+    return Candidates(rows[:, :BOX_VALUES], rows[:, BOX_VALUES], rows[:, BOX_VALUES + 1].astype(np.intp))
 
 
 def _ssd_order(names: Sequence[str], outputs: ModelOutputs) -> tuple[int, ...]:
-    """Return the indices of boxes, classes, scores and count among the outputs: by name, else by position."""
+    """Return the indices of the outputs boxes, classes, scores and count, found by their names, else by position."""
     order = tuple(
         next((index for index, name in enumerate(names) if any(word in name.lower() for word in words)), -1)
         for words in SSD_WORDS
@@ -168,40 +169,40 @@ def _ssd_order(names: Sequence[str], outputs: ModelOutputs) -> tuple[int, ...]:
 
 def _ssd(outputs: ModelOutputs, *, order: tuple[int, ...], size: tuple[int, int]) -> Candidates:
     boxes, classes, scores, count = (outputs[index] for index in order)
-    found = int(np.ravel(count)[0])
-    shares = boxes.reshape(-1, BOX)[:found].astype(np.float32)
+    box_count = int(np.ravel(count)[0])
+    shares = boxes.reshape(-1, BOX_VALUES)[:box_count].astype(np.float32)
     pixels = shares[:, [1, 0, 3, 2]] * np.array([*size, *size], np.float32)
     return Candidates(
-        pixels, np.ravel(scores)[:found].astype(np.float32), np.rint(np.ravel(classes)[:found]).astype(np.intp)
+        pixels, np.ravel(scores)[:box_count].astype(np.float32), np.rint(np.ravel(classes)[:box_count]).astype(np.intp)
     )
 
 
-def _stages(outputs: ModelOutputs, classes: int) -> list[tuple[NDArray[Any], NDArray[Any]]] | None:
-    """Return scores and distances of each stride, the finest first; None if the outputs are not such pairs."""
+def _score_distance_pairs(outputs: ModelOutputs, classes: int) -> list[tuple[NDArray[Any], NDArray[Any]]] | None:
+    """Return a pair of score and distance outputs for each stride, smallest stride first; None if there are none."""
     by_cells: dict[int, list[NDArray[Any]]] = {}
     for output in outputs:
         if output.ndim != 3:  # noqa: PLR2004 (one picture, cells, values)
             return None
         by_cells.setdefault(output.shape[1], []).append(output)
-    stages = []
+    pairs = []
     for cells in sorted(by_cells, reverse=True):
         scores = [each for each in by_cells[cells] if each.shape[2] == classes]
-        distances = [each for each in by_cells[cells] if each.shape[2] != classes and each.shape[2] % BOX == 0]
+        distances = [each for each in by_cells[cells] if each.shape[2] != classes and each.shape[2] % BOX_VALUES == 0]
         if len(scores) != 1 or len(distances) != 1:
             return None
-        stages.append((scores[0], distances[0]))
-    return stages
+        pairs.append((scores[0], distances[0]))
+    return pairs
 
 
 def _nanodet_strides(outputs: ModelOutputs, classes: int, size: tuple[int, int]) -> tuple[int, ...] | None:
-    """Return the strides of the grids, the finest first; None if the outputs do not fit NanoDet and the input size."""
+    """Return the strides of the grids, smallest first; None if the outputs do not fit NanoDet or the input size."""
     if len(outputs) == 1:
-        if outputs[0].ndim != 3 or (outputs[0].shape[2] - classes) / BOX not in NANODET_STEPS:  # noqa: PLR2004
+        if outputs[0].ndim != 3 or (outputs[0].shape[2] - classes) / BOX_VALUES not in NANODET_STEPS:  # noqa: PLR2004
             return None
         strides, cells = NANODET_PLUS_STRIDES, [outputs[0].shape[1]]
     else:
-        stages = _stages(outputs, classes) or []
-        cells = [each.shape[1] for each, _ in stages]
+        pairs = _score_distance_pairs(outputs, classes) or []
+        cells = [each.shape[1] for each, _ in pairs]
         strides = tuple(max(1, round((size[0] * size[1] / count) ** 0.5)) for count in cells)
     expected = sum(-(-size[0] // stride) * -(-size[1] // stride) for stride in strides)
     return strides if strides and expected == sum(cells) else None
@@ -212,24 +213,24 @@ def _nanodet(outputs: ModelOutputs, *, classes: int, size: tuple[int, int]) -> C
     if len(outputs) == 1:
         scores, distances = outputs[0][0, :, :classes], outputs[0][0, :, classes:]
     else:
-        stages = _stages(outputs, classes) or []
-        scores = np.concatenate([each[0] for each, _ in stages])
-        distances = np.concatenate([each[0] for _, each in stages])
-    grids = [_cells(*size, stride, 0.0 if len(outputs) == 1 else 0.5) for stride in strides]
+        pairs = _score_distance_pairs(outputs, classes) or []
+        scores = np.concatenate([each[0] for each, _ in pairs])
+        distances = np.concatenate([each[0] for _, each in pairs])
+    grids = [_cell_points(*size, stride, 0.0 if len(outputs) == 1 else 0.5) for stride in strides]
     points = np.concatenate(grids)
     steps = np.concatenate(
         [np.full((len(cells), 1), stride, np.float32) for stride, cells in zip(strides, grids, strict=True)]
     )
-    likely = distances.astype(np.float32).reshape(len(distances), BOX, -1)
-    likely = np.exp(likely - likely.max(axis=2, keepdims=True))
-    likely /= likely.sum(axis=2, keepdims=True)
+    likelihoods = distances.astype(np.float32).reshape(len(distances), BOX_VALUES, -1)
+    likelihoods = np.exp(likelihoods - likelihoods.max(axis=2, keepdims=True))
+    likelihoods /= likelihoods.sum(axis=2, keepdims=True)
     # Not a matrix product: BLAS would start threads.
-    away = (likely * np.arange(likely.shape[2], dtype=np.float32)).sum(axis=2) * steps
-    boxes = np.concatenate([points - away[:, :2], points + away[:, 2:]], axis=1)
+    distances_px = (likelihoods * np.arange(likelihoods.shape[2], dtype=np.float32)).sum(axis=2) * steps
+    boxes = np.concatenate([points - distances_px[:, :2], points + distances_px[:, 2:]], axis=1)
     return Candidates(boxes, scores.astype(np.float32))
 
 
-def _cells(width: int, height: int, stride: int, offset: float) -> Floats:
+def _cell_points(width: int, height: int, stride: int, offset: float) -> Floats:
     """Return the reference points `(n, 2)` of the cells of a grid, row by row, in pixels."""
     columns, rows = -(-width // stride), -(-height // stride)
     x, y = np.meshgrid(np.arange(columns), np.arange(rows))

@@ -1,4 +1,4 @@
-"""ONNX model with one picture as input: loading, test runs, outputs and labels."""
+"""ONNX model whose input is one picture: loading, test runs, outputs and labels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OnnxModel:
 
     Attributes:
         name: Name of the file and the first digits of its SHA-256, such as `birds@0a1b2c3d4e5f`.
-        input: Conversion of a picture to its input.
+        input: Converts a picture to the model's input.
         output_names: Names of the outputs, in order.
 
     Raises:
@@ -68,16 +68,16 @@ class OnnxModel:
         return outputs
 
     def test_outputs(self) -> list[ModelOutputs]:
-        """Return all outputs for a black, a grey and a noisy picture."""
+        """Run the model on a black, a grey and a noisy picture; return all outputs of each run."""
         shape = (self.input.height, self.input.width, 3)
         noise = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         return [self.run(canvas) for canvas in (np.zeros(shape, np.uint8), np.full(shape, 128, np.uint8), noise)]
 
     def output_index(self, name: str | None) -> int:
-        """Return the index of a named output; without a name, of the only output.
+        """Return the index of the output `name`; if `name` is None, that of the only output.
 
         Raises:
-            SettingsError: there is no output of that name, or there are several and no name.
+            SettingsError: there is no output of that name, or `name` is None and there are several outputs.
         """
         names = self.output_names
         if name is None and len(names) == 1:
@@ -103,21 +103,27 @@ class OnnxModel:
         return values.reshape(-1).astype(np.float32)
 
     def labels(self, configured: tuple[str, ...] | Path | None, base_dir: Path) -> dict[int, str]:
-        """Return class names by index: the configured ones, else those in the model's metadata.
+        """Return class names by index: those in the settings, else those in the model's metadata.
+
+        Args:
+            configured: Names, or the path of a file with names, or None.
+            base_dir: Folder that relative paths start from.
 
         Raises:
             SettingsError: there are no names, or one is empty.
         """
         if isinstance(configured, Path):
-            named = read_labels_file(base_dir / configured)
+            labels = read_labels_file(base_dir / configured)
         else:
-            named = dict(enumerate(configured)) if configured else self._metadata_labels()
-        if not named:
-            raise SettingsError("labels: none are given, and the model carries none.", hint="Set labels = a file.")
-        for index, label in named.items():
+            labels = dict(enumerate(configured)) if configured else self._metadata_labels()
+        if not labels:
+            raise SettingsError(
+                "labels: neither the settings nor the model name the classes.", hint="Set labels = a file."
+            )
+        for index, label in labels.items():
             if index < 0 or not label.strip():
                 raise SettingsError(f"labels: index {index} is below 0, or has an empty name.")
-        return named
+        return labels
 
     def _metadata_labels(self) -> dict[int, str]:
         """Return the entry `names` of the metadata, which Ultralytics writes as the text of a Python dict or list."""

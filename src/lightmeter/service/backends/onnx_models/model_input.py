@@ -40,7 +40,7 @@ AXES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """Conversion of a picture to the input of a model; for the attributes see `OnnxModelSettings`.
+    """Conversion of a picture to the input of a model; `OnnxModelSettings` explains the options.
 
     Attributes:
         name: Name of the input.
@@ -48,9 +48,9 @@ class ModelInput:
         dtype: Type of its numbers.
         layout: Order of its axes.
         resize: How a picture is resized to the input.
-        crop_share: Fraction of the shorter side for `crop`.
-        fill: Grey level of the padding for `letterbox`, 0 to 255.
-        bgr: Whether the channels are blue, green, red.
+        crop_share: For `crop`: side of the crop as a fraction of the shorter side.
+        fill: For `letterbox`: grey level of the padding, 0 to 255.
+        bgr: Whether the channels are in the order blue, green, red.
         scale, mean, std: A pixel value p becomes (p * scale - mean) / std.
     """
 
@@ -69,7 +69,7 @@ class ModelInput:
 
     @property
     def view(self) -> InputTransform:
-        """Smallest transform of a picture that `fit` can work with."""
+        """Transform that the service applies to pictures before `fit`, so that only small pictures are copied."""
         longer = max(self.width, self.height)
         if self.resize == "letterbox":
             return FitWithin(longer)
@@ -78,19 +78,19 @@ class ModelInput:
         return FitWithin(max(MAX_SIDE, longer))
 
     def fit(self, picture: RGB) -> LetterboxedImage:
-        """Resize a picture, or its `view`, to the input; return it with its position there."""
-        seen = transform_array(picture, self.view)
+        """Resize a picture, which may already be transformed by `view`, to the input; return it and its position."""
+        resized = transform_array(picture, self.view)
         if self.resize == "letterbox":
-            return letterbox(seen, self.width, self.height, self.fill)
+            return letterbox(resized, self.width, self.height, self.fill)
         if self.width != self.height:
             if self.resize == "crop":
-                seen = crop_center(seen, self.width, self.height, self.crop_share)
+                resized = crop_center(resized, self.width, self.height, self.crop_share)
             else:
-                seen = stretch(seen, self.width, self.height)
-        return LetterboxedImage(seen, 0, 0, self.width, self.height)
+                resized = stretch(resized, self.width, self.height)
+        return LetterboxedImage(resized, 0, 0, self.width, self.height)
 
     def tensor(self, canvas: RGB) -> NDArray[np.generic]:
-        """Convert the pixels to the input tensor: a batch of one picture, axes in the order of `layout`."""
+        """Convert the pixels of the canvas to a batch of one picture, with axes in the order of `layout`."""
         ordered = canvas[..., ::-1] if self.bgr else canvas
         if self.dtype is np.uint8:
             numbers: NDArray[np.generic] = ordered
@@ -108,29 +108,31 @@ def read_input(name: str, type_: str, shape: Sequence[int | str | None], setting
     Args:
         name: Name of the input.
         type_: Type of its numbers, as onnxruntime writes it.
-        shape: Lengths of its axes; text or None for a variable length.
-        settings: The operator's settings, for what the model leaves open.
+        shape: Length of each axis; a text or None means a variable length.
+        settings: The operator's settings; they say what the model's input does not.
 
     Raises:
         SettingsError: the input is not for one picture with three channels, or its size is unknown.
     """
-    shown = f"input {name!r} of shape {list(shape)}"
+    description = f"input {name!r} of shape {list(shape)}"
     if type_ not in DTYPES:
-        raise SettingsError(f"model: {shown} takes {type_}; pictures are given as {', '.join(DTYPES)}.")
+        raise SettingsError(f"model: {description} takes {type_}; pictures are given as {', '.join(DTYPES)}.")
     if len(shape) != AXES:
-        raise SettingsError(f"model: {shown} is not for pictures: they have {AXES} axes, such as [1, 3, 224, 224].")
+        raise SettingsError(
+            f"model: {description} is not for pictures: they have {AXES} axes, such as [1, 3, 224, 224]."
+        )
     if isinstance(shape[0], int) and shape[0] > 1:
         raise SettingsError(
-            f"model: {shown} takes {shape[0]} pictures at a time.", hint="Export it for one, or any number."
+            f"model: {description} takes {shape[0]} pictures at a time.", hint="Export it for one, or any number."
         )
     layout = settings.layout or ("nhwc" if shape[3] == CHANNELS and shape[1] != CHANNELS else "nchw")
     channels, height, width = (shape[1], shape[2], shape[3]) if layout == "nchw" else (shape[3], shape[1], shape[2])
     if isinstance(channels, int) and channels > 0 and channels != CHANNELS:
-        raise SettingsError(f"model: {shown} has {channels} color channels, and pictures have {CHANNELS}.")
-    width, height = _size(width, height, settings, shown)
+        raise SettingsError(f"model: {description} has {channels} color channels, and pictures have {CHANNELS}.")
+    width, height = _input_size(width, height, settings, description)
     dtype = DTYPES[type_]
     if dtype is np.uint8 and settings.model_fields_set & {"scale", "mean", "std"}:
-        raise SettingsError(f"scale, mean, std: {shown} takes whole numbers from 0 to 255 as they are.")
+        raise SettingsError(f"scale, mean, std: {description} takes whole numbers from 0 to 255 as they are.")
     return ModelInput(
         name=name,
         width=width,
@@ -147,16 +149,16 @@ def read_input(name: str, type_: str, shape: Sequence[int | str | None], setting
     )
 
 
-def _size(
-    width: int | str | None, height: int | str | None, settings: OnnxModelSettings, shown: str
+def _input_size(
+    width: int | str | None, height: int | str | None, settings: OnnxModelSettings, description: str
 ) -> tuple[int, int]:
     """Return width and height in pixels, from the input's shape or the settings."""
-    found = tuple(side if isinstance(side, int) and side > 0 else None for side in (width, height))
-    wanted: Sequence[int | None] = settings.size or found
-    if any(has not in (None, want) for has, want in zip(found, wanted, strict=True)):
-        raise SettingsError(f"size: {list(wanted)} does not fit {shown}.", hint="Leave size out.")
+    fixed = tuple(side if isinstance(side, int) and side > 0 else None for side in (width, height))
+    wanted: Sequence[int | None] = settings.size or fixed
+    if any(side not in (None, size) for side, size in zip(fixed, wanted, strict=True)):
+        raise SettingsError(f"size: {list(wanted)} does not fit {description}.", hint="Leave size out.")
     if wanted[0] is None or wanted[1] is None:
         raise SettingsError(
-            f"size: {shown} does not say its size.", hint="Set size = [width, height], as the model was trained."
+            f"size: {description} does not say its size.", hint="Set size = [width, height], as the model was trained."
         )
     return wanted[0], wanted[1]

@@ -1,14 +1,14 @@
-"""One table `[backends.NAME]` of the settings file that describes an ONNX model.
+"""Settings of an ONNX model: a table `[backends.NAME]` of the settings file.
 
 ::
 
     [backends.birds]
     kind = "onnx-classifier"     # or "onnx-detector", "onnx-embedding"
     model = "models/birds.onnx"  # relative to the settings file
-    labels = "models/birds.txt"  # one a line; or a JSON file; or a list of names
+    labels = "models/birds.txt"  # one name a line; or a JSON file; or a list of names
     price = 0.1                  # credits for each image or video frame
 
-All else has a default that fits most exported models.
+All other settings have defaults that fit most exported models.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class OnnxModelSettings(BaseModel):
         model: Path of the ONNX file, relative to the folder of the settings file.
         labels: Names of the classes, by index: a list, or the path of a file (`read_labels_file`). By default the entry
             `names` of the model's metadata, which Ultralytics exports have.
-        feature: For a classifier: `tags`, or `nsfw` in the numeric form.
+        feature: For a classifier: `tags`, or `nsfw` with numeric scores.
         size: Width and height of the input, in pixels; by default those of the model's input.
         resize: `crop` takes the center, `stretch` changes the proportions, `letterbox` adds grey borders.
             By default letterbox for detectors and crop for others.
         crop_share: For `crop`: fraction of the picture's shorter side, above 0, at most 1. 0.875 is common (224 of 256
             pixels).
         fill: For `letterbox`: grey level of the padding, 0 to 255.
-        layout: Order of the input's axes; by default the order in which the model's input has three channels.
+        layout: Order of the input's axes; by default detected: the axis of length 3 holds the channels.
         channels: Order of the color channels.
         scale: Factor of the pixel values; by default 1/255, and 1 for an input of integers.
         mean: Subtracted after scaling, in the order of `channels`; one number is used for all three.
@@ -66,12 +66,13 @@ class OnnxModelSettings(BaseModel):
         output: Name of the output of a classifier or an embedding; required only if there are several.
         activation: Function that converts outputs to scores. By default none if the outputs are within 0 and 1 on three
             test pictures; else softmax for classifiers (with a single output: sigmoid) and sigmoid for detectors.
-        top: Most tags for one picture.
-        threshold: Lowest raw score that is answered; by default 0.01 for classifiers, 0.25 for detectors.
-        decision_threshold: Raw score that is answered as 0.9, the default `tag_score` of requests. Others are scaled by
-            their odds: 0, 1 and the order stay. By default 0.9, which changes nothing.
+        top: Maximum number of tags for one picture.
+        threshold: Lowest raw score of a returned tag or box; by default 0.01 for classifiers, 0.25 for detectors.
+        decision_threshold: Raw score that becomes 0.9, the default `tag_score` of requests. The odds of other scores
+            are scaled alike (`scores.rescale_score`). By default 0.9, which changes nothing.
         format: For a detector: format of its outputs (`detections`); by default detected from their shapes.
-        iou: For a detector: intersection over union above which the weaker of two boxes of one class is dropped.
+        iou: For a detector: intersection over union above which, of two boxes of one class, the one with the lower
+            score is dropped.
         price: Credits for each image or video frame, with at most three decimal places.
         licence: License of the model, free text.
         description: What the model recognizes, free text.
@@ -114,15 +115,15 @@ class OnnxModelSettings(BaseModel):
             ),
         }[self.kind]
         unused = [name for name in ignored if name in self.model_fields_set]
-        if self.feature == "nsfw":  # every label of a moderation model is answered
+        if self.feature == "nsfw":  # the back end returns every label of a moderation model
             unused += [name for name in ("top", "threshold", "decision_threshold") if name in self.model_fields_set]
         if unused:
-            raise ValueError(f"{', '.join(unused)}: not a setting of {self._kind_text()}")
+            raise ValueError(f"{', '.join(unused)}: not a setting of {self._kind_description()}")
         if 0 in self.std:
             raise ValueError("std: a divisor of 0")
         return self
 
-    def _kind_text(self) -> str:
+    def _kind_description(self) -> str:
         return f"{self.kind} with feature nsfw" if self.feature == "nsfw" else self.kind
 
     @property
@@ -136,15 +137,15 @@ class OnnxModelSettings(BaseModel):
         return {self.offered_feature: self.price}
 
     def missing_file(self, base_dir: Path) -> str | None:
-        """Return which file is missing, as a sentence; None if none is. No file is opened.
+        """Return a sentence that names the first missing file; None if no file is missing. It opens no file.
 
         Args:
-            base_dir: Folder that relative paths start from: that of the settings file.
+            base_dir: Folder of the settings file, from which relative paths start.
         """
         files = {"model": self.model, "labels": self.labels}
-        for what, path in files.items():
+        for setting, path in files.items():
             if isinstance(path, Path) and not (base_dir / path).is_file():
-                return f"{what}: there is no file {base_dir / path}."
+                return f"{setting}: there is no file {base_dir / path}."
         return None
 
 
@@ -171,18 +172,20 @@ def read_labels_file(path: Path) -> dict[int, str]:
     """Read class names by index from a file.
 
     A `.json` file holds a list of names, or an object index → name that may leave indices out, as COCO's 80 classes
-    with numbers up to 90 do. Any other file has one name a line, the first for index 0; empty lines at its end are
+    with indices up to 90 do. Any other file has one name a line, the first for index 0; empty lines at its end are
     ignored.
 
     Raises:
-        SettingsError: the file cannot be read or has another content.
+        SettingsError: the file cannot be read or holds no names.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix.lower() != ".json":
             return dict(enumerate(line.strip() for line in text.rstrip().splitlines()))
         data = json.loads(text)
-        named = dict(enumerate(data)) if isinstance(data, list) else {int(index): data[index] for index in data}
+        names_by_index = (
+            dict(enumerate(data)) if isinstance(data, list) else {int(index): data[index] for index in data}
+        )
     except OSError as error:
         raise SettingsError(f"labels: {path}: {error.strerror or error}.") from error
     except (ValueError, TypeError) as error:
@@ -190,6 +193,6 @@ def read_labels_file(path: Path) -> dict[int, str]:
             f"labels: {path} holds no labels: {error}.",
             hint='Write one name a line, or JSON: ["cat", "dog"] or {"0": "cat", "1": "dog"}.',
         ) from error
-    if not all(isinstance(name, str) for name in named.values()):
+    if not all(isinstance(name, str) for name in names_by_index.values()):
         raise SettingsError(f"labels: {path}: a name is not a text.")
-    return named
+    return names_by_index

@@ -1,4 +1,4 @@
-"""Failures of provider calls: their kinds, what an HTTP error status means, and redaction of messages. Pure."""
+"""Failures of provider calls: their kinds, what an HTTP error status means, and redaction of messages. No I/O."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import orjson
 __all__ = ["CallFailed", "FailureKind", "http_failure", "provider_message", "redact", "retry_after_s"]
 
 MAX_MESSAGE_CHARS: Final = 200
-"""Longest part of an error message that quotes a provider: enough for a sentence, too short for a page of HTML."""
+"""Longest quote of a provider in an error message, in characters: enough for a sentence, too short for an HTML page."""
 
 _MIN_SECRET_CHARS: Final = 4
-"""Shorter strings are not keys, and would be cut out of ordinary words."""
+"""Shortest string that is removed as a key; a shorter one could be part of an ordinary word."""
 
 _MAX_SCANNED_CHARS: Final = 4000
 """Length to which a text is cut before the search for secrets, whose time grows with the square of the length."""
@@ -33,8 +33,8 @@ _TRANSIENT_STATUSES: Final = frozenset({409, 425})
 """Statuses below 500 after which the same call may succeed: conflict, too early."""
 
 _OUT_OF_QUOTA: Final = re.compile(rb"insufficient_quota|spend_limit_reached")
-"""Error codes of status 429 for an account without money (OpenAI, Anthropic): no pause helps. The message does not
-tell: Gemini uses the same message for limits that are renewed each minute."""
+"""Error codes of status 429 for an account without money (OpenAI, Anthropic), for which no pause helps. The code
+decides, not the message: Gemini uses the same message for limits that are renewed each minute."""
 
 _URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s\"'<>]+", re.IGNORECASE)
 _SECRET: Final = re.compile(
@@ -52,7 +52,7 @@ _NEXT_STEPS: Final = {
 
 
 class FailureKind(StrEnum):
-    """Reason why a call failed; the label of the error metric.
+    """Kind of a failed call; it is the label of the error metric.
 
     `THROTTLED`: rate limit. `TIMEOUT`: no answer in time. `REFUSED`: the provider rejected the request. `BROKEN`: no
     connection, or an error on the provider's side. `MALFORMED`: the answer cannot be used.
@@ -72,7 +72,7 @@ class CallFailed(Exception):
         kind: Reason of the failure.
         message: Details: the provider's own text, or the error of the connection.
         is_transient: Whether the same call may succeed later.
-        retry_after_s: Seconds that the provider asks to wait; None if it does not say.
+        retry_after_s: Seconds to wait before the next call, as the provider requests; None if it requests none.
     """
 
     def __init__(
@@ -110,12 +110,13 @@ def provider_message(body: object) -> str:
 
 
 def retry_after_s(headers: Mapping[str, str], body: object, now_s: float) -> float | None:
-    """Return how many seconds a provider asks to wait: 0 or more; None if it says nothing usable.
+    """Return how many seconds, 0 or more, a provider asks to wait; None if the answer holds no valid wait.
 
     Args:
-        headers: Of the answer, looked up in lowercase: `retry-after-ms`, then `retry-after` (RFC 9110, section 10.2.3).
+        headers: Headers of the answer with lowercase names: `retry-after-ms`, then `retry-after` (RFC 9110, section
+            10.2.3).
         body: Decoded body, which may hold a `google.rpc.RetryInfo`.
-        now_s: Seconds since 1970; `retry-after` may be a date.
+        now_s: Current time in seconds since 1970, because `retry-after` may be a date.
     """
     hints = ((headers.get("retry-after-ms"), 0.001), (headers.get("retry-after"), 1.0), (_google_delay(body), 1.0))
     for hint, unit_s in hints:
@@ -150,15 +151,15 @@ def _google_delay(body: object) -> str:
 
 
 def http_failure(status: int, headers: Mapping[str, str], content: bytes, now_s: float) -> CallFailed:
-    """Return the failure that an HTTP status other than 200 stands for.
+    """Convert an HTTP answer with a status other than 200 to a failure.
 
     The header `x-should-retry: true` or `false` (OpenAI, Anthropic) overrides what the status alone means.
 
     Args:
         status: HTTP status.
-        headers: Of the answer, looked up in lowercase.
+        headers: Headers of the answer, with lowercase names.
         content: Raw body.
-        now_s: Seconds since 1970.
+        now_s: Current time in seconds since 1970.
     """
     body = _decode_json(content)
     message = provider_message(body)

@@ -19,7 +19,7 @@ from lightmeter.service.backends.providers.provider import ProviderSettings
 __all__ = ["RestClient", "decode_json", "open_client", "read_body", "timeouts", "translate_errors"]
 
 MAX_ANSWER_BYTES: Final = 32 * 2**20
-"""Longest answer of a vision provider; the longest one seen, for a page full of text, has under 2 MB."""
+"""Longest answer of a vision provider, in bytes; the longest one measured, for a page full of text, has under 2 MB."""
 
 MAX_CONNECT_S: Final = 10.0
 """Longest wait for a connection, in seconds."""
@@ -67,7 +67,7 @@ def _certificates() -> ssl.SSLContext:
 
 
 def timeouts(timeout_s: float) -> httpx2.Timeout:
-    """Return limits of `timeout_s` seconds for each step of a call, and of at most `MAX_CONNECT_S` for connecting."""
+    """Return a timeout of `timeout_s` seconds for each step of a call, and of at most `MAX_CONNECT_S` to connect."""
     return httpx2.Timeout(timeout_s, connect=min(timeout_s, MAX_CONNECT_S))
 
 
@@ -76,9 +76,9 @@ def read_body(response: httpx2.Response, deadline: float, max_bytes: int) -> byt
 
     Args:
         response: Answer whose body is not read yet.
-        deadline: Time on the clock `time.monotonic` when the whole body must be there; the timeout of the client holds
-            for each read alone.
-        max_bytes: Longest body.
+        deadline: Time on the clock `time.monotonic` by which the whole body must have arrived; the timeout of the
+            client limits only each single read.
+        max_bytes: Longest body, in bytes.
 
     Raises:
         CallFailed: the body takes too long or is too long.
@@ -107,7 +107,7 @@ def decode_json(body: bytes, kind: type[T]) -> T:
 
 @contextmanager
 def translate_errors(timeout_s: float) -> Iterator[None]:
-    """Translate every exception of an SDK or its HTTP client into `CallFailed`.
+    """Convert every exception that the block raises, such as those of an SDK, to `CallFailed`.
 
     Args:
         timeout_s: Longest time for the call, in seconds, for the message.
@@ -120,11 +120,11 @@ def translate_errors(timeout_s: float) -> Iterator[None]:
     except CallFailed:
         raise
     except Exception as error:
-        raise _translated(error, timeout_s) from error
+        raise _to_call_failed(error, timeout_s) from error
 
 
-def _translated(error: Exception, timeout_s: float) -> CallFailed:
-    """Return the failure: an SDK's error carries the HTTP answer, or the HTTP client's error as its cause."""
+def _to_call_failed(error: Exception, timeout_s: float) -> CallFailed:
+    """Convert an exception by the HTTP answer that it carries, or by its cause, an error of the HTTP client."""
     response = getattr(error, "response", None)
     if isinstance(response, httpx2.Response):
         return http_failure(response.status_code, response.headers, response.content, time.time())
@@ -139,7 +139,7 @@ def _translated(error: Exception, timeout_s: float) -> CallFailed:
 
 
 class RestClient:
-    """Client of a provider's REST interface; used by several threads at once.
+    """Client of a provider's REST interface; several threads may use it at once.
 
     Args:
         settings: Address, timeout, and number of simultaneous calls.

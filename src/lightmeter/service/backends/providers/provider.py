@@ -30,7 +30,7 @@ DEFAULT_MAX_PAUSE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens and cost of one call of a provider.
+    """Tokens and cost of one successful call of a provider.
 
     Attributes:
         model: Model that the answer names, or the requested one.
@@ -49,13 +49,15 @@ class ProviderMetrics(Protocol):
     """Counters of provider calls; the methods are called from any thread."""
 
     def provider_usage(self, backend: str, usage: Usage) -> None:
-        """Count one answered call."""
+        """Count one successful call with its tokens and cost."""
 
     def provider_error(self, backend: str, kind: str) -> None:
         """Count one failed call; `kind` is a `FailureKind`: throttled, timeout, refused, broken or malformed."""
 
 
 class _NoMetrics:
+    """Metrics that count nothing."""
+
     def provider_usage(self, backend: str, usage: Usage) -> None:
         """Count nothing."""
 
@@ -68,21 +70,21 @@ NO_METRICS: Final[ProviderMetrics] = _NoMetrics()
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Description of a provider: a table row that imports no adapter.
+    """Table row of a provider; it names its adapter and does not import it.
 
     Attributes:
         name: Name in requests, lowercase.
-        adapter: `package.module:Class`; `Class(settings)` with `ProviderSettings` is a `Backend`.
+        adapter: `package.module:Class`. `Class(settings)`, with `ProviderSettings`, creates the back end.
         features: Features that it offers.
         model: Default model; None: the operator must set one.
         base_url: Base URL of its API; None: the operator must set one.
         base_url_variable: Environment variable that overrides the base URL; None: only the settings can.
         key_variable: Environment variable with the key; None: no key is needed.
         secret_variable: Environment variable with the second half of a key; None: the key has one part.
-        option_variables: Option of the adapter → environment variable that sets it, if that is not empty.
+        option_variables: Option of the adapter → environment variable that sets it, unless the variable is empty.
         key_option: Option that replaces the key, such as the file of a service account; None: there is none.
-        extra: Extra of this package that its adapter needs; None: none.
-        package: Module that the extra installs.
+        extra: Optional dependencies (extra) of lightmeter that its adapter needs; None: none.
+        package: Module that the extra installs; None without an extra.
         options: Default `options` of its adapter; the operator's options override them key by key.
     """
 
@@ -117,12 +119,12 @@ class ProviderSettings:
         api_key: Key of the account; None if none is needed.
         api_secret: Second half of a key; None if the key has one part.
         features: Features to offer.
-        concurrency: Most calls at the same time, 1 or more.
+        concurrency: Maximum number of simultaneous calls, 1 or more.
         timeout_s: Longest time for one call, in seconds.
-        max_attempts: Most calls for one picture, 1 or more.
+        max_attempts: Maximum number of calls for one picture, 1 or more.
         deadline_s: Longest time for one picture with all calls and pauses, in seconds.
         max_pause_s: Longest pause before another call, in seconds; if the provider asks for more, the picture fails.
-        options: Settings of this adapter only, such as the region of an AWS account.
+        options: Settings that only this adapter has, such as the region of an AWS account.
         metrics: Counts calls, tokens and errors.
     """
 
@@ -142,5 +144,5 @@ class ProviderSettings:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The keys, which no message may show."""
+        """Both halves of the key, which no message may show."""
         return tuple(key.get_secret_value() for key in (self.api_key, self.api_secret) if key is not None)

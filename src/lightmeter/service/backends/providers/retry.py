@@ -1,7 +1,7 @@
-"""Retries of provider calls after throttling and transient errors, within limits of number and time.
+"""Retries of provider calls after throttling and transient errors, with limits on their number and time.
 
 The SDKs' own retries are switched off: they would not hold back other threads after throttling, and the sum of their
-calls and pauses has no limit.
+calls and pauses would have no limit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIRST_PAUSE_S: Final = 0.5
 """Pause after the first failure if the provider names none, in seconds; it doubles after each further failure."""
 
 JITTER: Final = 0.25
-"""Each pause is up to this fraction longer, at random, so that calls that failed together do not return together."""
+"""Each pause is up to this fraction longer, at random, so that calls that failed together are not repeated together."""
 
 T = TypeVar("T")
 
@@ -71,31 +71,35 @@ class Retrier:
         return self._monotonic() + self._settings.deadline_s
 
     def run(self, call: Callable[[float], T], deadline: float) -> T:
-        """Make a call until it succeeds, or until attempts or time are used up.
+        """Repeat a call until it succeeds, fails for good, or has no attempts or time left.
 
         Args:
             call: Makes one call; its argument is the longest time that the call may take, in seconds.
-            deadline: From `deadline()`; all calls for one picture share it.
+            deadline: Result of `deadline()`; all calls for one picture share it.
 
         Raises:
-            BackendError: the last failure, as a sentence without any key.
+            BackendError: the call did not succeed; the message describes the last failure without any key.
         """
         attempt = 0
         while True:
             attempt += 1
             try:
-                left_s = self._wait_for_turn(deadline)
+                left_s = self._wait_while_throttled(deadline)
                 return call(min(self._settings.timeout_s, left_s))
             except CallFailed as failure:
                 pause_s = self._pause_after(failure, attempt)
                 if pause_s is None or self._monotonic() + pause_s >= deadline:
-                    raise BackendError(self._sentence(failure, attempt)) from None
+                    raise BackendError(self._failure_message(failure, attempt)) from None
             self._sleep(pause_s)
 
-    def _wait_for_turn(self, deadline: float) -> float:
-        """Wait while the provider throttles; return the seconds that are left, more than 0."""
-        while (held_back_s := self._held_back_s()) > 0:
-            pause_s = self._with_jitter(held_back_s)
+    def _wait_while_throttled(self, deadline: float) -> float:
+        """Wait while the provider limits the rate; return the seconds left until the deadline, more than 0.
+
+        Raises:
+            BackendError: the wait, or the time used before, reaches the deadline.
+        """
+        while (wait_s := self._throttled_for_s()) > 0:
+            pause_s = self._with_jitter(wait_s)
             if self._monotonic() + pause_s >= deadline:
                 raise BackendError(f"{_SENTENCES[FailureKind.THROTTLED]}: too many calls wait for it.")
             self._sleep(pause_s)
@@ -104,12 +108,12 @@ class Retrier:
             raise BackendError(f"{_SENTENCES[FailureKind.TIMEOUT]}: no time was left for another call.")
         return left_s
 
-    def _held_back_s(self) -> float:
+    def _throttled_for_s(self) -> float:
         with self._lock:
             return self._not_before - self._monotonic()
 
     def _pause_after(self, failure: CallFailed, attempt: int) -> float | None:
-        """Count a failure and return the seconds to wait before the next call; None if there is to be none."""
+        """Count a failure; return the seconds to wait before the next call, None if the call must not be repeated."""
         settings = self._settings
         settings.metrics.provider_error(settings.name, failure.kind)
         pause_s = failure.retry_after_s or min(settings.max_pause_s, FIRST_PAUSE_S * 2 ** (attempt - 1))
@@ -123,6 +127,6 @@ class Retrier:
     def _with_jitter(self, pause_s: float) -> float:
         return pause_s * self._uniform(1.0, 1.0 + JITTER)
 
-    def _sentence(self, failure: CallFailed, attempts: int) -> str:
+    def _failure_message(self, failure: CallFailed, attempts: int) -> str:
         calls = f" ({attempts} calls)" if attempts > 1 else ""
         return f"{_SENTENCES[failure.kind]}{calls}: {redact(str(failure), self._secrets)}"

@@ -42,7 +42,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 MAX_ANSWER_BYTES: Final = 4 * 2**20
-"""Longest answer; a description takes some thousand bytes."""
+"""Longest answer, in bytes; a description takes some thousand bytes."""
 
 _ALLOWED_HEADERS: Final = frozenset(
     {
@@ -51,33 +51,33 @@ _ALLOWED_HEADERS: Final = frozenset(
     }
 )
 """Headers of the SDKs that are sent. The SDKs would add a description of this machine and, from environment variables
-that may be meant for another program, names of accounts and any other headers. The last allowed one is a note of the
-SDKs to themselves, which they read back from the request."""
+that may be meant for another program, names of accounts and any other headers. The SDKs need the
+last allowed one themselves: they read it back from the request."""
 
 
 def _restrict_headers(credentials: Mapping[str, str], request: httpx2.Request) -> None:
-    """Delete all headers that are not allowed, and add those that carry the key."""
+    """Delete all headers that are not allowed, and add the headers that carry the key."""
     for name in [name for name in request.headers if name.lower() not in _ALLOWED_HEADERS]:
         del request.headers[name]
     request.headers.update(credentials)
 
 
 class DescriptionAdapter(ABC):
-    """Base of back ends in which a provider's language model describes pictures.
+    """Base class of back ends in which a provider's language model describes pictures.
 
-    `analyze` makes one call for each picture, in the caller's thread. Pictures are sent to the provider.
+    `analyze` sends each picture to the provider in one call, in the caller's thread.
 
     Args:
-        settings: Name, address, key and limits. Each of its `options` is a field of the request's body: a JSON value,
-            or text if it is not JSON; an empty option removes the field.
+        settings: Name, address, key and limits. Each of its `options` becomes a field of the request's body: a JSON
+            value, or text if it is not JSON. An empty option removes the field.
         credentials: Headers that carry the key.
 
     Attributes:
         name: The `source` of its entries.
-        features: `descriptions`, if the settings offer it.
+        features: `descriptions`, or none if the settings do not offer it.
         traits: Number of simultaneous calls from the settings; pictures of at most 1024 pixels a side.
         model: Name of the model at the provider.
-        licence: Terms of its answers.
+        licence: Terms under which the provider's answers may be used.
 
     Raises:
         SettingsError: the base URL is invalid, or the model is missing.
@@ -115,7 +115,7 @@ class DescriptionAdapter(ABC):
             options: Role, language and prompt.
 
         Raises:
-            BackendError: the provider refused, failed, or answered without a text; the message says which.
+            BackendError: the provider refused, failed, or answered without a text; the message says why.
         """
         if "descriptions" not in features & self.features:
             return [Entries() for _ in pictures]
@@ -161,7 +161,7 @@ class DescriptionAdapter(ABC):
         """Return the description in the body of an answer.
 
         Raises:
-            CallFailed: there is none.
+            CallFailed: the answer holds no description.
         """
 
     @abstractmethod
@@ -193,7 +193,7 @@ def clean_description(text: str, *, is_cut: bool) -> str:
 
     Args:
         text: Text of the model.
-        is_cut: Whether the model reached its token limit; the text up to there is valid.
+        is_cut: Whether the model stopped at its token limit; a text that was cut there is a valid description.
 
     Raises:
         CallFailed: the text is empty.

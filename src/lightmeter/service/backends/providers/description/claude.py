@@ -1,4 +1,4 @@
-"""Description adapter for Claude's own API; Anthropic's OpenAI-compatible API is documented as not for production."""
+"""Description adapter for Claude's own API, because Anthropic calls its OpenAI-compatible API unfit for production."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Claude(DescriptionAdapter):
             yield response.http_response
 
     def extract_text(self, body: Mapping[str, Any]) -> str:
-        """Join the text blocks; other blocks, such as the model's thinking, are ignored.
+        """Return the joined text blocks; other blocks, such as the model's thinking, are ignored.
 
         Raises:
             CallFailed: there is no text, or the model refused.
@@ -96,15 +96,15 @@ class Claude(DescriptionAdapter):
             message = provider_message(body.get("error"))
             raise CallFailed(FailureKind.MALFORMED, f"it has no content{': ' + message if message else '.'}")
         texts = [block.get("text") for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
-        written = "".join(text for text in texts if isinstance(text, str))
-        return clean_description(written, is_cut=stop == "max_tokens")
+        text = "".join(text for text in texts if isinstance(text, str))
+        return clean_description(text, is_cut=stop == "max_tokens")
 
     def extract_tokens(self, usage: object) -> TokenCounts:
         """Return token counts; input tokens are the sum of uncached, cache-written and cache-read tokens."""
         uncached = token_count(usage, "input_tokens")
         cached = token_count(usage, "cache_read_input_tokens") or 0
-        written = token_count(usage, "cache_creation_input_tokens") or 0
-        total = None if uncached is None else uncached + cached + written
+        cache_written = token_count(usage, "cache_creation_input_tokens") or 0
+        total = None if uncached is None else uncached + cached + cache_written
         return TokenCounts(total, token_count(usage, "output_tokens"), cached)
 
 

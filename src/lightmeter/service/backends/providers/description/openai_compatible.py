@@ -29,7 +29,7 @@ __all__ = ["Ollama", "OpenAICompatible", "ollama_base_url"]
 OLLAMA_PORT: Final = 11434
 
 _TOKEN_LIMITS: Final = ("max_tokens", "max_completion_tokens")
-"""The older field, which local servers support, and the one that OpenAI's reasoning models require."""
+"""Fields for the token limit: the older one, which local servers support, and that of OpenAI's reasoning models."""
 
 _NO_KEY: Final = "none"
 """Placeholder, which is not sent: the SDK requires a key."""
@@ -102,9 +102,9 @@ class OpenAICompatible(DescriptionAdapter):
         return clean_description(content or "", is_cut=is_cut)
 
     def extract_tokens(self, usage: object) -> TokenCounts:
-        """Return prompt and completion tokens.
+        """Return the tokens of prompt and answer.
 
-        xAI and Gemini count reasoning in `total_tokens` but not in `completion_tokens`, and charge for it.
+        The answer includes reasoning, which xAI and Gemini charge for, but count only in `total_tokens`.
         """
         prompt, completion = token_count(usage, "prompt_tokens"), token_count(usage, "completion_tokens")
         total = token_count(usage, "total_tokens")
@@ -143,7 +143,7 @@ def ollama_base_url(host: str) -> str:
     try:
         port = parts.port
     except ValueError:
-        return host  # rejected later as a base URL, with a message
+        return host  # `open_client` rejects it later with a message
     port = port or (None if has_scheme else OLLAMA_PORT)
     address = f"[{name}]" if ":" in name else name
     path = parts.path.rstrip("/") or "/v1"

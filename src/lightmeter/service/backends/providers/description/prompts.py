@@ -1,4 +1,4 @@
-"""Prompts for descriptions: one for each role, a custom prompt, and the language of the answer. Pure."""
+"""Prompts for descriptions: one for each role, a custom prompt, and the language of the answer. No I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RULES: Final = (
     "Answer with the finished text alone: no heading, no quotation marks around it, no Markdown, "
     "no remark about yourself or about this request."
 )
-"""Last part of the prompt of every role."""
+"""Instructions that every role's prompt ends with, before the language."""
 
 ROLE_PROMPTS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -80,12 +80,12 @@ ROLE_PROMPTS: Final[Mapping[str, str]] = MappingProxyType(
         ),
     }
 )
-"""Role → prompt, without `RULES` and the language."""
+"""Role → its prompt, without `RULES` and without the language."""
 
 
 @cache
 def language_names() -> tuple[str, ...]:
-    """Return the English names of the supported languages, sorted: those of ISO 639 that language models know."""
+    """Return the English names of the supported languages, sorted: languages of ISO 639 that models know."""
     return tuple((files(__package__) / "languages.txt").read_text(encoding="utf-8").split("\n")[:-1])
 
 
@@ -95,15 +95,18 @@ def _by_folded_name() -> Mapping[str, str]:
 
 
 def language_of(requested: str) -> str:
-    """Return the requested language as spelled in the list; English if the list lacks it.
+    """Return the requested language as spelled in the list of languages; `English` if the list lacks it.
 
-    Case and outer white space are ignored. Because only names of the list are used, the field cannot inject a prompt.
+    Case and outer white space are ignored. Because only names from the list are used, the field cannot inject a prompt.
     """
     return _by_folded_name().get(requested.strip().casefold(), DEFAULT_LANGUAGE)
 
 
 def prompt_for(options: AnalysisOptions) -> str:
-    """Return the prompt: the custom one or that of the role (an unknown role counts as `general`), and the language."""
+    """Return the whole prompt: the custom one, else that of the role, followed by the language of the answer.
+
+    An unknown role counts as `general`.
+    """
     prompt = (options.prompt or "").strip()
     if not prompt:
         prompt = f"{ROLE_PROMPTS.get(options.role.strip().lower(), ROLE_PROMPTS[DEFAULT_ROLE])} {RULES}"

@@ -1,8 +1,8 @@
 """Table of the providers of descriptions. It imports no adapter.
 
 Default models are the providers' small, current vision models as documented in November 2026. Reasoning is switched off
-or low: a description needs none, and it is charged as output. The operator can set any other model. Any other endpoint
-needs no row: its settings name `openai-compatible`, a base URL and a model.
+or low: a description needs none, and providers charge for it as output. The operator can set any other model. Other
+endpoints need no row here: their settings name the kind `openai-compatible`, a base URL and a model.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class TokenCounts:
 
 
 def load_prices() -> None:
-    """Import the price list, which takes about half a second."""
+    """Import the price list in advance, because this takes about half a second."""
     import genai_prices.data  # noqa: F401, PLC0415 (slow; needed for provider calls only)
 
 
@@ -37,7 +37,7 @@ def cost_usd(base_url: str, model: str, tokens: TokenCounts) -> Decimal | None:
         tokens: Token counts of the call.
 
     Returns:
-        None if no price is known, or tokens were not counted.
+        The cost; None if the model has no known price, or the tokens were not counted.
     """
     from genai_prices import Usage, calc_price  # noqa: PLC0415 (slow; needed for provider calls only)
 

@@ -33,18 +33,18 @@ JPEG_QUALITY: Final = 90
 """JPEG quality of sent pictures, 1 to 95: at 1024 pixels a side, 90 to 250 kB and 4 ms of CPU each (sample data)."""
 
 MAX_TAGS: Final = 50
-"""Most tags for one picture, by falling score."""
+"""Maximum number of tags for one picture, those with the highest scores."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedPicture:
-    """Picture encoded for sending.
+    """Picture that is encoded for the provider.
 
     Attributes:
         jpeg: JPEG bytes.
         width: In pixels; coordinates of entries refer to it.
         height: In pixels.
-        deadline: Time after which no call for it starts; see `Retrier.deadline`.
+        deadline: Time after which no call for this picture starts, on the clock of `Retrier.deadline`.
     """
 
     jpeg: bytes
@@ -54,17 +54,17 @@ class EncodedPicture:
 
 
 class VisionAdapter(ABC):
-    """Base of back ends in which a provider's vision API analyses pictures.
+    """Base class of back ends in which a provider's vision API analyses pictures.
 
     Pictures are sent one by one, as JPEG of at most 1024 pixels a side, for the requested features only. If one of
     several calls for a picture fails, the picture fails.
 
     Args:
         settings: Name, address, keys, limits.
-        secrets: Strings beside the keys that no message may show.
+        secrets: Further strings, beside the keys, that no message may show.
 
     Attributes:
-        licence: Terms of its answers.
+        licence: Terms under which the provider's answers may be used.
         supported_features: Features that the adapter can request.
 
     Raises:
@@ -95,14 +95,14 @@ class VisionAdapter(ABC):
     @property
     @abstractmethod
     def model(self) -> str:
-        """Name of the model, or of the operations that are called."""
+        """Name of the model, or of the operations that the adapter calls."""
 
     def warm(self) -> None:  # noqa: B027 (no adapter loads anything)
-        """Do nothing: the provider is first called for the first picture."""
+        """Do nothing: there is no model to load, and the provider is not called before the first picture."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the connections; no method is called afterwards."""
+        """Close the connections; the adapter cannot be used afterwards."""
 
     def analyze(
         self,
@@ -110,7 +110,9 @@ class VisionAdapter(ABC):
         features: frozenset[str],
         options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
     ) -> list[Entries]:
-        """Send each picture to the provider; coordinates are in pixels of the given picture.
+        """Send each picture to the provider and convert the answers to entries.
+
+        Coordinates in the entries are in pixels of the picture.
 
         Args:
             pictures: Height x width x 3, RGB.
@@ -136,12 +138,12 @@ class VisionAdapter(ABC):
         """Make one call, with retries, and count it.
 
         Args:
-            operation: Model or operation that is called, for the metrics.
-            call: Makes one call within a number of seconds; raises `CallFailed`.
-            picture: The picture whose deadline holds for all its calls.
+            operation: Name of the model or operation, for the metrics.
+            call: Makes one call; its argument is the longest time for the call, in seconds. It raises `CallFailed`.
+            picture: The picture to send; all calls for it share its deadline.
 
         Raises:
-            BackendError: the call failed for good.
+            BackendError: the call failed, and so did its retries.
         """
         answer = self._retrier.run(call, picture.deadline)
         self._metrics.provider_usage(self.name, Usage(operation))
@@ -152,41 +154,41 @@ class VisionAdapter(ABC):
         """Return the entries of one picture.
 
         Raises:
-            BackendError: a call failed for good.
+            BackendError: a call failed, and so did its retries.
         """
 
 
 def _is_sendable(key: str) -> bool:
-    """Return whether a key can be sent in a header; libraries quote other keys in their messages."""
+    """Return whether a key can be sent in a header; of other keys, libraries would show parts in their messages."""
     return key.isascii() and key.isprintable() and " " not in key
 
 
 def to_score(value: float, scale: float = 1.0) -> float:
-    """Convert a provider's value to a score, 0 to 1, with six digits; a value that is not finite becomes 0.
+    """Convert a provider's value to a score, 0 to 1, with six decimal places; NaN and infinity become 0.
 
     Args:
         value: Value in the answer.
-        scale: Value of certainty: 1, or 100 for percentages.
+        scale: Value that means certainty: 1, or 100 for percentages.
     """
     return round(min(max(value / scale, 0.0), 1.0), 6) if math.isfinite(value) else 0.0
 
 
-def to_tags(named: Iterable[tuple[str, float]], source: str) -> dict[str, list[Tag]]:
-    """Return tags by name, by falling score, at most `MAX_TAGS`; of two with one name, the higher score counts.
+def to_tags(scored_names: Iterable[tuple[str, float]], source: str) -> dict[str, list[Tag]]:
+    """Return at most `MAX_TAGS` tags by name, by falling score; of two tags of one name, the higher score counts.
 
     Args:
-        named: Pairs of name and score, 0 to 1.
+        scored_names: Pairs of a tag's name and its score, 0 to 1.
         source: Name of the back end.
     """
     tags: dict[str, list[Tag]] = {}
-    for name, score in sorted(named, key=lambda pair: -pair[1]):
+    for name, score in sorted(scored_names, key=lambda pair: -pair[1]):
         if name and name not in tags and len(tags) < MAX_TAGS:
             tags[name] = [Tag(name=name, score=score, source=source)]
     return tags
 
 
 def key_pair(settings: ProviderSettings, key_variable: str, secret_variable: str) -> tuple[str, str]:
-    """Return both halves of a key.
+    """Return both halves of the provider's key.
 
     Args:
         settings: Settings with `api_key` and `api_secret`.

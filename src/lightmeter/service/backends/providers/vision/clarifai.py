@@ -1,4 +1,4 @@
-"""Adapter for Clarifai: one gRPC call for each requested feature.
+"""Adapter for Clarifai; it makes one gRPC call for each requested feature.
 
 Source: https://docs.clarifai.com/resources/api-overview/ and the protocol in the package `clarifai-grpc`.
 """
@@ -52,24 +52,24 @@ _INTERNAL: Final = range(98000, 100000)
 
 _BROKEN_CODES: Final = frozenset({"UNAVAILABLE", "INTERNAL", "UNKNOWN", "ABORTED", "DATA_LOSS", "CANCELLED"})
 _UNREADABLE: Final = "deserializing"
-"""Text in gRPC's error details, with the code INTERNAL, if an answer is not a message of the protocol."""
+"""Word in the details of gRPC's error INTERNAL if an answer is not a message of the protocol."""
 
 
 class Clarifai(VisionAdapter):
     """Back end `clarifai`: features nsfw, tags.
 
     `tags` come from the model `general-image-recognition` (its twenty best concepts), `nsfw` from `nsfw-recognition`:
-    the labels nsfw and sfw, whose scores add up to 1. Each requested feature is one call, in sequence, and the picture
-    is sent with each.
+    the labels nsfw and sfw, whose scores add up to 1. The adapter makes one call for each requested feature, one after
+    the other, and sends the picture with each.
 
     Clarifai's terms of service apply; pictures are sent to Clarifai.
 
     Args:
-        settings: `api_key` is a personal access token; `model` is the model of the tags; option `nsfw_model`. The
-            connection is encrypted, except for an http address of this machine. It needs the extra `clarifai`.
+        settings: `api_key` is a personal access token; `model` is the model for tags; the option `nsfw_model` is that
+            for unsafe content. The connection is encrypted, except to an http address of this machine.
 
     Raises:
-        SettingsError: clarifai-grpc is not installed, the key is missing, or the address is invalid.
+        SettingsError: clarifai-grpc (extra `clarifai`) is not installed, the key is missing, or the address is invalid.
     """
 
     supported_features = frozenset({"nsfw", "tags"})
@@ -97,7 +97,7 @@ class Clarifai(VisionAdapter):
         )
 
     def _open_channel(self, settings: ProviderSettings) -> Any:
-        target, secure = _target(settings.name, settings.base_url)
+        target, secure = _grpc_target(settings.name, settings.base_url)
         options = (
             ("grpc.enable_http_proxy", 0),
             ("grpc.enable_retries", 0),  # `Retrier` counts retries and applies the deadline
@@ -166,15 +166,19 @@ def _rpc_failure(error: Any, timeout_s: float) -> CallFailed:
 
 
 def _requested_wait_s(error: Any) -> float | None:
-    """Return the wait that the trailing metadata ask for: gRPC's own field, in milliseconds, or that of HTTP."""
+    """Return the wait, in seconds, that gRPC's or HTTP's field of the trailing metadata requests; None without one."""
     metadata = {key: value for key, value in error.trailing_metadata() or () if isinstance(value, str)}
     pushback = metadata.get("grpc-retry-pushback-ms")
     headers = metadata if pushback is None else {**metadata, "retry-after-ms": pushback}
     return retry_after_s(headers, None, time.time())
 
 
-def _target(name: str, base_url: str) -> tuple[str, bool]:
-    """Return host and port of an address, and whether the connection is encrypted."""
+def _grpc_target(name: str, base_url: str) -> tuple[str, bool]:
+    """Return the target `host:port` of a base URL, and whether the connection is encrypted.
+
+    Raises:
+        SettingsError: the URL is neither https nor an http address of this machine.
+    """
     parts = urlsplit(base_url)
     try:
         port = parts.port
@@ -199,7 +203,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _raise_for_status(status: Any) -> None:
-    """Raise `CallFailed` for a status other than success, by the provider's list of status codes."""
+    """Raise `CallFailed` if a status of the provider is not success; its code decides the kind of the failure."""
     if status.code == _SUCCESS:
         return
     message = ": ".join(filter(None, (str(status.code), status.description, status.details)))

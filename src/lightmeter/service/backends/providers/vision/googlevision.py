@@ -1,4 +1,4 @@
-"""Adapter for Google Cloud Vision: one REST call for each picture, with the requested features only.
+"""Adapter for Google Cloud Vision; it makes one REST call for each picture, with the requested features only.
 
 Source: https://cloud.google.com/vision/docs/reference/rest/v1/images/annotate
 """
@@ -58,7 +58,7 @@ _TRANSIENT_CODES: Final = frozenset({2, 10, 13, 14})
 class GoogleVision(VisionAdapter):
     """Back end `googlevision`: features brands, colors, faces, nsfw, tags, texts.
 
-    `nsfw` has the likelihood form with the labels adult, violence, racy, medical and spoof. `texts` starts with the
+    `nsfw` has likelihood words for the labels adult, violence, racy, medical and spoof. `texts` starts with the
     whole text, followed by its words, without scores. `faces` have emotions as likelihoods, and no age, gender or
     landmarks.
 
@@ -66,7 +66,7 @@ class GoogleVision(VisionAdapter):
 
     Args:
         settings: `api_key` is an API key; without one, the option `credentials_file` names the key file of a service
-            account, which needs the extra `googlevision`. a `model` other than `builtin/stable` is sent.
+            account, which needs the extra `googlevision`. A `model` other than `builtin/stable` is named in calls.
 
     Raises:
         SettingsError: there is neither key nor key file, or the key file is invalid.
@@ -125,22 +125,22 @@ class GoogleVision(VisionAdapter):
 
 
 def read_result(result: AnnotateResult, features: frozenset[str], source: str) -> Entries:
-    """Convert the result of one picture to entries.
+    """Convert the result for one picture to entries.
 
     Args:
         result: Result in the provider's answer.
-        features: Requested features; others stay empty.
+        features: Requested features; the entries of other features stay empty.
         source: Name of the back end.
 
     Raises:
-        CallFailed: the result for unsafe content was requested and is missing.
+        CallFailed: `nsfw` was requested, and the result lacks it.
     """
-    filled: dict[str, Any] = {feature: _READERS[feature](result, source) for feature in features}
-    return Entries(**filled)
+    entries: dict[str, Any] = {feature: _READERS[feature](result, source) for feature in features}
+    return Entries(**entries)
 
 
 def _result_failure(error: RpcStatus) -> CallFailed:
-    """Return the failure of one picture, which came in an answer with HTTP status 200."""
+    """Convert the error of one picture, which comes in an answer with HTTP status 200, to a failure."""
     message = error.message or f"error {error.code}"
     if error.code == _RESOURCE_EXHAUSTED:
         wait_s = retry_after_s({}, {"error": {"details": list(error.details)}}, time.time())

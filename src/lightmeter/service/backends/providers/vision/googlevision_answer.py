@@ -1,4 +1,4 @@
-"""Types of the answer of `images:annotate`, with the fields that are used, named as in the API reference.
+"""Types of the answer of `images:annotate`, with only the fields that the adapter reads, named as in the API reference.
 
 Source: https://cloud.google.com/vision/docs/reference/rest/v1/AnnotateImageResponse. The API omits zero
 and empty values, so nearly all fields have defaults; unknown fields are ignored.

@@ -1,4 +1,4 @@
-"""Adapter for Imagga: one REST call for each requested feature.
+"""Adapter for Imagga; it makes one REST call for each requested feature.
 
 Source: https://docs.imagga.com
 """
@@ -25,7 +25,7 @@ from lightmeter.service.backends.providers.vision.adapter import (
 __all__ = ["SFW_NAMES", "Imagga"]
 
 SFW_NAMES: Final = {"safe": "sfw"}
-"""Imagga's label → label of the wire contract; the severity of `sfw` is 1 - score."""
+"""Imagga's label → label in our answers. Readers of answers count the severity of `sfw` as 1 - score."""
 
 _PER_CENT: Final = 100.0
 _LANGUAGE: Final = "en"
@@ -72,9 +72,9 @@ class _StatusAnswer(msgspec.Struct, frozen=True):
 class Imagga(VisionAdapter):
     """Back end `imagga`: features nsfw, tags.
 
-    `tags` are the best fifty, in English. `nsfw` comes from the categorizer `nsfw_beta`; its category `safe` is
-    answered as `sfw`, the others (nsfw, underwear) unchanged. Each requested feature is one call, in sequence, and the
-    picture is sent with each.
+    `tags` are the best fifty, in English. `nsfw` comes from the categorizer `nsfw_beta`; its category `safe` becomes
+    the label `sfw`, and the others (nsfw, underwear) keep their names. The adapter makes one call for each requested
+    feature, one after the other, and sends the picture with each.
 
     The terms of Imagga's API apply; pictures are sent to Imagga.
 
@@ -112,8 +112,8 @@ class Imagga(VisionAdapter):
 
     def _tags(self, picture: EncodedPicture, timeout_s: float) -> Any:
         found = decode_json(self._post("/v2/tags", picture, timeout_s), _TagAnswer).result.tags
-        named = ((tag.tag.get(_LANGUAGE, ""), to_score(tag.confidence, _PER_CENT)) for tag in found)
-        return to_tags(named, self.name)
+        scored_names = ((tag.tag.get(_LANGUAGE, ""), to_score(tag.confidence, _PER_CENT)) for tag in found)
+        return to_tags(scored_names, self.name)
 
     def _nsfw(self, picture: EncodedPicture, timeout_s: float) -> list[Nsfw]:
         answer = decode_json(self._post(f"/v2/categories/{_CATEGORIZER}", picture, timeout_s), _CategoryAnswer)

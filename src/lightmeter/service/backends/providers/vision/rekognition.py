@@ -1,4 +1,4 @@
-"""Adapter for Amazon Rekognition: one call for each requested feature.
+"""Adapter for Amazon Rekognition; it makes one call for each requested feature.
 
 Source: https://docs.aws.amazon.com/rekognition/latest/APIReference/API_Operations.html
 """
@@ -33,7 +33,7 @@ DEFAULT_REGION: Final = "us-east-1"
 """AWS region without the option `region`."""
 
 REGION_OPTION: Final = "region"
-"""Name of the option with the AWS region, which replaces `{region}` in the address and signs calls."""
+"""Name of the option with the AWS region, which replaces `{region}` in the address and is part of signatures."""
 
 SESSION_TOKEN_OPTION: Final = "session_token"  # noqa: S105 (the name of an option)
 """Name of the option with the session token of temporary keys."""
@@ -57,7 +57,7 @@ _PARSER_ERRORS: Final = (AttributeError, LookupError, RecursionError, TypeError,
 
 
 class _Operation(NamedTuple):
-    """Operation of the provider: name, client method, further arguments, and function that reads its answer."""
+    """Operation of the provider: name, method of the client, further arguments, and function that reads the answer."""
 
     name: str
     method: str
@@ -77,10 +77,10 @@ class Rekognition(VisionAdapter):
 
     `tags` come from DetectLabels (confidence 55 and above, the provider's default), `nsfw` from DetectModerationLabels
     (50 and above): only unsafe content has labels, so a harmless picture has no entry. `faces` come from DetectFaces
-    with all attributes: box, age range, gender, emotions; landmarks are dropped. Each requested feature is one call, in
-    sequence. The provider refuses pictures under 80 pixels a side.
+    with all attributes: box, age range, gender, emotions; landmarks are dropped. The adapter makes one call for each
+    requested feature, one after the other. The provider refuses pictures under 80 pixels a side.
 
-    The timeout holds for each read from the connection, not for the whole answer.
+    The timeout limits each read from the connection, not the whole answer.
 
     The AWS service terms apply; pictures are sent to the region that is set.
 
@@ -148,25 +148,25 @@ class Rekognition(VisionAdapter):
         self._client.close()
 
     def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
-        filled: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         for feature in sorted(features):
-            filled[feature] = self._call_operation(_OPERATIONS[feature], picture)
-        return Entries(**filled)
+            entries[feature] = self._call_operation(_OPERATIONS[feature], picture)
+        return Entries(**entries)
 
     def _call_operation(self, operation: _Operation, picture: EncodedPicture) -> Any:
         def call(_: float) -> Any:
-            return operation.read(self._answer(operation, picture), picture, self.name)
+            return operation.read(self._send(operation, picture), picture, self.name)
 
         return self.call(operation.name, call, picture)
 
-    def _answer(self, operation: _Operation, picture: EncodedPicture) -> dict[str, Any]:
+    def _send(self, operation: _Operation, picture: EncodedPicture) -> dict[str, Any]:
         errors = self._errors
         try:
             answer: dict[str, Any] = getattr(self._client, operation.method)(
                 Image={"Bytes": picture.jpeg}, **operation.arguments
             )
         except errors.ClientError as error:
-            raise _failure(error.response) from None
+            raise _to_call_failed(error.response) from None
         except (errors.ReadTimeoutError, errors.ConnectTimeoutError):
             message = f"no answer within {self._timeout_s:g} s"
             raise CallFailed(FailureKind.TIMEOUT, message, is_transient=True) from None
@@ -181,7 +181,7 @@ class Rekognition(VisionAdapter):
         return answer
 
 
-def _failure(response: dict[str, Any]) -> CallFailed:
+def _to_call_failed(response: dict[str, Any]) -> CallFailed:
     error, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
     code, status = str(error.get("Code", "")), metadata.get("HTTPStatusCode", 0)
     message = f"{code}: {error.get('Message', '')}"

@@ -98,7 +98,7 @@ class _FaceDetails(_Pascal, frozen=True):
     face_details: tuple[_FaceDetail, ...]
 
 
-def _typed(answer: dict[str, Any], kind: type[T]) -> T:
+def _convert(answer: dict[str, Any], kind: type[T]) -> T:
     try:
         return msgspec.convert(answer, type=kind)
     except msgspec.ValidationError as error:
@@ -116,12 +116,12 @@ def read_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) ->
     Raises:
         CallFailed: the answer is invalid.
     """
-    labels = _typed(answer, _Labels).labels
+    labels = _convert(answer, _Labels).labels
     return to_tags(((label.name, to_score(label.confidence, _PER_CENT)) for label in labels), source)
 
 
 def read_moderation_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) -> list[Nsfw]:  # noqa: ARG001
-    """Return labels from an answer of DetectModerationLabels; `parent` is the label one level up.
+    """Return labels from an answer of DetectModerationLabels; `parent` is the more general label above it.
 
     Args:
         answer: Decoded answer.
@@ -132,7 +132,7 @@ def read_moderation_labels(answer: dict[str, Any], picture: EncodedPicture, sour
         CallFailed: the answer is invalid.
     """
     entries = []
-    for label in _typed(answer, _ModerationLabels).moderation_labels:
+    for label in _convert(answer, _ModerationLabels).moderation_labels:
         entry = {"label": label.name, "score": to_score(label.confidence, _PER_CENT), "source": source}
         if label.parent_name:
             entry["parent"] = label.parent_name
@@ -151,7 +151,7 @@ def read_faces(answer: dict[str, Any], picture: EncodedPicture, source: str) -> 
     Raises:
         CallFailed: the answer is invalid.
     """
-    details = _typed(answer, _FaceDetails).face_details
+    details = _convert(answer, _FaceDetails).face_details
     return [Face.model_validate(_face(detail, picture) | {"source": source}) for detail in details]
 
 

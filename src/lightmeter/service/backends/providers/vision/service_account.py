@@ -25,13 +25,13 @@ class _TokenResponse:
 
 
 class ServiceAccount:
-    """Fetches and caches an access token; used by several threads at once.
+    """Google service account that fetches and caches access tokens; several threads may use it at once.
 
     Args:
         backend: Name of the back end, for messages.
         path: JSON key file of the account.
         scope: OAuth scope of the token.
-        timeout_s: Longest wait for a token, in seconds.
+        timeout_s: Timeout of a request for a token, in seconds.
 
     Raises:
         SettingsError: google-auth is not installed, or the file is not the key file of a service account.
