@@ -200,8 +200,8 @@ def test_a_gap_names_what_may_have_taken_it(book):
     told = stated.to_dict()
     assert told["gaps"] == [{"credits": 1, "candidates": []}, {"credits": 7, "candidates": [3]}]
     assert (told["held"], told["unexplained"], told["foreign_at_least"]) == (1, 8, 7)
-    assert "  gap       1 credit; may be: nothing of this run" in list(stated.lines())
-    assert "  gap       7 credits; may be: #3" in list(stated.lines())
+    assert "  gap       1 credit; possibly charged for: no request of this run" in list(stated.lines())
+    assert "  gap       7 credits; possibly charged for: #3" in list(stated.lines())
 
 
 def test_a_lost_request_leaves_only_sums(book):
@@ -212,7 +212,7 @@ def test_a_lost_request_leaves_only_sums(book):
     book.close(100, 97)
     stated = read_statement(book.folder)
     assert stated.to_dict()["gaps"] == [{"credits": 1, "candidates": [2]}]
-    assert "  gap       1 credit; may be: #2" in list(stated.lines())
+    assert "  gap       1 credit; possibly charged for: #2" in list(stated.lines())
 
 
 def test_with_several_in_flight_only_sums_count(book):
