@@ -72,7 +72,7 @@ class RequestPrices:
         self._max_retry_credits = 0
         self._learner = learner
         self._trusted = trusted
-        self._seen: Counter[tuple[PriceKey, FrameRange, int]] = Counter()
+        self._charge_counts: Counter[tuple[PriceKey, FrameRange, int]] = Counter()
         self._max_credits: dict[tuple[PriceKey, int], int] = {}
         self._unpriced: Counter[PriceKey] = Counter()
 
@@ -161,11 +161,11 @@ class RequestPrices:
         if not paid:
             return None
         charge = (price_key_of(names), frames, paid)
-        if self._seen[charge] >= AGREEING_AFTER_DRIFT:  # repeats teach nothing, and most charges of a run are repeats
+        if self._charge_counts[charge] >= AGREEING_AFTER_DRIFT:  # a charge seen so often teaches nothing new
             return None
         drift = self._learner.observe(Charge(*charge))
         self._max_credits.clear()
         if drift is not None:
-            self._seen.clear()
-        self._seen[charge] += 1
+            self._charge_counts.clear()
+        self._charge_counts[charge] += 1
         return None if drift is None else f"{paid} credits were charged where {drift.expected} was expected."

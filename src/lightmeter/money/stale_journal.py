@@ -72,7 +72,7 @@ def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: 
             if mark is not None:
                 mark.close()
             lost = known.position if known is not None and not _is_copy(known, folder, run_id) else now
-            run_id, now = _under_new_id(journal, run_id, now, lost, clock)
+            run_id, now = _assign_new_id(journal, run_id, now, lost, clock)
             mark, check = _open(state_dir, run_id), "accepted"
         if mark is not None:
             _begin(mark, run_id, folder, now, check)
@@ -137,7 +137,7 @@ def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
         return False
 
 
-def _under_new_id(
+def _assign_new_id(
     journal: Journal, former: str, now: JournalPosition, lost: JournalPosition, clock: Clock
 ) -> tuple[str, JournalPosition]:
     """Give the run a new id, and hold the credits that it spent beyond those in its journal.

@@ -86,12 +86,12 @@ async def stream_plan(
     reader = ManifestReader(source, options=options.read_options)
     service = await preflight(options, settings, required=require_service)
     prices = price_meta(options, settings, service)
-    scratch = LockedTempDir()
-    began = clock.monotonic()
+    temp_dir = LockedTempDir()
+    started = clock.monotonic()
     try:
-        with Journal(scratch.path) as journal:
+        with Journal(temp_dir.path) as journal:
             async for rows in _write_rows(reader, options, journal):
-                seconds = clock.monotonic() - began
+                seconds = clock.monotonic() - started
                 yield Progress("planning", rows, {}, seconds=seconds, rate=rows / seconds if seconds else 0.0)
             meta = {
                 "run_id": fresh_run_id(clock),
@@ -106,9 +106,9 @@ async def stream_plan(
             }
             await journal.write(put_meta(meta))
             await asyncio.to_thread(reuse_answers, journal, options, settings, clock.now())
-        plan = plan_from_journal(scratch, options, settings, service)
+        plan = plan_from_journal(temp_dir, options, settings, service)
     except BaseException:
-        scratch.remove()
+        temp_dir.remove()
         raise
     yield plan
 
@@ -133,22 +133,22 @@ async def _write_rows(reader: ManifestReader, options: Options, journal: Journal
     While one chunk is written, the next one is read and checked.
     """
     items: Iterator[Item] = await asyncio.to_thread(iter, reader)
-    done, writing = 0, None
+    done, pending_write = 0, None
     async with AsyncExitStack() as stack:
         checker = await stack.enter_async_context(_checker(options)) if options.precheck else None
         while chunk := await asyncio.to_thread(lambda: list(islice(items, CHUNK_ROWS))):
             checked = await _check_all(checker, chunk)
             rows = [_row(item, check, options) for item, check in zip(chunk, checked, strict=True)]
-            await _written(writing)
-            writing = journal.submit(add_rows(rows))
+            await _wait_for_write(pending_write)
+            pending_write = journal.submit(add_rows(rows))
             done += len(rows)
             yield done
-        await _written(writing)
+        await _wait_for_write(pending_write)
 
 
-async def _written(writing: Future[None] | None) -> None:
-    if writing is not None:
-        await asyncio.wrap_future(writing)
+async def _wait_for_write(pending_write: Future[None] | None) -> None:
+    if pending_write is not None:
+        await asyncio.wrap_future(pending_write)
 
 
 def _checker(options: Options) -> Checker:
@@ -234,14 +234,14 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
         meta = _checked_meta(saved, price_meta(options, settings, service))
     except (KeyError, TypeError, ValueError) as error:
         raise SettingsError(f"{path} is not a plan file: {error!r}.", hint=_PLAN_AGAIN) from error
-    scratch = LockedTempDir()
+    temp_dir = LockedTempDir()
     try:
-        with Journal(scratch.path) as journal:
+        with Journal(temp_dir.path) as journal:
             _restore(saved, journal, settings)
             journal.submit(put_meta({**meta, "options": options.model_dump_json()})).result()
-        return plan_from_journal(scratch, options, settings, service)
+        return plan_from_journal(temp_dir, options, settings, service)
     except BaseException:
-        scratch.remove()
+        temp_dir.remove()
         raise
 
 
@@ -300,9 +300,9 @@ def _check_manifest(saved: PlanFile) -> None:
     name, path = manifest["name"], manifest["path"]
     if path is None:
         return
-    beside = saved.path.parent / Path(name).name
-    moved = "://" not in path and not Path(path).exists() and beside.exists()
-    location = Location(beside if moved else path if "://" in path else Path(path))
+    sibling = saved.path.parent / Path(name).name
+    moved = "://" not in path and not Path(path).exists() and sibling.exists()
+    location = Location(sibling if moved else path if "://" in path else Path(path))
     if stored_digest(location) != manifest["sha256"]:
         raise PlanChanged(f"The manifest {name} changed since it was planned.", hint=_PLAN_AGAIN)
 

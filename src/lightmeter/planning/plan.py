@@ -332,9 +332,9 @@ def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -
     same = plan.base_url == (options.base_url or settings.base_url)
     service = plan.service if same else ServiceInfo()
     prices = price_meta(options, settings, service)
-    scratch = LockedTempDir()
+    temp_dir = LockedTempDir()
     try:
-        folder = scratch.path
+        folder = temp_dir.path
         copy_journal(journal_path(plan.folder), journal_path(folder))
         with Journal(folder) as journal:
             journal.submit(clear_cached_rows).result()
@@ -343,9 +343,9 @@ def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -
             meta = {"run_id": fresh_run_id(clock), "options": options.model_dump_json(), **prices}
             journal.submit(put_meta(meta)).result()
             reuse_answers(journal, options, settings, clock.now())
-        return plan_from_journal(scratch, options, settings, service)
+        return plan_from_journal(temp_dir, options, settings, service)
     except BaseException:
-        scratch.remove()
+        temp_dir.remove()
         raise
 
 

@@ -82,16 +82,16 @@ class ServiceInfo:
         """Return the prices of the available back ends, or `table` if the back ends are unknown."""
         if self.backends is None:
             return table
-        able = [offer for offer in self.backends if offer.available]
+        available = [offer for offer in self.backends if offer.available]
         return replace(
             table,
             rates={
                 offer.name.lower(): {feature: _millicredits(price) for feature, price in offer.features.items()}
-                for offer in able
+                for offer in available
             },
             # If the service marks no default, assume all of them: the highest possible price.
-            defaults=self.defaults or tuple(offer.name.lower() for offer in able),
-            local=tuple(offer.name.lower() for offer in able if offer.local),
+            defaults=self.defaults or tuple(offer.name.lower() for offer in available),
+            local=tuple(offer.name.lower() for offer in available if offer.local),
         )
 
 
@@ -207,14 +207,15 @@ def check_backends_offered(options: Options, settings: Settings, service: Servic
     else:
         return
     known = {offer.name.lower(): offer for offer in offers}
-    able = ", ".join(sorted(name for name, offer in known.items() if offer.available)) or "none"
+    available = ", ".join(sorted(name for name, offer in known.items() if offer.available)) or "none"
     for name in options.backends:
         if name not in known:
-            raise SettingsError(f"{who} has no back end {name!r}.", hint=f"Its back ends: {able}.{more}")
+            raise SettingsError(f"{who} has no back end {name!r}.", hint=f"Its back ends: {available}.{more}")
         if not known[name].available:
             why = (known[name].reason or "the service does not say why").rstrip(".")
             raise SettingsError(
-                f"{who}: the back end {name!r} is not available: {why}.", hint=f"Available back ends: {able}.{more}"
+                f"{who}: the back end {name!r} is not available: {why}.",
+                hint=f"Available back ends: {available}.{more}",
             )
 
 
@@ -242,10 +243,10 @@ def _alternatives(wanted: Sequence[str], rates: RateTable, *, embedded: bool) ->
     names = list(rates.rates)
     found = False
     for feature in wanted:
-        able = ", ".join(name for name in names if feature in rates.rates[name])
-        if able:
+        available = ", ".join(name for name in names if feature in rates.rates[name])
+        if available:
             found = True
-            yield f"{feature}: {able}."
+            yield f"{feature}: {available}."
     if not found:
         offered = sorted({feature for name in names for feature in rates.rates[name]})
         yield f"The service offers {', '.join(offered) or 'no feature'}."
