@@ -48,7 +48,10 @@ def test_answers_that_wait_are_told_with_their_end(sent):
     """The answer of an acknowledged request waits for 24 hours, and resume collects it."""
     folder, do = sent
     do(acknowledge(1, "q", 0.0))
-    assert f"1 answers wait at the service until 1970-01-02 00:00 UTC: lightmeter resume {folder}" in told(folder)
+    assert (
+        f"1 answers can be collected from the service until 1970-01-02 00:00 UTC: lightmeter resume {folder}"
+        in told(folder)
+    )
 
 
 def test_requests_without_an_answer_are_told_with_what_is_held(sent):
@@ -56,8 +59,9 @@ def test_requests_without_an_answer_are_told_with_what_is_held(sent):
     folder, do = sent
     assert "in doubt" not in told(folder)
     do(mark_uncertain(1, "no answer", 2.0), mark_uncertain(2, "no answer", 2.0))
-    assert f"in doubt: 2 requests, 4 credits held; to find out what became of them: lightmeter resume {folder}" in told(
-        folder
+    assert (
+        f"in doubt: 2 requests, 4 credits held; to find out whether they were charged: lightmeter resume {folder}"
+        in told(folder)
     )
     opening, closing = do(record_balance(9, 1.0, opens=True), record_balance(5, 2.0, opens=False))
     do(
@@ -102,7 +106,7 @@ def without_requests(folder):
         ("over_budget", "budget", "1 rows are over the budget; 10 pays for them: {} --budget 10"),
         ("over_budget", "no_credits", "1 rows wait for credits: add 1 to the account, then: {}"),
         ("over_budget", "key_budget", "the key's budget: later, or with a higher LIGHTMETER_KEY_BUDGET: {}"),
-        ("over_budget", "at_risk", "1 rows cost more than may be at risk: {} --max-at-risk 1"),
+        ("over_budget", "at_risk", "1 rows cost more than --max-at-risk allows: {} --max-at-risk 1"),
         ("over_budget", "no_bound", "lightmeter run m --out {folder}-limited --max-frames 3 --budget 3"),
         ("failed", "no_asset", "1 rows failed, to see why: lightmeter sql {folder} "),
     ],

@@ -61,7 +61,7 @@ async def test_an_invalid_answer_is_asked_for_once_more_with_the_error(asking):
     assert by_number(run, "raw") == {0: None, 1: None, 2: None, 3: BAD}
     statement = agrees(run, service)
     assert (statement.retries.rows, statement.retries.requests, statement.retries.paid) == (3, 3, 3)
-    assert "asked again 3 credits for 3 of 3 rows whose answers were not valid" in statement.lines()
+    assert "retries     3 credits for 3 of 3 rows whose answers were not valid" in statement.lines()
     assert (plan.credits.low, plan.credits.high) == (4, 8)
     assert run.exit_code == 0
 
@@ -99,7 +99,7 @@ async def test_a_used_up_budget_keeps_the_first_error(asking, tmp_path):
     assert {error for _, error in errors[2:]} == {
         'the answer: "count" is a required property. It was not asked again: the budget does not reach for it.'
     }
-    assert "2 answers are not valid and can be asked for once more" in run.next_steps()[0]
+    assert "2 answers are not valid and can be requested once more" in run.next_steps()[0]
     assert run.exit_code == 0
     async with serving(service) as base_url:
         more = await lm.resume(tmp_path / "out", base_url=base_url, budget=8)

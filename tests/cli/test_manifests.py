@@ -89,4 +89,4 @@ def test_a_price_file_is_an_option(command, tmp_path):
     (tmp_path / "p.json").write_text('{"backends": {\n"mine": 5}}')
     result = command("plan", tmp_path / "m.txt", *asked, LIGHTMETER_PRICES=str(tmp_path / "p.json"))
     assert result.code == 2
-    assert f"{tmp_path / 'p.json'} is no price table: backends.mine is not a mapping" in result.err
+    assert f"{tmp_path / 'p.json'} is not a price table: backends.mine is not a mapping" in result.err

@@ -94,7 +94,7 @@ def test_row_and_credit_figures_are_those_of_the_run(page, finished_run):
     summary = finished_run.summary()
     counts = summary.counts
     assert (counts["ok"], counts["duplicate"], counts["failed"], counts["skipped"]) == (33, 3, 1, 2)
-    assert "36 of 39 rows are answered; 1 failed, 2 cannot work and cost nothing." in page.sections[""]
+    assert "36 of 39 rows are answered; 1 failed, 2 cannot be analysed and cost nothing." in page.sections[""]
     for status in ("ok", "duplicate", "failed", "skipped"):
         assert re.search(rf"{status} +{counts[status]}\b", page.sections["rows"]), status
     credits_ = page.sections["credits"]

@@ -1,4 +1,4 @@
-"""Simulated accounts whose true charges are known: lost answers, other spenders, added credits, late balances."""
+"""Simulated accounts with known true charges: lost answers, other spenders, added credits, late balances."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HORIZON = 1000
 
 @dataclass(frozen=True)
 class World:
-    """What the journal knows, what the user says, and what is true."""
+    """A simulated account: what the journal knows, what the user says, and the true charges."""
 
     opening: int
     closing: tuple[int, int]
@@ -45,7 +45,7 @@ class World:
     added: int
 
     def prove(self) -> tuple[dict[str, Any], list[SubmissionResolution]]:
-        """The proof that the toolkit builds from this world."""
+        """Return the proof that lightmeter builds from this world."""
         opening = BalanceReading(1, 0.0, self.opening, 0)
         readings = tuple(
             BalanceReading(number, number, balance, 2 * HORIZON) for number, balance in enumerate(self.closing, 2)
@@ -53,7 +53,7 @@ class World:
         return build_proof(opening, readings, self.submissions, sole_spender=self.sole_spender)
 
     def wrong(self, document: dict[str, Any]) -> set[int]:
-        """Submissions whose verdict in the proof is not the truth."""
+        """Return the ids of the submissions whose verdict in the proof contradicts the true charge."""
         verdicts = {one["submission_id"]: one["verdict"] for one in document["verdicts"]}
         return {
             key
@@ -101,7 +101,7 @@ def _requests(random: Random, kind: str) -> list[_Request]:
 
 
 def _movements(random: Random, kind: str) -> list[tuple[int, int]]:
-    """What others spend (negative) and what is added (positive), with the time of each."""
+    """Return (time, credits) pairs of what others spend (negative) and what is added (positive)."""
     times = [random.randrange(HORIZON) for _ in range(random.randint(1, 3))]
     if "others" in kind and random.random() < 0.8:
         scale = 3 * MAX_REQUESTS if "one at a time" in kind else HORIZON
@@ -128,7 +128,7 @@ def _submission(random: Random, one: _Request, remaining: int, omission_rate: fl
 
 
 def make_world(seed: int, kind: str) -> World:
-    """A world of this kind, the same for the same seed."""
+    """Return a random world of this kind; the same seed gives the same world."""
     random = Random(seed)  # noqa: S311 (a simulation, no secret)
     requests, moves = _requests(random, kind), _movements(random, kind)
     charged = {one.key: one.price if one.state is not State.VOIDED else 0 for one in requests}

@@ -1,4 +1,4 @@
-"""The balances decide what happens to requests without an answer, and are never misread."""
+"""Balances decide what happens to requests without an answer, and no verdict is wrong."""
 
 from __future__ import annotations
 
@@ -28,44 +28,44 @@ def proven(balance: int, *all_seen: WindowSubmission, sole_spender: bool = False
     return document, {one.submission_id: (one.event, one.paid) for one in rulings}
 
 
-def test_nothing_missing_frees_what_was_lost():
-    """When the balance is as expected, the lost request was not charged, whoever else uses the account."""
+def test_if_nothing_is_missing_lost_requests_are_unpaid():
+    """If the balance is as expected, the lost request was not charged, even if others spend from the account."""
     document, done = proven(995, seen(1, State.SETTLED, 5, 5), seen(2, State.UNCERTAIN, 3))
     assert done == {2: (Event.PROVE_UNPAID, 0)}
     assert (document["expected"], document["missing"], document["charged"]) == (995, 0, 5)
     assert document["verdicts"][0]["verdict"] == "proven_unpaid"
 
 
-def test_by_default_what_is_missing_proves_nothing():
-    """If others may have spent the missing credits, the request stays in doubt until the user says that nobody did."""
+def test_by_default_missing_credits_prove_nothing():
+    """If others may have spent the missing credits, the request stays in doubt until the user excludes that."""
     lost = seen(2, State.UNCERTAIN, 3)
     assert proven(997, lost)[1] == {2: (Event.GIVE_UP, 0)}
     assert proven(997, lost, sole_spender=True)[1] == {2: (Event.PROVE_PAID, 3)}
 
 
-def test_foreign_spending_is_seen_and_then_nothing_is_proven():
-    """If more is missing than the requests can have cost, every request is given up, whatever the user says."""
+def test_if_others_spent_nothing_is_proven():
+    """If more is missing than the requests can have cost, every request stays unresolved, whatever the user says."""
     lost = (seen(1, State.UNCERTAIN, 2), seen(2, State.UNCERTAIN, 3))
     document, done = proven(990, *lost, sole_spender=True)
     assert {event for event, _ in done.values()} == {Event.GIVE_UP}
     assert document["foreign_at_least"] >= 5
 
 
-def test_credits_that_were_added_prove_nothing():
+def test_if_credits_were_added_nothing_is_proven():
     """If the balance is higher than expected, credits were added, and nothing is proven."""
     document, done = proven(1500, seen(1, State.UNCERTAIN, 2), sole_spender=True)
     assert done == {1: (Event.GIVE_UP, 0)}
     assert document["added_at_least"] == 500
 
 
-def test_a_charge_that_was_only_assumed_proves_nothing():
-    """An answer that reports no charge may have cost less than its hold: the rest may be the lost request's."""
+def test_an_assumed_charge_proves_nothing():
+    """An answer without a reported charge may have cost less than its hold, and the lost request the rest."""
     silent = seen(1, State.SETTLED, 5, 5, charge_reported=False)
     assert proven(995, silent, seen(2, State.UNCERTAIN, 3))[1] == {2: (Event.GIVE_UP, 0)}
 
 
 def test_throttled_requests_are_checked_too():
-    """A throttled request is presumed to cost nothing; the balances check that, and it may explain what is missing."""
+    """The balances show whether requests refused as too fast cost nothing; they may explain missing credits."""
     fast = seen(1, State.PLANNED, 1, None, throttled=True)
     clean, _ = proven(1000, fast, seen(2, State.UNCERTAIN, 1))
     assert "cost nothing" in clean["notes"][0]
@@ -84,7 +84,7 @@ LOST = st.lists(st.tuples(st.integers(1, 6), st.booleans(), st.integers(1, 6)), 
 
 
 @given(LOST, st.lists(st.integers(0, 5), max_size=5), st.booleans(), st.integers(0, 4))
-def test_no_ruling_is_wrong_and_no_credit_is_made_up(lost, paid, sole_spender, others):
+def test_no_verdict_is_wrong_and_the_sums_agree(lost, paid, sole_spender, others):
     """Requests proven unpaid were not charged, those proven paid were, and together they cost what is missing."""
     others = 0 if sole_spender else others
     answered = [seen(key, State.SETTLED, 9, credits_) for key, credits_ in enumerate(paid, 100)]
@@ -106,7 +106,7 @@ SEEDS = st.integers(0, 10**9)
 
 @given(st.sampled_from([kind for kind in KINDS if "denied" not in kind]), SEEDS)
 def test_no_verdict_is_wrong(kind, seed):
-    """Whatever happens to an account, a verdict is true as long as what the user says of it is."""
+    """Every verdict is true in every kind of simulated account, as long as what the user says is true."""
     world = make_world(seed, kind)
     document, resolutions = world.prove()
     assert world.wrong(document) == set()
@@ -116,8 +116,8 @@ def test_no_verdict_is_wrong(kind, seed):
 
 
 @given(SEEDS)
-def test_a_proof_without_trust_holds_with_it(seed):
-    """To say that nobody else spends takes no proof away while it is true."""
+def test_a_sole_spender_keeps_all_other_proofs(seed):
+    """With `sole_spender`, while it is true, everything that is proven without it stays proven."""
     world = make_world(seed, "sole spender")
     alone, _ = world.prove()
     shared, _ = replace(world, sole_spender=False).prove()
@@ -127,6 +127,6 @@ def test_a_proof_without_trust_holds_with_it(seed):
 
 @given(SEEDS)
 def test_one_at_a_time_a_lost_request_is_always_proven(seed):
-    """With one request in flight and a balance read after a loss, every end is proven."""
+    """With one request in flight and a balance read after a loss, every outcome is proven."""
     document, _ = make_world(seed, "one at a time, last lost").prove()
     assert all(one["verdict"] != "ambiguous" for one in document["verdicts"])

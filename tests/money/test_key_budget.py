@@ -1,4 +1,4 @@
-"""A key's budget against a real service: one budget for all spellings of its address, all processes, any clock."""
+"""A key's budget with a real service: one budget for all spellings of the address, all processes, any clock."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Fixed(SystemClock):
 
 
 def journal_in(folder: Path, **meta: str) -> Path:
-    """Make an empty journal with this meta."""
+    """Create an empty journal with these meta entries."""
     with Journal(folder) as journal:
         journal.submit(put_meta(meta)).result()
     return folder
 
 
-def write_down(path: Path, account: str, run_id: str, folder: Path, **paid: int) -> None:
+def record_paid(path: Path, account: str, run_id: str, folder: Path, **paid: int) -> None:
     """Record that a run paid these credits in each period."""
     with closing(KeyLedger(path, account, run_id, folder)) as ledger:
         before = 0
@@ -77,7 +77,7 @@ def former_account(base_url: str, key: str) -> str:
 
 
 async def test_the_budget_of_a_key_holds_for_every_spelling_of_the_address(tmp_path, charges_at_once, monkeypatch):
-    """Another host name, a slash or capitals in the base URL give a key no second budget."""
+    """A key has one budget, whatever host name, trailing slash or capitals the base URL uses."""
     monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "8")
     service = Hostile(lambda *_: "well")
     async with listening(service) as base_url:
@@ -88,7 +88,7 @@ async def test_the_budget_of_a_key_holds_for_every_spelling_of_the_address(tmp_p
 
 
 async def test_two_processes_with_two_spellings_share_one_budget(tmp_path, charges_at_once):
-    """Runs at the same time spend no more together than the key's budget."""
+    """Two runs at the same time together spend no more than the budget of their key."""
     service = Hostile(lambda *_: "well")
     environment = {**os.environ, "LIGHTMETER_KEY_BUDGET": "20"}
     async with listening(service) as base_url:
@@ -103,7 +103,7 @@ async def test_two_processes_with_two_spellings_share_one_budget(tmp_path, charg
 
 
 @pytest.mark.parametrize("known_from", ["its journal", "this address", "its run id"])
-def test_what_an_older_version_wrote_down_still_counts(tmp_path, charges_at_once, monkeypatch, known_from):
+def test_credits_recorded_by_an_older_version_still_count(tmp_path, charges_at_once, monkeypatch, known_from):
     """A ledger row with a legacy account name is migrated if its base URL or its run is known."""
     monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
     settings = read_settings()
@@ -112,7 +112,7 @@ def test_what_an_older_version_wrote_down_still_counts(tmp_path, charges_at_once
     older = tmp_path / "older"
     if known_from == "its journal":
         journal_in(older, run_id="older", options=f'{{"base_url": "{address}/"}}')
-    write_down(settings.state_dir / FILE_NAME, former_account(address, "key"), run_id, older, in_2026_03=30)
+    record_paid(settings.state_dir / FILE_NAME, former_account(address, "key"), run_id, older, in_2026_03=30)
     mine = journal_in(tmp_path / "mine", run_id="mine", options="{}")
     if known_from == "its run id":
         with Journal(mine) as journal:
@@ -123,19 +123,19 @@ def test_what_an_older_version_wrote_down_still_counts(tmp_path, charges_at_once
         assert asyncio.run(budget.hold(10))
 
 
-def test_another_key_is_not_charged_for_what_an_older_version_wrote_down(tmp_path, charges_at_once, monkeypatch):
-    """A legacy ledger row is migrated only to the key that it belongs to."""
+def test_credits_recorded_by_an_older_version_count_for_their_key_only(tmp_path, charges_at_once, monkeypatch):
+    """A legacy ledger row is migrated only to its own key."""
     monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
     settings = read_settings()
     former = former_account("http://a.example", "other")
-    write_down(settings.state_dir / FILE_NAME, former, "older", tmp_path, in_2026_03=30)
+    record_paid(settings.state_dir / FILE_NAME, former, "older", tmp_path, in_2026_03=30)
     where = Endpoint("http://a.example", SecretStr("key"), embedded=False)
     with open_key_budget(settings, where, "mine", journal_in(tmp_path / "mine"), Fixed()) as budget:
         assert asyncio.run(budget.hold(40))
 
 
 def test_a_clock_that_is_set_back_opens_no_new_budget(tmp_path, charges_at_once, monkeypatch, caplog):
-    """If the clock goes back, the latest period still counts; the log says so, and which file to remove."""
+    """If the clock goes back, the latest period still counts, and the log names the file to remove."""
     monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
     settings, clock = read_settings(), Fixed()
     where = Endpoint("http://a.example", SecretStr("key"), embedded=False)
@@ -159,12 +159,12 @@ def test_a_clock_that_is_set_back_opens_no_new_budget(tmp_path, charges_at_once,
     assert periods == 1
 
 
-def test_a_new_period_is_a_new_budget(tmp_path, charges_at_once, monkeypatch):
+def test_a_new_period_length_is_a_new_budget(tmp_path, charges_at_once, monkeypatch):
     """Credits counted in periods of another length do not count."""
     monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
     settings, clock = read_settings(), Fixed()
     used = {"in_2026_03": 35, "in_2026_W40": 30}
-    write_down(settings.state_dir / FILE_NAME, ledger_account("key"), "older", tmp_path, **used)
+    record_paid(settings.state_dir / FILE_NAME, ledger_account("key"), "older", tmp_path, **used)
     where = Endpoint("http://a.example", SecretStr("key"), embedded=False)
     with open_key_budget(settings, where, "mine", journal_in(tmp_path / "mine"), clock) as budget:
         assert not asyncio.run(budget.hold(6))
@@ -172,8 +172,8 @@ def test_a_new_period_is_a_new_budget(tmp_path, charges_at_once, monkeypatch):
         assert asyncio.run(budget.hold(40))
 
 
-async def test_a_run_that_goes_on_with_an_older_journal_counts_once(tmp_path, charges_at_once, monkeypatch):
-    """A run with a new id replaces the former one: its credits are neither forgotten nor counted twice."""
+async def test_a_run_that_continues_an_older_journal_counts_once(tmp_path, charges_at_once, monkeypatch):
+    """A run with a new id takes over the credits of its former id; they are neither lost nor counted twice."""
     monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "40")
     service = Hostile(lambda *_: "well")
     out = tmp_path / "out"

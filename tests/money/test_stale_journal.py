@@ -41,11 +41,11 @@ RUN = textwrap.dedent(f"""
 
 @pytest.fixture(autouse=True)
 def _with_a_key(charges_at_once):
-    """Set a key, and a state directory of the test's own."""
+    """Set a key, and a state directory for this test."""
 
 
 def well(*_) -> str:
-    """A service that answers every request."""
+    """Return the behaviour `well`: the service answers every request."""
     return "well"
 
 
@@ -55,12 +55,12 @@ async def plan_of(base_url: str, rows: int = ROWS, **options):
 
 
 async def part_of_a_run(base_url: str, out: Path, budget: int, **options):
-    """Return a run that its budget stopped."""
+    """Return a run that is stopped by its budget."""
     return await lm.run(await plan_of(base_url, budget=budget, **options), out)
 
 
 async def killed_run(base_url: str, out: Path, at_least: int, service: Slow) -> None:
-    """Run in a process of its own, and kill it with -9 after so many requests."""
+    """Start a run in another process, and kill it with SIGKILL after `at_least` requests."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", RUN, base_url, str(out), "2")
     service.comes(at_least)
     await service.came.wait()
@@ -83,7 +83,7 @@ def state_folder() -> Path:
 
 
 class Slow(Hostile):
-    """A slow service that records idempotency keys and reports when it has received so many requests."""
+    """A slow service that records idempotency keys and sets an event after a number of requests."""
 
     def __init__(self) -> None:
         super().__init__(well)
@@ -101,8 +101,8 @@ class Slow(Hostile):
         return await super().fetch(request)
 
 
-async def test_a_killed_run_goes_on_without_a_question(tmp_path):
-    """Kill -9 loses nothing of the journal: the run continues without a question."""
+async def test_a_killed_run_continues_without_confirmation(tmp_path):
+    """A run that was killed with SIGKILL continues without `accept_journal`."""
     service = Slow()
     async with listening(service) as base_url:
         await killed_run(base_url, tmp_path / "out", 20, service)
@@ -112,7 +112,7 @@ async def test_a_killed_run_goes_on_without_a_question(tmp_path):
 
 
 async def test_a_journal_that_lost_its_log_stops_before_it_pays_again(tmp_path):
-    """A journal without its write-ahead log is older than its run: nothing is sent, and the error says why."""
+    """A journal without its write-ahead log is refused: nothing is sent, and the error says why."""
     service = Slow()
     async with listening(service) as base_url:
         await killed_run(base_url, tmp_path / "out", 20, service)
@@ -135,7 +135,7 @@ async def test_a_journal_that_lost_its_log_stops_before_it_pays_again(tmp_path):
 
 
 async def test_what_was_lost_still_counts_against_the_budget(tmp_path):
-    """A run that continues an older journal holds what it does not know, and stays within its budget."""
+    """A run that continues an older journal holds the credits that the journal lacks, and stays within budget."""
     service = Hostile(well)
     out = tmp_path / "out"
     async with listening(service) as base_url:
@@ -155,8 +155,8 @@ async def test_what_was_lost_still_counts_against_the_budget(tmp_path):
     assert run.table("assets").column("run_id").unique().to_pylist() == [read_run_header(out).run_id]
 
 
-async def test_of_two_copies_only_one_goes_on_as_the_run(tmp_path):
-    """The folder that was run last keeps the id of the run; the other one is refused, and gets an id of its own."""
+async def test_only_one_of_two_copies_keeps_the_run_id(tmp_path):
+    """The folder that was run last keeps the run id; the other is refused until accepted, and gets a new id."""
     service = Slow()
     one, two = tmp_path / "one", tmp_path / "two"
     async with listening(service) as base_url:
@@ -175,7 +175,7 @@ async def test_of_two_copies_only_one_goes_on_as_the_run(tmp_path):
 
 
 async def test_two_processes_with_two_copies_do_not_share_a_run(tmp_path):
-    """If two copies start at once without a watermark, one continues and the other is refused."""
+    """If two copies without a watermark start at once, one continues and the other is refused."""
     service = Slow()
     async with listening(service) as base_url:
         await part_of_a_run(base_url, tmp_path / "one", budget=10)
@@ -195,8 +195,8 @@ async def test_two_processes_with_two_copies_do_not_share_a_run(tmp_path):
     assert not twice(service)
 
 
-async def test_a_folder_that_was_moved_goes_on_without_a_question(tmp_path):
-    """A folder that was moved, or that is reached by another path, is no copy."""
+async def test_a_moved_folder_continues_without_confirmation(tmp_path):
+    """A folder that was moved, or that is reached by another path, is not a copy."""
     service = Hostile(well)
     async with listening(service) as base_url:
         await part_of_a_run(base_url, tmp_path / "one", budget=10)
@@ -209,7 +209,7 @@ async def test_a_folder_that_was_moved_goes_on_without_a_question(tmp_path):
     assert len(service.charged) == 50
 
 
-async def test_a_machine_that_remembers_nothing_is_no_reason_to_stop(tmp_path, caplog):
+async def test_without_a_watermark_a_run_continues(tmp_path, caplog):
     """Without a watermark, a run continues if the balance agrees with its journal."""
     service = Hostile(well)
     async with listening(service) as base_url:
@@ -222,7 +222,7 @@ async def test_a_machine_that_remembers_nothing_is_no_reason_to_stop(tmp_path, c
 
 
 @pytest.mark.parametrize("accepted", [False, True])
-async def test_where_nobody_else_spends_the_balance_is_the_second_witness(tmp_path, accepted):
+async def test_for_a_sole_spender_a_low_balance_stops_the_run(tmp_path, accepted):
     """Without a watermark, a balance below what the journal explains stops every start of the run."""
     service = Hostile(well)
     out = tmp_path / "out"
@@ -243,8 +243,8 @@ async def test_where_nobody_else_spends_the_balance_is_the_second_witness(tmp_pa
     assert len(service.charged) == (40 if accepted else 30)
 
 
-async def test_where_others_may_spend_a_lower_balance_is_said_and_no_more(tmp_path, caplog):
-    """If others use the account, a balance that is too low does not stop the run."""
+async def test_if_others_may_spend_a_low_balance_is_only_logged(tmp_path, caplog):
+    """If others may spend from the account, a balance that is too low is logged and does not stop the run."""
     service = Hostile(well)
     async with listening(service) as base_url:
         await part_of_a_run(base_url, tmp_path / "out", budget=10)
@@ -259,7 +259,7 @@ async def test_where_others_may_spend_a_lower_balance_is_said_and_no_more(tmp_pa
     assert len(service.charged) == 30
 
 
-async def test_a_place_that_cannot_be_written_is_said_once_and_stops_nothing(tmp_path, monkeypatch, caplog):
+async def test_an_unwritable_watermark_is_logged_once(tmp_path, monkeypatch, caplog):
     """A run starts also if its watermark cannot be written."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "file" / "state"))
@@ -273,7 +273,7 @@ async def test_a_place_that_cannot_be_written_is_said_once_and_stops_nothing(tmp
     assert len(service.charged) == 20
 
 
-async def test_a_mark_that_cannot_be_read_is_as_if_there_were_none(tmp_path):
+async def test_a_damaged_watermark_is_replaced(tmp_path):
     """A damaged watermark is written anew."""
     service = Hostile(well)
     async with listening(service) as base_url:
@@ -288,8 +288,8 @@ async def test_a_mark_that_cannot_be_read_is_as_if_there_were_none(tmp_path):
     assert str(run.folder) in mark.read_text()
 
 
-async def test_a_lost_request_is_asked_for_again_under_the_id_it_was_sent_with(tmp_path):
-    """A lost request keeps the idempotency key of the former run id, so that it is not paid for twice."""
+async def test_a_lost_request_keeps_its_idempotency_key(tmp_path):
+    """A lost request is sent again with the idempotency key of the former run id, so that it is paid once."""
     service = Hostile(lambda number, _: "charge and drop" if number == 3 else "well")
     out = tmp_path / "out"
     async with listening(service) as base_url:
@@ -303,8 +303,8 @@ async def test_a_lost_request_is_asked_for_again_under_the_id_it_was_sent_with(t
 
 
 @pytest.mark.slow
-def test_the_command_line_asks_and_takes_the_answer(command, tmp_path):
-    """`resume` and `run` end with exit code 2 and the next step; the embedded service mixes up no rows."""
+def test_the_command_line_needs_accept_journal(command, tmp_path):
+    """`resume` and `run` end with exit code 2 and the next step; with --accept-journal no rows are mixed up."""
     from lightmeter.testing import tiny_jpeg  # noqa: PLC0415 (only here)
 
     for number in range(6):
@@ -328,7 +328,7 @@ def test_the_command_line_asks_and_takes_the_answer(command, tmp_path):
         assert get_meta(db)["former_runs"]
 
 
-async def test_the_mark_costs_no_flush_for_each_request(tmp_path, monkeypatch):
+async def test_the_watermark_is_not_flushed_for_each_request(tmp_path, monkeypatch):
     """The watermark is flushed to disk at the start and the end of a run, and once in a few hundred requests."""
     flushed: list[str] = []
     for name in ("fsync", "fdatasync"):
@@ -347,7 +347,7 @@ async def test_the_mark_costs_no_flush_for_each_request(tmp_path, monkeypatch):
     assert len(flushed) == 2 + 600 // 256
 
 
-def test_a_mark_is_never_ahead_of_its_journal(tmp_path):
+def test_a_watermark_is_never_ahead_of_its_journal(tmp_path):
     """The watermark only counts what the journal has committed, so that a crash alone causes no conflict."""
     from lightmeter.journal.commands import hold_and_send, put_meta  # noqa: PLC0415 (only here)
     from lightmeter.journal.store import Journal  # noqa: PLC0415 (likewise)

@@ -1,4 +1,4 @@
-"""The statement accounts for every credit of a journal, and guesses none."""
+"""The statement accounts for every credit of a journal without guessing."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_every_credit_is_accounted_for(book):
 
 
 def test_a_balance_from_before_the_last_requests_explains_nothing(book):
-    """After a kill the journal has an outdated balance: the statement says so, and reconciles nothing."""
+    """If the last balance is older than the last requests, the statement says so and reconciles nothing."""
     book.close(100, 100)
     book.send([0], 1, 99)
     stated = read_statement(book.folder)
@@ -117,7 +117,7 @@ def test_a_balance_from_before_the_last_requests_explains_nothing(book):
 
 
 def test_the_cost_is_split_by_back_end_and_feature(book):
-    """The shares by the price table and the rounding add up to exactly what was paid."""
+    """The shares by the price table and the rounding add up to exactly the credits paid."""
     book.send([0], 1, 99)
     book.send(list(range(1, 11)), 5, 94)
     stated = read_statement(book.folder)
@@ -131,7 +131,7 @@ def test_the_cost_is_split_by_back_end_and_feature(book):
 
 @pytest.mark.parametrize(("paid", "why"), [(9, "prices are not"), (0, "prices are not")])
 def test_shares_are_never_guessed(book, paid, why):
-    """Charges that the price table does not explain are not split."""
+    """If the price table does not explain the charges, they are not split."""
     book.send([0, 1], paid, 90)
     stated = read_statement(book.folder)
     assert why in stated.to_dict()["shares_unknown"]
@@ -139,7 +139,7 @@ def test_shares_are_never_guessed(book, paid, why):
 
 
 def test_earlier_answers_are_a_saving_and_no_prediction(book):
-    """Rows with a cached answer are not part of the predicted price, but of the savings."""
+    """Rows with a cached answer count as savings and not as part of the predicted price."""
     book.reuse(list(range(10)))
     book.send([10], 1, 99)
     book.close(100, 99)
@@ -175,14 +175,14 @@ def test_a_proof_is_shown_with_its_numbers(book):
 
 
 def test_requests_with_equal_verdicts_share_a_line():
-    """A proof over many requests is short; without an opening balance no balance is expected."""
+    """Requests with the same verdict share a line; without an opening balance no expected balance is shown."""
     verdicts = [{"submission_id": n, "verdict": "ambiguous", "proof": "3 missing."} for n in range(1, 101)]
     told = list(_lines_of_proof({"expected": None, "readings": [{"balance": 85}], "verdicts": verdicts}))
     assert told == ["proof       85 was read", "  #1 #2 #3 #4 #5 #6 #7 #8 and 92 more ambiguous: 3 missing."]
 
 
 def test_the_command_prints_a_table(book):
-    """`--table` is CSV with a row for each request, none for a run that sent nothing."""
+    """`--table` prints CSV with a row for each request, and no rows for a run that sent nothing."""
     assert CliRunner().invoke(command, [str(book.folder), "--table"]).stdout.count("\n") == 1
     book.send([0], 1, 99)
     told = CliRunner().invoke(command, [str(book.folder), "--table"]).stdout.splitlines()
@@ -190,8 +190,8 @@ def test_the_command_prints_a_table(book):
     assert told[1].startswith("1,q,settled,1,1,1,99,1970-01-01 00:00:01")
 
 
-def test_a_gap_names_what_may_have_taken_it(book):
-    """Each gap between balances is shown, with the lost requests that may have been charged it."""
+def test_a_gap_names_the_requests_that_may_have_cost_it(book):
+    """Each gap between balances is shown, with the lost requests that may have been charged for it."""
     book.send([0], 1, 98)
     book.send([1], 1, 97)
     book.send([2])
@@ -200,23 +200,23 @@ def test_a_gap_names_what_may_have_taken_it(book):
     told = stated.to_dict()
     assert told["gaps"] == [{"credits": 1, "candidates": []}, {"credits": 7, "candidates": [3]}]
     assert (told["held"], told["unexplained"], told["foreign_at_least"]) == (1, 8, 7)
-    assert "  gap       1 credit; may be: nothing of this run" in list(stated.lines())
-    assert "  gap       7 credits; may be: #3" in list(stated.lines())
+    assert "  gap       1 credit; possibly charged for: no request of this run" in list(stated.lines())
+    assert "  gap       7 credits; possibly charged for: #3" in list(stated.lines())
 
 
 def test_a_lost_request_leaves_only_sums(book):
-    """A lost request may be at work until the end: balances that later answers report are not relied on."""
+    """After a lost request, balances in later answers are not used: it may have been charged at any time."""
     book.send([0], 1, 99)
     book.send([1])
     book.send([2], 1, 97)
     book.close(100, 97)
     stated = read_statement(book.folder)
     assert stated.to_dict()["gaps"] == [{"credits": 1, "candidates": [2]}]
-    assert "  gap       1 credit; may be: #2" in list(stated.lines())
+    assert "  gap       1 credit; possibly charged for: #2" in list(stated.lines())
 
 
 def test_with_several_in_flight_only_sums_count(book):
-    """Balances of answers that were in flight together are not relied on; the sums still tell what is unexplained."""
+    """Balances in answers that were in flight together are not used; only the sums show unexplained credits."""
     first, second = book.start([0]), book.start([1])
     book.finish(first, [0], 1, 98)
     book.finish(second, [1], 1, 98)
@@ -265,7 +265,7 @@ def finish_all(book, waiting):
         book.finish(*waiting.pop(0))
 
 
-def test_credits_that_were_added_are_seen(book):
+def test_added_credits_are_detected(book):
     """A balance above the expected one means that credits were added."""
     book.send([0], 1, 99)
     book.close(100, 599)
@@ -273,7 +273,7 @@ def test_credits_that_were_added_are_seen(book):
 
 
 def test_price_drift_is_shown(book):
-    """A charge that contradicts those before it is named with what was expected."""
+    """A charge that contradicts earlier charges is shown with the expected range."""
     book.send([0], 1, 99)
     book.send([1], 3, 96)
     book.close(100, 96)
@@ -283,7 +283,7 @@ def test_price_drift_is_shown(book):
 
 
 def test_the_command_prints_text_and_json(book):
-    """The statement is text, or one JSON object as the last line; before a run it says that no balance was read."""
+    """The statement is text, or one JSON object as the last line; before the first request no balance is known."""
     shown = CliRunner().invoke(command, [str(book.folder)])
     assert shown.stdout.splitlines()[0] == "predicted   9 to 20 credits, budget 50"
     assert "balance     not read yet" in shown.stdout

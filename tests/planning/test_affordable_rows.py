@@ -1,4 +1,4 @@
-"""How many rows an amount pays for is what adding up their prices says."""
+"""The number of rows that an amount pays for agrees with the sum of their prices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PICTURES = st.lists(
 
 
 def rows_in(pictures):
-    """A plan's rows: pictures from `least` to `most`, None without a bound."""
+    """Return a journal with a row for each pair: the fewest pictures, and how many more at most (None: unbounded)."""
     db = apsw.Connection(":memory:")
     db.execute(SCHEMA)
     rows = [
@@ -59,20 +59,20 @@ def test_rows_are_counted_until_the_amount_is_used_up(pictures, per_image_milli,
     assert 0 <= found.low <= found.high <= len(pictures)
 
 
-def test_a_row_without_an_upper_price_ends_what_is_sure():
-    """After a video of unknown length no row counts towards the low end."""
+def test_a_row_without_an_upper_price_ends_the_low_count():
+    """No row after a video of unknown length counts towards the low end."""
     db = rows_in([(1, 0), (1, None), (1, 0)])
     assert affordable_rows(db, 1000, 3) == RowRange(1, 3)
 
 
 def test_rows_that_are_not_sent_cost_nothing():
-    """A duplicate and a bad row are not counted, and use up nothing."""
+    """A duplicate and a bad row are not counted and use up no credits."""
     db = rows_in([(1, 0), (1, 0), (1, 0)])
     db.execute("UPDATE items SET status = 'skipped' WHERE seq = 0")
     assert affordable_rows(db, 1000, 1) == RowRange(1, 1)
 
 
-def test_the_sentence_says_what_is_paid_for():
+def test_balance_and_budget_have_sentences_of_the_same_form():
     """The sentences for balance and budget have the same form."""
     assert affordability_sentence("balance", 10, RowRange(10, 10), 39) == "balance 10 credits: pays for 10 of 39 rows"
     assert affordability_sentence("budget", 1, RowRange(0, 2), 39) == "budget 1 credit: pays for 0 to 2 of 39 rows"

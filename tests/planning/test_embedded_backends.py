@@ -1,4 +1,4 @@
-"""The embedded service has every back end that this machine can use, and calls a provider only when it is named."""
+"""The embedded service has every back end that this machine can use, and calls a provider only if a run names it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lightmeter.testing import openai_stub, tiny_jpeg
 
 @pytest.fixture
 def picture(tmp_path):
-    """A small picture in a file."""
+    """Return the path of a small picture."""
     path = tmp_path / "a.jpg"
     path.write_bytes(tiny_jpeg())
     return path
 
 
-async def test_a_provider_is_asked_by_name(picture, tmp_path, monkeypatch):
-    """With its key set, a provider describes through the embedded service, and the plan names its bill."""
+async def test_a_named_provider_is_called(picture, tmp_path, monkeypatch):
+    """A run that names a provider whose key is set gets its descriptions, and the plan warns of its charges."""
     monkeypatch.setenv("GEMINI_API_KEY", "of-the-stub")
     with openai_stub(lambda _: "A small picture.") as stub:
         monkeypatch.setenv("GEMINI_BASE_URL", stub.base_url)
@@ -30,8 +30,8 @@ async def test_a_provider_is_asked_by_name(picture, tmp_path, monkeypatch):
     assert asked == 1
 
 
-async def test_a_key_alone_sends_nothing(picture, tmp_path, monkeypatch):
-    """Where no back end is named, local ones answer, whatever keys there are."""
+async def test_a_key_alone_does_not_call_a_provider(picture, tmp_path, monkeypatch):
+    """A run that names no back end uses only local ones, even if provider keys are set."""
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-stub")
     with openai_stub() as stub:
         monkeypatch.setenv("OPENAI_BASE_URL", stub.base_url)
@@ -43,13 +43,13 @@ async def test_a_key_alone_sends_nothing(picture, tmp_path, monkeypatch):
 
 
 async def test_a_provider_without_its_key_ends_the_plan(picture):
-    """A named back end that cannot be used is an error before anything is done, and it says what is missing."""
+    """A plan with a provider whose key is missing raises an error that says so."""
     with pytest.raises(SettingsError, match="OPENAI_API_KEY"):
         await lm.plan([picture], backends=["openai"], features=["descriptions"])
 
 
 async def test_the_settings_file_adds_a_back_end(picture, tmp_path, monkeypatch):
-    """A table of the settings file is a back end of the embedded service, for its price, also under an alias."""
+    """The settings file can add a back end with its price to the embedded service, also under an alias."""
     with openai_stub(lambda _: "My own model says so.") as stub:
         settings = tmp_path / "settings.toml"
         settings.write_text(

@@ -1,4 +1,4 @@
-"""What a plan says it will cost is what it costs, whichever way the service rounds, and what is learned is exact."""
+"""The cost of a run is within the planned range however the service rounds, and prices learned from it are exact."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.engine.hostile import Hostile
 
 
 def priced(milli: int, rounding: Rounding) -> Hostile:
-    """A service that charges so many millicredits a picture and rounds this way."""
+    """Return a service that charges this price for a picture, with this rounding."""
     service = Hostile(lambda *_: "well")
 
     def answer(urls, names=None):
@@ -37,7 +37,7 @@ RULES = {
 
 @pytest.mark.parametrize("rule", RULES)
 async def test_the_sum_lies_in_the_range_and_is_exact_once_learned(try_out, rule):
-    """The paid sum is in the predicted range; after the run the range for the same pictures has no width left."""
+    """The credits paid are in the predicted range; with the learned prices the range becomes a single number."""
     milli, rounding, options = RULES[rule]
     service = priced(milli, rounding)
     run, _ = await try_out(service, rows=40, batch_size=5, **options)
@@ -54,8 +54,8 @@ async def test_the_sum_lies_in_the_range_and_is_exact_once_learned(try_out, rule
         assert stated.rounding is rounding
 
 
-async def test_a_price_that_moves_is_seen_and_held_for(try_out):
-    """Prices double in the middle: the charge is named as drift, and nothing after it is held too low."""
+async def test_a_price_change_is_reported_and_later_holds_cover_it(try_out):
+    """If prices double during a run, it reports the drift, and no later hold is below its charge."""
     service = priced(1000, Rounding.IMAGE)
     cheap, dear = service.answer, priced(2000, Rounding.IMAGE)
 
@@ -77,8 +77,8 @@ async def test_a_price_that_moves_is_seen_and_held_for(try_out):
     assert sum(paid > hold for hold, paid in held) <= 4  # those that were in flight when it moved
 
 
-async def test_answers_that_tell_no_price_do_not_keep_a_run_at_one_request_for_ever(try_out):
-    """Where neither answers nor the balance tell a charge, a few answers are enough to believe the price table."""
+async def test_answers_without_a_charge_do_not_limit_a_run_to_one_request(try_out):
+    """If neither answers nor the balance show a charge, the run trusts the price table after a few answers."""
     service = Hostile(lambda *_: "well", price=0, answer_s=0.15)  # with answers at once no two would be in flight
     full = service.answer
 

@@ -29,7 +29,7 @@ def test_a_wrong_option_is_named(given, named):
 
 
 def test_names_come_as_text_or_lists():
-    """A comma-separated text, a list and nothing are all names."""
+    """Names can be a comma-separated text, a list, or None."""
     assert make_options(features="Tags, colors,tags").features == ("tags", "colors")
     assert make_options(features=["nsfw"]).features == ("nsfw",)
     assert make_options(features=None).features == ()
@@ -37,7 +37,7 @@ def test_names_come_as_text_or_lists():
 
 
 def test_how_the_manifest_is_read_is_an_option():
-    """Named columns and lenient reading are options like the others, and an empty name is none."""
+    """Column names and lenient reading are options; an empty column name counts as none."""
     options = make_options(url_column="image", id_column="sku", kind_column="type", lenient=True)
     assert options.read_options == ReadOptions("image", "sku", "type", lenient=True)
     with pytest.raises(SettingsError, match="url-column"):

@@ -1,4 +1,4 @@
-"""Prices of the user's own: in the price, in the hold, in the plan file, and in a run that goes on without them."""
+"""The user's own prices apply to the plan, the holds and the plan file, and a resumed run does not need their file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ URLS = ["https://example.org/a.jpg", "https://example.org/b.jpg"]
 
 @pytest.fixture
 def prices(tmp_path, charges_at_once, monkeypatch):
-    """A file that prices a back end which the shipped table does not know."""
+    """Return a price file with a back end that is not in the shipped table."""
     monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
     monkeypatch.delenv("LIGHTMETER_PRICES", raising=False)
     path = tmp_path / "prices.toml"
@@ -27,7 +27,7 @@ def prices(tmp_path, charges_at_once, monkeypatch):
 
 
 async def test_a_back_end_of_the_users_is_priced_and_capped(try_out, prices):
-    """With its price known, a back end that nobody listed is asked, held for and kept within the budget."""
+    """A back end with a price of the user is requested, and its holds stay within the budget."""
     with pytest.raises(SettingsError, match="No price is known for back end 'mine'") as raised:
         await try_out(lambda *_: "answer", backends=["mine"], budget=4)
     assert "--prices" in raised.value.hint
@@ -37,8 +37,8 @@ async def test_a_back_end_of_the_users_is_priced_and_capped(try_out, prices):
     assert run.statement().predicted.low == 6
 
 
-async def test_a_run_goes_on_without_the_file(try_out, prices, tmp_path, monkeypatch):
-    """What was planned with stands in the journal: the file may be gone, and the settings may name one that is not."""
+async def test_a_run_continues_without_the_price_file(try_out, prices, tmp_path, monkeypatch):
+    """A resumed run uses the prices in its journal, even if the price file in use is gone."""
     run, service = await try_out(lambda *_: "answer", backends=["mine"], budget=2, prices=prices)
     assert (run.summary().paid, run.exit_code) == (2, 3)
     prices.unlink()
@@ -51,14 +51,14 @@ async def test_a_run_goes_on_without_the_file(try_out, prices, tmp_path, monkeyp
 
 
 def manifest_of(tmp_path):
-    """A manifest of one row."""
+    """Return a manifest with one row."""
     path = tmp_path / "one.txt"
     path.write_text(URLS[0] + "\n")
     return path
 
 
 async def test_the_prices_are_a_part_of_the_plan(prices, tmp_path):
-    """A plan file holds the prices; it is refused only if the price file is still there and has changed."""
+    """A plan file holds the prices; it is refused only if the price file still exists and has changed."""
     plan = await lm.plan(URLS, base_url="https://api.example.com", prices=prices, **ASKED)
     assert (plan.price_per_image_milli, plan.credits.low) == (1000, 2)
     assert str(prices) in str(plan)
@@ -89,8 +89,8 @@ async def test_the_settings_may_name_the_file(prices, tmp_path, monkeypatch):
         await lm.plan(URLS, base_url="https://api.example.com", **ASKED)
 
 
-async def test_other_prices_do_not_slip_into_a_run(prices, tmp_path, charges_at_once):
-    """A run keeps the prices that it was planned with: others are refused."""
+async def test_a_run_refuses_other_prices(prices, tmp_path, charges_at_once):
+    """A run cannot be resumed with prices other than those of its plan."""
     manifest = manifest_of(tmp_path)
     async with listening(Hostile(lambda *_: "well")) as base_url:
         given = {"base_url": base_url, **ASKED}
@@ -104,7 +104,7 @@ async def test_other_prices_do_not_slip_into_a_run(prices, tmp_path, charges_at_
 
 
 async def test_the_embedded_service_is_never_priced_below_what_it_charges(prices):
-    """Its own back ends cost at least what the shipped table says; others cost what the user says."""
+    """The embedded service's back ends cost at least their shipped price; other back ends cost what the user says."""
     asked = {"features": ["tags"], "precheck": False}
     cheap = {"backends": {"imagenet": {"prices": {"tags": 1}}}}
     dear = {"backends": {"imagenet": {"prices": {"tags": 900}}}}

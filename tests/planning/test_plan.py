@@ -1,4 +1,4 @@
-"""A plan says what a run would cost, and what it says holds."""
+"""A plan estimates what a run costs, and the run keeps to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _no_service(monkeypatch, tmp_path, cache):
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """Two pictures, a video, and a video that calls itself a picture."""
+    """Return a folder with two pictures, a video, and a video whose file name is that of a picture."""
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
     (tmp_path / "b.jpg").write_bytes(tiny_jpeg(2))
     tiny_video(tmp_path / "c.avi", frames=25, fps=10)
@@ -33,7 +33,7 @@ def folder(tmp_path) -> Path:
 
 
 async def test_frames_are_counted_before_they_are_paid_for(folder):
-    """A video costs what its length says, whatever the manifest calls it: 2.5 s and 2.1 s are three frames each."""
+    """A video is priced by its length, whatever its name says: 2.5 s and 2.1 s are three frames each."""
     plan = await lm.plan(folder / "m.csv", features=["tags", "colors", "nsfw"])
     assert plan.credits.high == 2 + 3 + 3
     run = await lm.run(plan, folder / "out")
@@ -42,14 +42,14 @@ async def test_frames_are_counted_before_they_are_paid_for(folder):
 
 
 async def test_without_prechecks_the_range_is_wide_and_still_holds(folder):
-    """A row without pre-checks is estimated as one picture up to a video of max_frames."""
+    """Without pre-checks, a row is priced from one picture up to max_frames frames."""
     plan = await lm.plan(folder / "m.csv", features=["tags", "colors", "nsfw"], precheck=False)
     assert plan.credits.low <= 4
     assert plan.credits.high == 1 + 1 + 3 + 1
     assert json.loads(json.dumps(plan.to_dict()))["counts"]["pending"] == 4
 
 
-async def test_a_plan_says_what_of_its_videos_is_not_looked_at(folder, capsys):
+async def test_a_plan_says_how_much_of_its_videos_is_not_covered(folder, capsys):
     """Text, JSON, plan file, HTML and terminal say how much of the videos is covered, and advise an interval."""
     plan = await lm.plan(folder / "m.csv", features=["colors"], max_frames=1)
     sentence = "2 videos: the frames cover the first 1 s of each; 67 % of 6 s is not covered"
@@ -69,8 +69,8 @@ async def test_a_plan_says_what_of_its_videos_is_not_looked_at(folder, capsys):
     assert not any(sentence.startswith("Capture interval") for sentence in spread.advice)
 
 
-async def test_a_plan_without_videos_says_nothing_of_them(folder):
-    """A plan without videos, or with videos that are covered in full, says nothing of coverage."""
+async def test_a_plan_without_uncovered_videos_says_nothing_of_them(folder):
+    """A plan says nothing of coverage if it has no videos or covers them in full."""
     (folder / "images.csv").write_text("path\na.jpg\n")
     plan = await lm.plan(folder / "images.csv", features=["colors"])
     assert (plan.videos, plan.to_dict()["videos"]) == (None, None)
@@ -91,7 +91,7 @@ async def test_a_plan_leaves_nothing_behind(folder):
 
 
 async def test_one_plan_can_be_run_into_two_folders(folder):
-    """A plan is not used up by a run."""
+    """The same plan can be run into two folders."""
     plan = await lm.plan(["http://127.0.0.1:9/a.jpg", "nonsense"], features=["colors"], precheck=False)
     for name in ("one", "two"):
         run = await lm.run(plan, folder / name)
@@ -99,21 +99,21 @@ async def test_one_plan_can_be_run_into_two_folders(folder):
 
 
 async def test_another_manifest_is_refused_while_a_run_is_not_finished(folder):
-    """A folder holds one run at a time; the message says what to do instead."""
+    """A folder with an unfinished run refuses another manifest, and the message says what to do instead."""
     await lm.run(await lm.plan(["http://x.example/b.jpg"], precheck=False, budget=0), folder / "out")
     with pytest.raises(SettingsError, match="another manifest") as caught:
         await lm.run(await lm.plan(["http://x.example/a.jpg"], precheck=False), folder / "out")
     assert "--out" in caught.value.hint
 
 
-async def test_what_the_embedded_service_lacks_is_said_before_anything_is_read():
-    """Asking for what no local model offers is an error, not an empty table."""
+async def test_a_feature_that_no_local_model_offers_is_an_error():
+    """A feature that no local model offers is an error before the manifest is read."""
     with pytest.raises(SettingsError, match="offers none of: faces"):
         await lm.plan(["http://x.example/a.jpg"], backends=["palette"], features=["faces"])
 
 
 def test_a_run_reads_as_a_sentence_and_lists_its_tables(folder):
-    """The repr of a run shows its row counts."""
+    """The repr of a run shows its row counts, and dir() lists its tables."""
     run = lm.sync(lm.run(lm.sync(lm.plan([{"path": str(folder / "a.jpg")}], features=["colors"])), folder / "out"))
     assert "1 rows, 1 ok, 1 credits paid" in repr(run)
     assert "colors" in dir(run)
@@ -121,8 +121,8 @@ def test_a_run_reads_as_a_sentence_and_lists_its_tables(folder):
         _ = run.smells
 
 
-def test_questions_are_asked_by_name(folder):
-    """A run executes named queries, and the error for an unknown name lists them."""
+def test_named_queries_run_by_name(folder):
+    """`Run.ask` executes a named query; the error for an unknown name lists all names."""
     run = lm.sync(lm.run(lm.sync(lm.plan([{"path": str(folder / "a.jpg")}], features=["colors"])), folder / "out"))
     assert run.ask("palette", most=1).num_rows == 1
     with pytest.raises(UsageError, match="no query named 'exposure'") as caught:

@@ -1,4 +1,4 @@
-"""A plan file is done exactly, or not at all."""
+"""A plan file is run exactly as it was saved, or refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _no_service(monkeypatch, tmp_path, cache):
 
 @pytest.fixture
 def manifest(tmp_path):
-    """Two pictures, one of them twice, a clip, a file that is not there, and no address at all."""
+    """Return a manifest with a repeated picture, a second one, a clip, a missing file, and a row without an address."""
     (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
     (tmp_path / "b.jpg").write_bytes(tiny_jpeg(2))
     tiny_video(tmp_path / "c.avi", frames=25, fps=10)
@@ -41,7 +41,7 @@ def manifest(tmp_path):
 
 @pytest.fixture
 def many(tmp_path):
-    """A manifest with more rows than plan.json holds."""
+    """Return a manifest with more rows than plan.json holds."""
     path = tmp_path / "many.txt"
     path.write_text("".join(f"https://example.org/{n}.jpg\n" for n in range(MAX_INLINE_ROWS + 1)))
     return path
@@ -52,8 +52,8 @@ def rows_of(plan):
         return list(planned_rows(db))
 
 
-async def test_a_saved_plan_is_the_plan(manifest, tmp_path):
-    """A loaded plan has the same rows, reasons, price and options, and reads no row again."""
+async def test_a_loaded_plan_equals_the_saved_plan(manifest, tmp_path):
+    """A loaded plan has the same rows, reasons, price and options, and no row is read again."""
     plan = await lm.plan(manifest, **ASKED)
     plan.save(tmp_path / "plan.json")
     (tmp_path / "b.jpg").unlink()  # what was planned counts, not what a second look would find
@@ -63,8 +63,8 @@ async def test_a_saved_plan_is_the_plan(manifest, tmp_path):
     assert loaded.counts == {**dict.fromkeys(plan.counts, 0), "pending": 3, "skipped": 3, "duplicate": 1}
 
 
-async def test_a_person_can_read_it(manifest, tmp_path):
-    """plan.json says rows by outcome with reasons, options, range, cap, manifest and version, and each row."""
+async def test_a_plan_file_is_readable(manifest, tmp_path):
+    """plan.json holds row counts with reasons, options, price range, cap, manifest and version, and each row."""
     plan = await lm.plan(manifest, **ASKED)
     told = json.loads(plan.save(tmp_path / "plan.json").read_text())
     assert told["plan_version"] == 2
@@ -81,8 +81,8 @@ async def test_a_person_can_read_it(manifest, tmp_path):
     assert told["listed"][3]["pictures"] == [3, 3]
 
 
-async def test_many_rows_stand_beside_it(many, tmp_path):
-    """A long plan is two files: counts and examples to read, and all rows, named with their hash."""
+async def test_many_rows_are_in_a_second_file(many, tmp_path):
+    """A plan with many rows is two files; plan.json holds counts, examples, and the hash of the second file."""
     plan = await lm.plan(many, precheck=False, **ASKED)
     told = json.loads(plan.save(tmp_path / "plan.json").read_text())
     assert "listed" not in told
@@ -91,16 +91,16 @@ async def test_many_rows_stand_beside_it(many, tmp_path):
     assert rows_of(lm.load_plan(tmp_path / "plan.json")) == rows_of(plan)
 
 
-async def test_rows_that_were_touched_are_refused(manifest, many, tmp_path):
+async def test_changed_rows_are_refused(manifest, many, tmp_path):
     """A plan file with a changed row, or without its second file, is refused."""
     path = (await lm.plan(manifest, **ASKED)).save(tmp_path / "few.json")
     path.write_text(path.read_text().replace('"status":"duplicate"', '"status":"pending"'))
-    with pytest.raises(PlanChanged, match="not those that were planned"):
+    with pytest.raises(PlanChanged, match="were changed after the plan was saved"):
         lm.load_plan(path)
     path = (await lm.plan(many, precheck=False, **ASKED)).save(tmp_path / "many.json")
     beside = tmp_path / "many.rows.jsonl.gz"
     beside.write_bytes(gzip.compress(gzip.decompress(beside.read_bytes())[:-100]))
-    with pytest.raises(PlanChanged, match="not those that were planned"):
+    with pytest.raises(PlanChanged, match="were changed after the plan was saved"):
         lm.load_plan(path)
     beside.unlink()
     with pytest.raises(PlanChanged, match="side by side"):
@@ -108,15 +108,15 @@ async def test_rows_that_were_touched_are_refused(manifest, many, tmp_path):
 
 
 def raise_hint(path):
-    """Load a plan, and put the hint into the message of an error."""
+    """Load a plan; if that fails, raise the error with its hint as the message."""
     try:
         lm.load_plan(path)
     except LightmeterError as error:
         raise type(error)(error.hint) from error
 
 
-async def test_a_manifest_that_changed_is_refused(manifest, tmp_path):
-    """A plan whose manifest changed or is gone is refused."""
+async def test_a_changed_manifest_is_refused(manifest, tmp_path):
+    """A plan whose manifest has changed or is gone is refused."""
     path = (await lm.plan(manifest, **ASKED)).save(tmp_path / "plan.json")
     manifest.write_text(manifest.read_text() + "7,b.jpg,1\n")
     with pytest.raises(PlanChanged, match=r"m\.csv changed since it was planned"):
@@ -126,8 +126,8 @@ async def test_a_manifest_that_changed_is_refused(manifest, tmp_path):
         lm.load_plan(path)
 
 
-async def test_files_that_moved_together_are_found(manifest, tmp_path):
-    """A plan that was moved with its manifest finds it beside itself."""
+async def test_a_manifest_that_moved_with_the_plan_is_found(manifest, tmp_path):
+    """A plan that was moved together with its manifest finds the manifest in its own folder."""
     plan = await lm.plan(manifest, **ASKED)
     moved = tmp_path / "elsewhere"
     moved.mkdir()
@@ -137,7 +137,7 @@ async def test_files_that_moved_together_are_found(manifest, tmp_path):
 
 
 async def test_another_service_or_price_is_refused(manifest, tmp_path, monkeypatch):
-    """A plan for the embedded service, or at a price, is refused for another service or at another price."""
+    """A plan is refused if the settings now name another service, or if its price has changed."""
     path = (await lm.plan(manifest, **ASKED)).save(tmp_path / "plan.json")
     monkeypatch.setenv("LIGHTMETER_BASE_URL", "https://api.example.com")
     with pytest.raises(PlanChanged, match="embedded service"):
@@ -159,16 +159,16 @@ async def test_the_service_that_was_planned_for_is_kept(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"plan_version": 2}', '{"plan_version": 1, "rows": 1}', "\xff"])
-def test_what_is_no_plan_is_said(tmp_path, text):
-    """A file that is no plan, or has another version, is an error of one sentence."""
+def test_a_file_that_is_not_a_plan_is_an_error(tmp_path, text):
+    """A file that is not a plan, or has another version, is an error of one sentence."""
     path = tmp_path / "plan.json"
     path.write_text(text, encoding="latin-1")
     with pytest.raises(SettingsError, match="plan"):
         lm.load_plan(path)
 
 
-async def test_run_of_a_loaded_plan_looks_at_nothing_again(manifest, tmp_path):
-    """A loaded plan is run as it was saved: skipped rows stay skipped, even if their files exist now."""
+async def test_a_loaded_plan_is_run_without_new_checks(manifest, tmp_path):
+    """Rows that a saved plan skips stay skipped, even if their files exist now."""
     path = (await lm.plan(manifest, **ASKED)).save(tmp_path / "plan.json")
     (tmp_path / "gone.jpg").write_bytes(tiny_jpeg(9))
     run = await lm.run(lm.load_plan(path), tmp_path / "out")
@@ -178,7 +178,7 @@ async def test_run_of_a_loaded_plan_looks_at_nothing_again(manifest, tmp_path):
 
 
 async def test_a_flow_begins_with_a_plan_file(manifest, tmp_path):
-    """A plan file is prepared in a folder once: later the run there continues with the budget of the plan."""
+    """A flow can prepare a run from a plan file; later the run continues with the budget of the plan."""
     plan = await lm.plan(manifest, **ASKED)
     path = plan.save(tmp_path / "plan.json")
     assert (await prepare_run_from_plan(path, tmp_path / "out")).counts == plan.counts
@@ -189,8 +189,8 @@ async def test_a_flow_begins_with_a_plan_file(manifest, tmp_path):
     assert not is_plan_file(str(manifest))
 
 
-async def test_another_question_is_priced_without_another_look(manifest, tmp_path):
-    """with_options counts frames, prices and consent anew from what is known of the rows; the manifest may be gone."""
+async def test_other_options_are_priced_without_new_checks(manifest, tmp_path):
+    """with_options computes frames, prices and consent from the known rows, even if the manifest is gone."""
     plan = await lm.plan(manifest, **ASKED)
     manifest.unlink()
     (tmp_path / "c.avi").unlink()
@@ -202,8 +202,8 @@ async def test_another_question_is_priced_without_another_look(manifest, tmp_pat
     assert fewer.run_id != plan.run_id
 
 
-async def test_fractions_of_a_second_count_when_priced_anew(tmp_path):
-    """A video of 2.3 s is three frames, and two every two seconds, whether planned so or priced so later."""
+async def test_fractions_of_a_second_count_when_priced_again(tmp_path):
+    """A video of 2.3 s is three frames, or two with an interval of 2 s, in a new plan and in with_options alike."""
     tiny_video(tmp_path / "clip.avi", frames=23, fps=10)
     (path := tmp_path / "clips.csv").write_text("path\nclip.avi\n")
     asked = {"features": ["colors"], "max_frames": 0}
@@ -215,8 +215,8 @@ async def test_fractions_of_a_second_count_when_priced_anew(tmp_path):
         assert [row.frames_high for row, _ in rows_of(again)] == [frames]
 
 
-async def test_a_budget_alone_shares_the_rows(manifest):
-    """Another budget is another plan of the same rows, which stay as long as one of them is there."""
+async def test_plans_with_other_budgets_share_the_rows(manifest):
+    """A plan with another budget shares the rows, which are removed with the last plan that uses them."""
     plan = await lm.plan(manifest, **ASKED)
     other = plan.with_options(budget=1)
     assert (other.folder, other.options.budget, other.credits) == (plan.folder, 1, plan.credits)
@@ -227,7 +227,7 @@ async def test_a_budget_alone_shares_the_rows(manifest):
 
 
 async def test_prechecks_cannot_be_added_to_a_plan_without_them(manifest):
-    """A plan made without pre-checks does not become one with them, and a wrong option is named."""
+    """with_options refuses to turn pre-checks on, and names a wrong option."""
     plan = await lm.plan(manifest, precheck=False, **ASKED)
     with pytest.raises(UsageError, match="without pre-checks"):
         plan.with_options(precheck=True)
@@ -235,8 +235,8 @@ async def test_prechecks_cannot_be_added_to_a_plan_without_them(manifest):
         plan.with_options(max_frames=-1)
 
 
-async def test_what_needs_a_yes_and_what_else_could_be_asked_is_told(tmp_path):
-    """Hidden defaults and endless frames need a yes, and advice stands beside the price: in text and in the file."""
+async def test_consent_and_advice_are_in_the_text_and_in_the_file(tmp_path):
+    """Hidden defaults and unlimited frames need consent; consent and advice are in the text and in the plan file."""
     given = {"features": ["tags", "nsfw"], "precheck": False, "base_url": "https://api.example.com"}
     plan = await lm.plan(["https://example.org/a.jpg"], backends="clarifai", **given)
     assert plan.needs_consent == ()
@@ -278,8 +278,8 @@ ROWS = st.lists(
 
 @settings(deadline=None, max_examples=60)  # files
 @given(rows=ROWS, repeat=st.sampled_from([1, MAX_INLINE_ROWS]))
-def test_rows_come_back_as_they_were(tmp_path_factory, rows, repeat):
-    """Every row is read back from a plan file exactly, in one file or two."""
+def test_rows_are_read_back_as_they_were_written(tmp_path_factory, rows, repeat):
+    """Every row is read back from a plan file exactly, whether the plan is one file or two."""
     path = tmp_path_factory.getbasetemp() / "any.json"
     saved = [(row, None) for row in rows] * repeat
     write_plan_file(path, {"plan_version": 2, "rows": len(saved)}, saved)

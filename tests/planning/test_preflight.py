@@ -1,4 +1,4 @@
-"""Key, balance and back ends are asked for before the first row is looked at."""
+"""Key, balance and back ends are requested before the first row is read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OFFERS = {
 
 @dataclass
 class Counterpart:
-    """A service and a site with pictures; `backends` None: it has no such endpoint; text: it answers HTML."""
+    """A service and a site with pictures. `backends`: None for no such endpoint, a text for an HTML answer."""
 
     balance: int = 1000
     backends: Any = None
@@ -43,11 +43,11 @@ class Counterpart:
     fetched: int = 0
 
     def denied(self, request):
-        """Whether the key is not that of the account."""
+        """Whether the key is wrong."""
         return request.headers.get("X-API-Key") != "Token right"
 
     async def credits(self, request):
-        """GET /api/credits."""
+        """Answer GET /api/credits."""
         if self.credits_answer is not None:
             status, body = self.credits_answer
             return web.Response(status=status, text=body, content_type="text/html")
@@ -56,7 +56,7 @@ class Counterpart:
         return web.json_response({"credits": self.balance})
 
     async def offers(self, _):
-        """GET /api/backends."""
+        """Answer GET /api/backends."""
         if self.backends is None:
             return web.json_response({"error": "Not found."}, status=404)
         if isinstance(self.backends, str):
@@ -64,7 +64,7 @@ class Counterpart:
         return web.json_response(self.backends)
 
     async def fetch(self, request):
-        """POST /api/fetch: one credit each."""
+        """Answer POST /api/fetch; each picture costs one credit."""
         body = await request.json()
         urls = [body["url"]] if isinstance(body["url"], str) else body["url"]
         self.fetched += len(urls)
@@ -77,12 +77,12 @@ class Counterpart:
         )
 
     async def picture(self, request):
-        """A picture, for the pre-checks."""
+        """Answer with a picture, for the pre-checks."""
         self.looked_at.append(request.path)
         return web.Response(body=tiny_jpeg(int(request.match_info["number"])))
 
     def urls(self, rows):
-        """Addresses of pictures on this site."""
+        """Return URLs of pictures on this site."""
         return [f"{self.base_url}/pictures/{number}" for number in range(rows)]
 
 
@@ -97,7 +97,7 @@ def _own_settings(monkeypatch, tmp_path, cache):
 
 @pytest.fixture
 def serving():
-    """Start the service of a counterpart, and stop it at the end of the block."""
+    """Return a context manager that runs the service of a new counterpart."""
 
     @asynccontextmanager
     async def begin_serving(**how):
@@ -114,13 +114,13 @@ def serving():
 
 
 async def planned(service, rows=3, **options):
-    """A plan for pictures of the counterpart's own site."""
+    """Return a plan for pictures of the counterpart."""
     given = {"features": ["tags"], "backends": ["clarifai"], "base_url": service.base_url, **options}
     return await lm.plan(service.urls(rows), **given)
 
 
-async def test_a_wrong_key_is_told_before_a_row_is_looked_at(serving, monkeypatch):
-    """A plan with a key that the service does not accept fails, and has fetched no picture."""
+async def test_a_wrong_key_fails_before_a_row_is_read(serving, monkeypatch):
+    """A plan with a key that the service does not accept fails before it fetches a picture."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "wrong")
     async with serving() as service:
         with pytest.raises(AccessDenied, match=r"Access denied\.") as caught:
@@ -129,8 +129,8 @@ async def test_a_wrong_key_is_told_before_a_row_is_looked_at(serving, monkeypatc
         assert service.looked_at == []
 
 
-async def test_a_plan_needs_no_key_and_says_what_it_did_not_ask(serving, monkeypatch):
-    """Without a key a plan looks at its rows and prices them; balance and back ends stay unknown, and it says so."""
+async def test_a_plan_without_a_key_has_a_note(serving, monkeypatch):
+    """Without a key, a plan checks and prices its rows, and notes that balance and back ends are unknown."""
     monkeypatch.delenv("LIGHTMETER_API_KEY")
     async with serving() as service:
         plan = await planned(service)
@@ -142,8 +142,8 @@ async def test_a_plan_needs_no_key_and_says_what_it_did_not_ask(serving, monkeyp
 
 
 @pytest.mark.parametrize("key", [None, "wrong"])
-async def test_a_flow_fails_before_it_plans(serving, monkeypatch, tmp_path, key):
-    """A run needs a key that is accepted: otherwise no row is read and no journal is made."""
+async def test_a_flow_without_a_valid_key_fails_before_it_plans(serving, monkeypatch, tmp_path, key):
+    """Without an accepted key, a run reads no row and creates no journal."""
     monkeypatch.delenv("LIGHTMETER_API_KEY")
     if key is not None:
         monkeypatch.setenv("LIGHTMETER_API_KEY", key)
@@ -154,8 +154,8 @@ async def test_a_flow_fails_before_it_plans(serving, monkeypatch, tmp_path, key)
     assert not (tmp_path / "out" / "journal.sqlite").exists()
 
 
-async def test_hidden_defaults_are_refused_before_a_row_is_looked_at(serving, tmp_path):
-    """Leaving the back ends to the account is refused at once, not after hours of planning."""
+async def test_hidden_defaults_are_refused_before_a_row_is_read(serving, tmp_path):
+    """A run that names no back end is refused before planning, not after hours of it."""
     async with serving() as service:
         with pytest.raises(UsageError, match="No back end is named"):
             await prepare_run(service.urls(2), tmp_path / "out", features="tags", base_url=service.base_url)
@@ -169,8 +169,8 @@ async def test_hidden_defaults_are_refused_before_a_row_is_looked_at(serving, tm
         ((404, "<h1>Not here</h1>"), "HTTP 404"),
     ],
 )
-async def test_what_is_no_such_service_is_a_note_in_a_plan_and_an_error_in_a_run(serving, tmp_path, answer, said):
-    """If the base URL is a web page, the error says so, with exit code 2 before spending."""
+async def test_a_wrong_base_url_is_a_note_in_a_plan_and_an_error_in_a_run(serving, tmp_path, answer, said):
+    """If the base URL is a web page, a plan has a note, and a run fails with exit code 2 before spending."""
     async with serving(credits_answer=answer) as service:
         plan = await planned(service)
         assert said in plan.service.note
@@ -181,15 +181,15 @@ async def test_what_is_no_such_service_is_a_note_in_a_plan_and_an_error_in_a_run
 
 
 async def test_a_broken_service_is_unreachable_for_a_run(serving, tmp_path):
-    """A maintenance page is no wrong base URL: the same command works later."""
+    """A maintenance page does not count as a wrong base URL, because the same command works later."""
     async with serving(credits_answer=(503, "<h1>Maintenance</h1>")) as service:
         with pytest.raises(Unreachable) as caught:
             await prepare_run(service.urls(2), tmp_path / "out", backends="clarifai", base_url=service.base_url)
         assert "later" in caught.value.hint
 
 
-async def test_a_service_that_hangs_is_given_up():
-    """The time that a service is waited for is short, and the message says what did not come."""
+async def test_a_service_that_hangs_is_not_waited_for():
+    """A plan waits only briefly for a service, and the message says which answer is missing."""
 
     async def hang(reader, writer):
         await reader.read()  # until the other side gives up
@@ -210,7 +210,7 @@ async def test_a_service_that_hangs_is_given_up():
 
 @pytest.mark.parametrize("required", [True, False])
 async def test_a_service_that_asks_to_slow_down_is_not_waited_for(serving, required):
-    """If the service asks to slow down, the plan continues without its balance, and a run asks again."""
+    """If the service refuses requests as too fast, a plan or a run continues without its balance."""
     async with serving(credits_answer=(429, "{}")) as service:
         options, little = make_options(base_url=service.base_url), Timeouts(3.0, 3.0, 3.0)
         info = await preflight(options, read_settings(), required=required, timeouts=little)
@@ -219,7 +219,7 @@ async def test_a_service_that_asks_to_slow_down_is_not_waited_for(serving, requi
 
 
 async def test_an_unreachable_service_is_a_note_in_a_plan(serving):
-    """A plan can be made while the service is away; it says that it knows neither balance nor back ends."""
+    """A plan can be made while the service is unreachable; it notes that balance and back ends are unknown."""
     async with serving() as service:
         options = {"features": "tags", "backends": "clarifai", "base_url": "http://127.0.0.1:9"}
         plan = await lm.plan(service.urls(2), **options)
@@ -244,23 +244,23 @@ async def test_the_plan_says_what_the_balance_and_the_budget_pay_for(serving):
     assert plan.with_options(budget=10).budget_rows == RowRange(5, 5)
 
 
-async def test_an_enough_balance_is_one_short_line(serving):
-    """Who has enough credits reads so, and no count."""
+async def test_a_sufficient_balance_is_one_short_line(serving):
+    """If the balance pays for all rows, one line says so, without a count."""
     async with serving() as service:
         plan = await planned(service)
     assert plan.affordability_sentences == ("balance 1000 credits: enough for all 3 rows to send",)
 
 
-async def test_an_empty_account_is_told_by_the_plan(serving):
-    """A balance of 0 pays for no row, and the plan is still made."""
+async def test_a_plan_says_that_the_account_is_empty(serving):
+    """A balance of 0 pays for no row, but the plan is still made."""
     async with serving(balance=0) as service:
         plan = await planned(service)
     assert plan.affordability_sentences == ("balance 0 credits: pays for 0 of 3 rows",)
 
 
 @pytest.mark.parametrize("name", ["rekognition", "gone"])
-async def test_a_back_end_that_the_service_lacks_fails_as_a_plan(serving, name):
-    """Naming it costs no look at a row; the message says why, and which back ends there are."""
+async def test_a_back_end_that_the_service_lacks_is_an_error(serving, name):
+    """A plan with such a back end fails before a row is read; the message says why, and lists the back ends."""
     async with serving(backends=OFFERS) as service:
         with pytest.raises(SettingsError, match=f"'{name}'") as caught:
             await planned(service, backends=["quick", name])
@@ -269,8 +269,8 @@ async def test_a_back_end_that_the_service_lacks_fails_as_a_plan(serving, name):
     assert name != "gone" or "no licence key is set" in str(caught.value)
 
 
-async def test_a_plan_that_would_be_served_nothing_fails(serving):
-    """Features that no chosen back end offers are no plan; the hint names who offers them."""
+async def test_a_plan_without_an_offered_feature_fails(serving):
+    """If no chosen back end offers any requested feature, the plan fails, and the hint names back ends that do."""
     async with serving(backends=OFFERS) as service:
         with pytest.raises(SettingsError, match="offers none of: descriptions") as caught:
             await planned(service, backends=["quick"], features=["descriptions"])
@@ -279,7 +279,7 @@ async def test_a_plan_that_would_be_served_nothing_fails(serving):
 
 
 async def test_a_feature_that_nobody_offers_is_advice(serving):
-    """A plan that is served in part says what comes back empty, and names no back end that is not there."""
+    """If some features are offered and some are not, the plan says which ones return nothing."""
     async with serving(backends=OFFERS) as service:
         plan = await planned(service, backends=["quick"], features=["tags", "descriptions", "faces"])
     told = [sentence for sentence in plan.advice if "costs and returns nothing" in sentence]
@@ -288,7 +288,7 @@ async def test_a_feature_that_nobody_offers_is_advice(serving):
 
 
 async def test_prices_of_the_service_are_those_of_the_plan(serving, tmp_path):
-    """A back end that no shipped table knows is priced as its service says, also from the plan file."""
+    """A back end that is not in the shipped table costs what its service lists, also in a loaded plan file."""
     async with serving(backends=OFFERS) as service:
         plan = await planned(service, rows=4, backends=["QUICK"])
         assert plan.price_per_image_milli == 250
@@ -322,8 +322,8 @@ async def test_prices_of_the_service_are_those_of_the_plan(serving, tmp_path):
         None,
     ],
 )
-async def test_a_service_that_does_not_list_its_back_ends_is_planned_as_ever(serving, odd):
-    """The contract does not ask for the list: without one that can be read, the shipped price table is used."""
+async def test_without_a_list_of_back_ends_the_shipped_prices_apply(serving, odd):
+    """If the service has no readable list of back ends, the plan uses the shipped price table."""
     async with serving(backends=odd) as service:
         plan = await planned(service)
     assert plan.service.backends is None
@@ -331,8 +331,8 @@ async def test_a_service_that_does_not_list_its_back_ends_is_planned_as_ever(ser
     assert plan.counts["pending"] == 3
 
 
-async def test_a_saved_plan_asks_again_before_it_is_adopted(serving, tmp_path, monkeypatch):
-    """A key that was revoked since stops a saved plan before there is a journal; its balance is that of now."""
+async def test_a_saved_plan_is_checked_again_before_it_is_run(serving, tmp_path, monkeypatch):
+    """A key that was revoked stops a saved plan before a journal is created; the balance is read anew."""
     async with serving(balance=2) as service:
         path = (await planned(service)).save(tmp_path / "plan.json")
         loaded = lm.load_plan(path)
@@ -347,7 +347,7 @@ async def test_a_saved_plan_asks_again_before_it_is_adopted(serving, tmp_path, m
 
 
 async def test_other_options_for_the_same_rows_are_checked_too(serving):
-    """`with_options` refuses a back end that the service lacks, with no row looked at again."""
+    """`with_options` refuses a back end that the service lacks, without checking rows again."""
     async with serving(backends=OFFERS) as service:
         plan = await planned(service, backends=["quick"])
         looked_at = len(service.looked_at)
@@ -358,7 +358,7 @@ async def test_other_options_for_the_same_rows_are_checked_too(serving):
 
 
 async def test_the_embedded_service_has_its_own_back_ends():
-    """What it lacks is known without asking, and is no plan."""
+    """A plan for the embedded service with a back end that it lacks fails without a request."""
     with pytest.raises(SettingsError, match="embedded service has no back end 'oracle'") as caught:
         await lm.plan(["http://x.example/a.jpg"], backends=["palette", "oracle"])
     assert "imagenet" in caught.value.hint

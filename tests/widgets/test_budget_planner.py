@@ -209,7 +209,7 @@ def test_stop_loses_nothing(many, tmp_path):
     assert not planner.form.budget.disabled
     assert isinstance(stopped.stopped_by, Interrupted)
     assert stopped.summary().counts["pending"] > 0
-    assert "goes on from here" in planner.panel.outcome.value
+    assert "continues from here" in planner.panel.outcome.value
     again = planner.run().result()
     assert again.summary().counts["ok"] == 150
     assert again.summary().paid == 150

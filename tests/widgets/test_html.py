@@ -172,7 +172,7 @@ def test_an_early_end_states_how_to_continue():
     text = Reader(summary_html(summary, [], BudgetReached("The budget is used up."))).text
     assert "used up" in text
     assert "1 ok, 2 over budget" in text
-    assert "raise the budget, then Run goes on from here" in text
+    assert "raise the budget, then Run continues from here" in text
 
 
 @pytest.mark.parametrize(("severity", "text"), [(None, "not rated"), (0.0, "0.00"), (0.5, "0.50"), (1.7, "1.00")])

@@ -18,21 +18,21 @@ __all__ = ["cancel_all_work", "in_background"]
 
 T = TypeVar("T")
 GeneratorFactory = Callable[[asyncio.Event], AsyncGenerator[T]]
-"""Makes the generator. Its argument is an event of the background loop that is set to stop the generator early."""
+"""Returns a generator. The argument is an event of the background loop; setting it stops the generator early."""
 
 _MAX_WAITING_VALUES: Final = 16
-"""Values that wait for a slow consumer. Older progress is worthless and dropped; the last value never is."""
+"""Maximum number of values that wait for a slow consumer. Older ones are dropped, but never the last value."""
 
 
 async def in_background(factory: GeneratorFactory[T], stop: asyncio.Event | None = None) -> AsyncGenerator[T]:
-    """Run a generator in a background thread, and yield its values here.
+    """Run a generator in a background thread, and yield its values in the caller's loop.
 
-    Closing this generator, cancelling its task, or ending its loop closes the generator in the background and waits
-    until it is closed. A loop that is closed without `asyncio.run` cannot wait: then the generator ends by itself.
+    Closing this generator, cancelling its task, or ending its loop closes the background generator and waits until it
+    is closed. A loop that is closed without `asyncio.run` cannot wait: then the background generator ends by itself.
 
     Args:
-        factory: Makes the generator.
-        stop: Setting it, in the caller's loop, sets the event of the generator.
+        factory: Returns the generator to run; its argument is the stop event.
+        stop: Event of the caller's loop. Setting it sets the stop event of the generator.
     """
     work = _BackgroundGenerator(factory)
     forwarding = None if stop is None else asyncio.create_task(_forward_stop(stop, work))
@@ -47,7 +47,7 @@ async def in_background(factory: GeneratorFactory[T], stop: asyncio.Event | None
 
 
 def cancel_all_work() -> None:
-    """Cancel every background generator and its requests in flight, for a user who does not want to wait."""
+    """Cancel all background generators and their requests in flight, without waiting for answers."""
     for work in list(_running):
         work.cancel()
 
@@ -58,7 +58,7 @@ async def _forward_stop(stop: asyncio.Event, work: _BackgroundGenerator[T]) -> N
 
 
 class _BackgroundGenerator(Generic[T]):
-    """A generator that runs in a background loop, as the caller's loop sees it."""
+    """A generator that runs in a background loop; the methods are called in the caller's loop."""
 
     def __init__(self, factory: GeneratorFactory[T]) -> None:
         self._factory = factory
@@ -92,7 +92,7 @@ class _BackgroundGenerator(Generic[T]):
         self._call_in_background(self._stop.set)
 
     def abandon(self) -> None:
-        """Stop the generator, and close it at its next value: nobody reads its values any more."""
+        """Stop the generator, and close it at its next value, because its values are no longer read."""
         self._abandoned = True
         self.stop()
 
@@ -102,7 +102,7 @@ class _BackgroundGenerator(Generic[T]):
         self._call_in_background(self._cancel_tasks)
 
     async def ended(self) -> None:
-        """Wait until the generator is closed. If the caller is cancelled meanwhile, raise that afterwards."""
+        """Wait until the generator is closed. If the caller is cancelled meanwhile, raise that at the end."""
         cancelled: asyncio.CancelledError | None = None
         while not self._finished.is_set():
             try:
@@ -114,7 +114,7 @@ class _BackgroundGenerator(Generic[T]):
             raise cancelled
 
     async def _wait_for_end(self) -> None:
-        """Keep the caller's loop open until the generator ends: `asyncio.run` waits for the tasks that it cancels."""
+        """Wait until the generator ends, as a task that keeps `asyncio.run` from closing the caller's loop earlier."""
         while not self._finished.is_set():
             try:
                 await self._finished.wait()
@@ -122,7 +122,7 @@ class _BackgroundGenerator(Generic[T]):
                 self.abandon()
 
     def _on_done(self, _: object) -> None:
-        """Stop the background loop; called in its thread when the generator has ended."""
+        """Stop the background loop. Its thread calls this when the generator has ended."""
         _running.discard(self)
         self._call_in_background(self._background.loop.stop)
         self._call_in_caller_loop(self._finish)

@@ -30,7 +30,7 @@ NOTHING: Final = "nothing is left to do"
 
 
 def next_steps(folder: Path) -> list[str]:
-    """Return a sentence with a command for each thing that is left to do, or one that says that nothing is.
+    """Return what is left to do, each as a sentence with a command; if nothing is, one sentence that says so.
 
     Raises:
         JournalError: the folder holds no run.
@@ -48,27 +48,27 @@ def next_steps(folder: Path) -> list[str]:
 
 
 def _sole_spender_option(db: sqlite.Connection, header: RunHeader) -> str:
-    """Return the option with which balances may resolve ambiguous requests; empty if it cannot help."""
+    """Return the text of `--sole-spender` if it may help to resolve ambiguous requests, or an empty string."""
     ambiguous = count_submissions_in(db, State.AMBIGUOUS)
     return " --sole-spender, if nobody else spends" if ambiguous and not header.options.sole_spender else ""
 
 
 def _open_requests(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
-    """Yield steps for requests that are acknowledged and not collected, in doubt, or charged with a lost answer."""
+    """Yield steps for requests without an answer in the journal: acknowledged, in doubt, failed, or charged."""
     resume, doubt = f"lightmeter resume {_quoted(folder)}", in_doubt_totals(db)
     waiting, since = waiting_at_service(db)
     if waiting and since is not None:
         until = utc_from_timestamp(since + ANSWER_RETENTION_S)
-        yield f"{waiting} answers wait at the service until {until:%Y-%m-%d %H:%M} UTC: {resume}"
+        yield f"{waiting} answers can be collected from the service until {until:%Y-%m-%d %H:%M} UTC: {resume}"
     if doubt.requests:
         held = f"in doubt: {doubt.requests} requests, {doubt.credits} credits held"
         if doubt.again:
             yield f"{held}; to send them again, and perhaps pay twice: {resume} --pay-again {doubt.again}"
         else:
-            yield f"{held}; to find out what became of them: {resume}{_sole_spender_option(db, header)}"
+            yield f"{held}; to find out whether they were charged: {resume}{_sole_spender_option(db, header)}"
     if doubt.failed_requests:
         failed = f"{doubt.failed_requests} requests failed and named no charge: {doubt.failed_credits} credits held"
-        yield f"{failed}; to let the balance tell: {resume}"
+        yield f"{failed}; to learn the charge from the balance: {resume}"
     if doubt.lost_requests:
         lost = f"lost: {doubt.lost_requests} requests, charged {doubt.lost_credits} credits and never answered"
         yield f"{lost}; to pay for them again: {resume} --pay-again {doubt.lost_credits}"
@@ -80,7 +80,7 @@ def _waiting_rows(counts: Mapping[str, int], folder: Path) -> Iterator[str]:
 
 
 def _over_budget(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
-    """Yield a step for each kind of cap that was reached."""
+    """Yield a step for each kind of cap (budget, key budget, balance, ...) that left rows unsent."""
     resume, spent = f"lightmeter resume {_quoted(folder)}", sum(credit_totals(db))
     picture = learner_from_journal(db, header).expected(price_key_of(["image"]), FrameRange(1, 1)).high or 0
 
@@ -96,7 +96,7 @@ def _over_budget(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iter
             case "key_budget":
                 yield f"{rows} rows wait for the key's budget: later, or with a higher LIGHTMETER_KEY_BUDGET: {resume}"
             case "at_risk":
-                yield f"{rows} rows cost more than may be at risk: {resume} --max-at-risk {price(largest or 1)}"
+                yield f"{rows} rows cost more than --max-at-risk allows: {resume} --max-at-risk {price(largest or 1)}"
             case "no_bound":
                 yield (
                     f"{rows} rows have no upper price, so no budget can hold them; with a limit on frames they do: "
@@ -115,9 +115,9 @@ def _failed_rows(counts: Mapping[str, int], folder: Path) -> Iterator[str]:
 
 
 def _waiting_retries(db: sqlite.Connection, folder: Path) -> Iterator[str]:
-    """Yield a step for answers that are not valid and were not requested again."""
+    """Yield a step if there are invalid answers to the user's question that were not requested again."""
     if waiting := retry_totals(db).waiting:
-        yield f"{waiting} answers are not valid and can be asked for once more: lightmeter resume {_quoted(folder)}"
+        yield f"{waiting} answers are not valid and can be requested once more: lightmeter resume {_quoted(folder)}"
 
 
 def _quoted(folder: Path) -> str:

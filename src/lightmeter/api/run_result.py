@@ -1,4 +1,4 @@
-"""The result of a run: its row and credit accounting, its tables, SQL over them."""
+"""The result of a run: its row and credit counts, and its tables, which can be queried in SQL."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ __all__ = ["Run", "RunSummary", "Tables", "must_have_tables", "summarize"]
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """The accounting of a run: every row in exactly one count, every credit paid or held.
+    """The row and credit counts of a run.
 
     Attributes:
-        rows: All rows of the manifest.
-        counts: Rows by status; they add up to `rows`.
-        requests: POSTs ever sent.
+        rows: Number of rows of the manifest.
+        counts: Number of rows by status; they add up to `rows`.
+        requests: Number of POST requests sent by all starts of the run.
         paid: Credits paid.
-        held: Credits set aside for requests whose end is not known.
+        held: Credits set aside for requests whose outcome is unknown.
         budget: Most credits that the run may spend; None means no cap.
         balance_before: Balance of the account before the first request; None if no request was sent.
         balance_after: Balance of the account when it was last read.
-        seconds: Time spent running, over all starts.
+        seconds: Running time of all starts together.
         out: The output folder.
-        balance_is_current: No request was sent after the balance was last read.
+        balance_is_current: Whether the balance was read after the last request.
     """
 
     rows: int
@@ -82,14 +82,14 @@ class RunSummary:
 
     @property
     def exit_code(self) -> int:
-        """Exit code of the command line for a run that ended by itself."""
+        """Exit code of the command line for a run that no error ended."""
         if self.counts["over_budget"]:
             return 3
         return 1 if self.counts["failed"] or self.counts["in_doubt"] or self.counts["pending"] else 0
 
 
 def summarize(out: Path) -> RunSummary:
-    """Return the accounting of the run in a folder.
+    """Return the row and credit counts of the run in a folder.
 
     Raises:
         JournalError: the folder holds no run, or the counts do not add up to its rows (the journal is damaged).
@@ -122,14 +122,14 @@ def summarize(out: Path) -> RunSummary:
 
 
 def must_have_tables(where: Path | str) -> None:
-    """Raise if the tables of a folder were never written: a query would wrongly find nothing.
+    """Raise if the tables of a folder were never written, because a query would then find no rows.
 
     Args:
-        where: An output folder. A URI is not checked: reading it raises if it has no tables.
+        where: An output folder. A URI is not checked here, because reading it raises if it has no tables.
 
     Raises:
-        UsageError: there are no tables; the hint names the command that writes them.
-        JournalError: there are neither tables nor a run.
+        UsageError: the folder has no tables; the hint names the command that writes them.
+        JournalError: the folder has neither tables nor a run.
     """
     if isinstance(where, str) and is_uri(where):
         return
@@ -149,10 +149,10 @@ def must_have_tables(where: Path | str) -> None:
 
 
 class Tables:
-    """Tables in a folder or a shared place: `tables.tags` is a DataFrame, `table` gives Arrow, `sql` runs DuckDB.
+    """Tables in a folder or at a URI: `tables.tags` is a DataFrame, `table` returns Arrow, `sql` runs DuckDB.
 
     Attributes:
-        where: An output folder, or the URI of a shared place that `lightmeter rebuild --to` has written.
+        where: An output folder, or a URI to which `lightmeter rebuild --to` has written tables.
     """
 
     assets: pd.DataFrame
@@ -174,11 +174,11 @@ class Tables:
     def table(self, name: str) -> pa.Table:
         """Return a table as Arrow, with at least one chunk for each part file.
 
-        `pl.from_arrow(table, rechunk=False)` shares the memory of numbers with Polars, which adds a view of 16 bytes
-        for each text.
+        `pl.from_arrow(table, rechunk=False)` makes a Polars DataFrame without copying numbers; each text costs 16 bytes
+        more.
 
         Raises:
-            UsageError: there is no table of that name, or no tables in that place.
+            UsageError: there is no table of that name, or there are no tables at all.
         """
         must_have_tables(self.where)
         if isinstance(self.where, Path):
@@ -186,7 +186,7 @@ class Tables:
         return read_remote_table(self.where, name)
 
     def ask(self, question: str, **parameters: Any) -> pa.Table:
-        """Run one of the queries of `lightmeter.tables.named_queries` and return its result as Arrow.
+        """Run a query of `lightmeter.tables.named_queries` and return its result as Arrow.
 
         Args:
             question: Name of the query.
@@ -210,11 +210,11 @@ class Tables:
 
         Args:
             item: An `item_id`, or a URL or path as in the manifest.
-            most: Most rows to return.
-            model: The model whose embeddings are compared, if the item has embeddings of several.
+            most: Maximum number of rows.
+            model: The model whose embeddings are compared, if the item has embeddings of several models.
 
         Raises:
-            UsageError: there are no tables, no embeddings, no such item, or none of its embeddings fits.
+            UsageError: there are no tables, no embeddings, no such item, or the item has no embedding of that model.
         """
         must_have_tables(self.where)
         return similar(self.where, item, most=most, model=model)
@@ -223,7 +223,7 @@ class Tables:
         """Run a DuckDB query over the tables and return an Arrow-backed DataFrame.
 
         Raises:
-            UsageError: the query is wrong; the message is DuckDB's.
+            UsageError: DuckDB rejects the query; the message is DuckDB's.
         """
         must_have_tables(self.where)
         return to_dataframe(queries.sql(self.where, query, params))
@@ -273,32 +273,33 @@ class Run(Tables):
 
     @property
     def answers(self) -> pd.DataFrame:
-        """The answers to the run's own question: the table `answers_<name>` as an Arrow-backed DataFrame.
+        """The answers to the user's question (option `ask`): the table `answers_<name>` as an Arrow-backed DataFrame.
 
         Raises:
-            UsageError: the run has no question, or its tables are not written.
+            UsageError: the run has no such question, or its tables are not written.
         """
         ask = self._header.options.ask
         if ask is None:
             raise UsageError(
-                "This run has no question of its own.", hint="Give it one: lightmeter run MANIFEST --out DIR --ask FILE"
+                "This run has no question (--ask).",
+                hint="Run the manifest with one: lightmeter run MANIFEST --out DIR --ask FILE",
             )
         return to_dataframe(self.table(table_name(ask)))
 
     def summary(self) -> RunSummary:
-        """Return the row and credit counts as they are in the journal now."""
+        """Return the current row and credit counts from the journal."""
         return summarize(self.folder)
 
     def next_steps(self) -> list[str]:
-        """Return a sentence with a command for each thing that is left to do, or one that says that nothing is."""
+        """Return what is left to do, each as a sentence with a command; if nothing is, one sentence that says so."""
         return next_steps(self.folder)
 
     def statement(self) -> Statement:
-        """Return the credit accounting; `lightmeter.money.statement.requests_frame` has a row for each request."""
+        """Return the credit statement; `lightmeter.money.statement.requests_frame` lists the single requests."""
         return read_statement(self.folder)
 
     def reasons(self) -> list[ReasonCount]:
-        """Return why rows are not ok, most frequent first."""
+        """Return the reasons why rows are not ok, the most frequent first."""
         with open_read_only(self.folder) as db:
             return [ReasonCount(*row) for row in count_by_reason(db)]
 

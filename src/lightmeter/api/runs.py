@@ -56,12 +56,12 @@ async def plan(source: ManifestSource, **options: Unpack[PlanOptions]) -> Plan:
     Args:
         source: A path or `s3://` URI of a manifest; a folder or a glob of media or of Parquet files; a DataFrame, a
             Series or a list of URLs, `Path`s or dicts.
-        options: What to ask for and how: see `lightmeter.options.PlanOptions`.
+        options: The options of the run: see `lightmeter.options.PlanOptions`.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
         SettingsError: an option is wrong (the message names it), or the service lacks a back end.
-        AccessDenied: the service does not accept the key. If there is no key, a note in the plan says so.
+        AccessDenied: the service does not accept the key. A missing key is only a note in the plan.
     """
     return await _make_plan(source, make_options(**options), require_service=False)
 
@@ -80,15 +80,16 @@ async def run(plan: Plan, out: Path | str, *, consent: bool = False, accept_jour
     Args:
         plan: The result of `plan` or `load_plan`.
         out: The output folder.
-        consent: Allow a run that names no back end, or has no frame limit, on a service that is not embedded.
+        consent: Whether to allow what `Plan.needs_consent` lists: a run that names no back end, or has no frame limit,
+            on a service other than the embedded one.
         accept_journal: As for `resume`, if the folder already holds this run.
 
     Returns:
-        The run, also if the budget or a lack of credits stopped it: see its `stopped_by`.
+        The run. If the budget or a lack of credits stopped it, its `stopped_by` is that error.
 
     Raises:
         UsageError: consent is needed, or the folder holds another run.
-        JournalConflict: the folder holds this run in an older state, or a copy of it.
+        JournalConflict: the folder holds an older state of this run, or a copy of it.
         AccessDenied: the service does not accept the key; nothing was sent.
         Unreachable: the service does not answer; nothing was sent.
     """
@@ -96,9 +97,9 @@ async def run(plan: Plan, out: Path | str, *, consent: bool = False, accept_jour
 
 
 async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack[PlanOptions]) -> RunSummary:
-    """Plan into a folder without spending, so that `stream_resume` can run it. For flows.
+    """Plan a manifest and write the plan to an output folder, so that a flow can run it with `stream_resume`.
 
-    If the folder already holds a run of this manifest, that run is kept and gets the new options.
+    Spends nothing. If the folder already holds a run of this manifest, that run gets the new options.
 
     Args:
         source: The manifest, as for `plan`.
@@ -109,8 +110,8 @@ async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack
         ManifestError: the manifest cannot be read at all.
         SettingsError: an option is wrong, there is no key, or the folder holds another run.
         UsageError: consent is needed, as for `run`.
-        AccessDenied: the service does not accept the key. It is asked before the first row is read.
-        Unreachable: the service does not answer.
+        AccessDenied: the service does not accept the key; checked before the first row is read.
+        Unreachable: the service does not answer; checked before the first row is read.
     """
     folder, new_options = Path(out), make_options(**options)
     header = await asyncio.to_thread(find_run_of_manifest, folder, source, new_options)
@@ -124,10 +125,12 @@ async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack
 
 
 async def prepare_run_from_plan(path: Path | str, out: Path | str) -> RunSummary:
-    """Prepare a run of a plan file, as `prepare_run` does for a manifest: with the rows and prices of the file.
+    """Write a saved plan to an output folder, so that a flow can run it with `stream_resume`. Spends nothing.
+
+    The rows and the prices are those of the plan file.
 
     Raises:
-        SettingsError: the file is no plan file, there is no key, or the folder holds another run.
+        SettingsError: the file is not a plan file, there is no key, or the folder holds another run.
         ManifestError: the manifest of the plan is no longer there.
         PlanChanged: the manifest, the prices or the service changed since the plan was saved.
         UsageError: consent is needed, as for `run`.
@@ -155,13 +158,13 @@ async def resume(
 
     Args:
         out: The output folder of the run.
-        pay_again: Most credits that may be spent to send requests in doubt again, and so perhaps pay for them twice.
-        accept_journal: Continue, under a new run id, a journal that is a copy, or older than its run (its log was
-            lost, or a backup was restored). What the journal does not know of is paid for again.
+        pay_again: Maximum credits for sending requests in doubt again, which may charge them twice.
+        accept_journal: Whether to continue, under a new run id, a journal that is a copy or an older state of its run
+            (its log was lost, or a backup was restored). Answers that the journal lacks are paid for again.
         changes: Options to change, such as `budget`: see `lightmeter.options.ResumeOptions`.
 
     Raises:
-        JournalConflict: the journal is older than its run, or a copy, and `accept_journal` is not set.
+        JournalConflict: the journal is an older state of its run, or a copy, and `accept_journal` is false.
         JournalError: the folder holds no run, or another process is running it.
         SettingsError: an option is wrong, or may not change between two starts of a run.
     """
@@ -173,11 +176,11 @@ def open(folder: Path) -> Run: ...  # noqa: A001 (the public name is lightmeter.
 @overload
 def open(folder: str) -> Run: ...  # noqa: A001 (likewise; a URI gives `Tables`, which no type can tell from a path)
 def open(folder: Path | str) -> Run | Tables:  # noqa: A001 (likewise)
-    """Open the run in an output folder, or the tables in a shared place.
+    """Open the run in an output folder, or the tables at a URI.
 
     Args:
-        folder: An output folder, or a URI such as `s3://bucket/prefix` that `lightmeter rebuild --to` has written. A
-            shared place has no journal: it is opened as `Tables`, without `summary`, `statement` and the like.
+        folder: An output folder, or a URI such as `s3://bucket/prefix` to which `lightmeter rebuild --to` has written
+            tables. Without a journal there, the result is `Tables`, which has no `summary` or `statement`.
 
     Raises:
         JournalError: the folder holds no run.
@@ -193,17 +196,17 @@ async def stream_run(
     accept_journal: bool = False,
     stop: asyncio.Event | None = None,
 ) -> AsyncGenerator[Progress | Run]:
-    """Do the work of `run`: yield progress while it lasts, and the run at the end.
+    """Run a plan as `run` does: yield progress, and the run at the end.
 
     To stop early, set `stop`, close the generator, leave its loop with `break`, or let `asyncio.run` end the event
-    loop. Then no more requests are sent, and the answers of those in flight are awaited: nothing is lost.
+    loop. Then no more requests are sent, but the answers of those in flight are awaited and stored.
 
     Args:
         plan: As for `run`.
         out: As for `run`.
         consent: As for `run`.
         accept_journal: As for `run`.
-        stop: Set it to stop early.
+        stop: Event that stops the run early.
     """
     if not consent:
         plan.must_not_need_consent()
@@ -228,13 +231,15 @@ async def stream_resume(
     accept_journal: bool = False,
     **changes: Unpack[ResumeOptions],
 ) -> AsyncGenerator[Progress | Run]:
-    """Do the work of `resume`: yield progress while it lasts, and the run at the end. Stops as `stream_run` does.
+    """Continue a run as `resume` does: yield progress, and the run at the end.
+
+    It can be stopped early in the same ways as `stream_run`.
 
     Args:
         out: As for `resume`.
-        stop: Set it to stop early.
-        rows: Process only these rows: a flow runs shards of a manifest one after another.
-        tables: Write the tables at the end.
+        stop: Event that stops the run early.
+        rows: The rows to process; a flow runs shards of a manifest one after another.
+        tables: Whether to write the tables at the end.
         pay_again: As for `resume`.
         accept_journal: As for `resume`.
         changes: As for `resume`.
@@ -270,7 +275,7 @@ async def _stream(
 
 @dataclass(frozen=True, slots=True)
 class _StartLimits:
-    """Limits of one start: its rows, the credits to pay again, and whether it accepts any journal and writes tables."""
+    """Settings of one start of a run that are not options: see `stream_resume` for each."""
 
     rows: SeqRange
     pay_again: int
@@ -306,7 +311,7 @@ async def _run_engine(
         stopped_by = engine.run_state.stop_reason
         left = engine.run_state.counts["pending"] or engine.run_state.retries_pending
         if stopped_by is None and engine.run_state.interrupted and left:
-            stopped_by = Interrupted("Stopped by the user.", hint=f"Go on: lightmeter resume {folder}")
+            stopped_by = Interrupted("Stopped by the user.", hint=f"Continue: lightmeter resume {folder}")
         yield replace(engine.progress(), phase="exporting")
     yield Run(folder, stopped_by)
 

@@ -86,9 +86,9 @@ def summary_sentence(data: ReportData) -> str:
     counts, rows = data.summary.counts, data.summary.rows
     phrases = {
         "failed": "failed",
-        "skipped": "cannot work and cost nothing",
+        "skipped": "cannot be analysed and cost nothing",
         "in_doubt": "in doubt",
-        "over_budget": "left out by the budget",
+        "over_budget": "not sent because of the budget",
         "pending": "still to be sent",
     }
     others = [f"{counts[status]:,} {phrase}" for status, phrase in phrases.items() if counts[status]]

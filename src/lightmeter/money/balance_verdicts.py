@@ -1,8 +1,8 @@
-"""Turn two balances and the journal between them into a proof, and a resolution for each lost request. Pure.
+"""Infer from two account balances what became of requests without an answer: a proof, and what to do with each. Pure.
 
-By default other users may spend from the account. Then a lost request is resolved only if nothing is missing: it was
-not charged. If the user says that nobody else spends, the sums can also prove that it was. Where the balances show
-that somebody else spent, nothing is proven, whatever the user says.
+By default other users may spend from the account. Then only one thing can be proven: if no credits are missing, the
+requests were not charged. If the user says that nobody else spends, missing credits can also prove that a request was
+charged. If the balances show that somebody else spent, nothing is proven, whatever the user says.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lightmeter.pricing.charge_inference import ProofOutcome, Reconciliation, re
 __all__ = ["build_proof", "unprovable_document"]
 
 _RESOLVABLE: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS, State.CHARGE_UNKNOWN})
-"""States that a proof can end."""
+"""States of requests that a proof can resolve."""
 
 _FOREIGN: Final = "Somebody else spent from the account in the meantime: nothing is proven."
 _NOTHING_ADDED: Final = "Nobody added credits to the account between the readings, or was given any back."
@@ -38,10 +38,10 @@ def build_proof(
     """Return the proof as a JSON document, and a resolution for each request without an answer.
 
     Args:
-        opening: The balance before the first request of the window.
-        readings: Two equal balances after the last, with nothing in flight.
-        submissions: Every submission that was first sent in between.
-        sole_spender: Nobody else spends from the account, as the user says.
+        opening: The balance before the first of the requests.
+        readings: Two balances after the last request, read while no request was in flight; they are equal.
+        submissions: All requests that were first sent between `opening` and `readings`.
+        sole_spender: Whether the user says that nobody else spends from the account.
     """
     window = balance_window(opening.balance, (readings[0].balance, readings[1].balance), submissions)
     result = reconcile(window, sole_spender=sole_spender)
@@ -81,12 +81,12 @@ def build_proof(
 def unprovable_document(
     reading: BalanceReading, resolutions: Sequence[SubmissionResolution], why: str
 ) -> dict[str, Any]:
-    """Return the document for a balance that cannot be compared with an earlier one; its fields are those of a proof.
+    """Return a document with the fields of a proof, for a balance that cannot be compared with an earlier one.
 
     Args:
         reading: The balance.
-        resolutions: What is done with each request without an answer.
-        why: Why no earlier balance can be used, as a sentence.
+        resolutions: The resolution of each request without an answer.
+        why: Why there is no earlier balance to compare with, as a sentence.
     """
     verdicts = [
         {
@@ -137,7 +137,7 @@ def _give_up(key: int, why: str) -> SubmissionResolution:
 
 
 def _split_charge(total: int | None, holds: dict[int, int]) -> dict[int, int]:
-    """Split the credits charged over the requests, 1 or more and up to its hold each; the holds if `total` is None."""
+    """Split `total` credits over the requests: each gets at least 1 and at most its hold. None: each gets its hold."""
     if total is None:
         return holds
     shares, left = {}, total
@@ -148,7 +148,7 @@ def _split_charge(total: int | None, holds: dict[int, int]) -> dict[int, int]:
 
 
 def _throttled_notes(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> list[str]:
-    """Say what the balances prove of requests that were refused as too fast."""
+    """Return notes on whether requests that the service refused as too fast (429) were charged."""
     throttled = [one for one in result.verdicts if by_id[one.key].throttled and by_id[one.key].state not in _RESOLVABLE]
     if not throttled:
         return []

@@ -1,4 +1,4 @@
-"""Build the balance window of a proof or a statement from the journal's submissions: the one place that does. Pure."""
+"""Build a balance window, for proofs and statements alike, from the submissions in the journal. Pure."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _CHARGED: Final = frozenset({State.SETTLED, State.PROVEN_PAID_LOST})
 def balance_window(opening: int, closing: tuple[int, int], submissions: Sequence[WindowSubmission]) -> BalanceWindow:
     """Return the window between two balances.
 
-    A request that was refused as too fast (429) is presumed to cost nothing. It is uncertain all the same, so that the
-    balances check the presumption.
+    A request that the service refused as too fast (429) should cost nothing. It counts as uncertain, so that the
+    balances show whether it was charged all the same.
 
     Args:
         opening: The balance before the first submission, in credits.
-        closing: Two equal balances after the last, with nothing in flight.
-        submissions: Every submission that was first sent between them.
+        closing: Two balances after the last submission, read while no request was in flight; they are equal.
+        submissions: All submissions that were first sent between `opening` and `closing`.
     """
     answers, uncertain = [], []
     for one in submissions:
@@ -38,6 +38,6 @@ def balance_window(opening: int, closing: tuple[int, int], submissions: Sequence
 
 
 def _is_sequential(submissions: Sequence[WindowSubmission]) -> bool:
-    """Whether each submission was answered before the next was sent. A lost one may be at work until the end."""
+    """Whether each submission was answered before the next was sent; a request without an answer never was."""
     by_send = sorted(submissions, key=lambda one: one.sent)
     return all(before.answered is not None and before.answered < after.sent for before, after in pairwise(by_send))

@@ -1,4 +1,4 @@
-"""Credits that a run saved, and its cost by back end and feature: sums over its rows at learned prices."""
+"""Compute the credits that a run saved, and its cost by back end and feature, from its rows and learned prices."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class SavedCredits:
     """Credits that a run did not have to spend.
 
     Attributes:
-        duplicates: Cost of sending repeated assets again.
-        cache: Cost of sending assets again that earlier runs had paid for.
-        prechecks: Most that the skipped assets would have cost. A service may refuse some of them at no cost.
+        duplicates: What rows that repeat an earlier row would have cost.
+        cache: What rows with an answer of an earlier run would have cost.
+        prechecks: The most that rows skipped by pre-checks would have cost; a service may refuse some at no cost.
     """
 
     duplicates: CreditRange
@@ -54,11 +54,11 @@ class CostShare:
 
 @dataclass(frozen=True, slots=True)
 class CostBreakdown:
-    """The credits paid, by back end and feature, and what rounding up added.
+    """The credits paid, by back end and feature, and the credits that rounding up added.
 
     Attributes:
-        shares: One for each back end and feature, most expensive first.
-        rounding: Credits paid beyond their sum, exact.
+        shares: A share for each back end and feature, most expensive first.
+        rounding: Exact credits paid beyond the sum of the shares.
         unknown: Why there is no breakdown; None if there is one.
     """
 
@@ -72,7 +72,7 @@ def saved_credits(db: sqlite.Connection, learner: PriceLearner, options: Options
 
     Args:
         db: The journal of the run.
-        learner: The prices learned from its charges.
+        learner: The prices learned from the charges of the run.
         options: The options of the run.
     """
     return SavedCredits(
@@ -107,7 +107,8 @@ def cost_breakdown(db: sqlite.Connection, prices_json: str | None) -> CostBreakd
 
     Args:
         db: The journal of the run.
-        prices_json: Millicredits for a picture by `backend feature`, as the plan stored them; None if it did not.
+        prices_json: JSON object that the plan stored: `backend feature` to millicredits for a picture; None if the plan
+            stored none.
     """
     low, high, unbounded, paid, incomplete = paid_frames(db)
     prices: dict[str, Any] = json.loads(prices_json or "{}")

@@ -1,4 +1,4 @@
-"""Budget of an API key: most credits that all runs on this machine may spend with it in a day, week or month."""
+"""Budget of an API key: the most credits that all runs on this machine may spend with it in a day, week or month."""
 
 from __future__ import annotations
 
@@ -39,11 +39,13 @@ def period_of(at: float, length: Period) -> str:
 
 
 class KeyBudget:
-    """The share of one run in the budget of its key: it holds and settles credits. Made by `open_key_budget`.
+    """The budget of a key as one run uses it: the run holds credits, and replaces each hold by the charge.
+
+    `open_key_budget` makes it.
 
     Attributes:
         credits: The budget of all runs together.
-        length: Length of its period.
+        length: Length of the budget's period: day, week or month.
     """
 
     def __init__(self, ledger: KeyLedger, credits_: int, length: Period, clock: Clock, now: RunTotals) -> None:
@@ -55,7 +57,7 @@ class KeyBudget:
         self._lock = asyncio.Lock()
 
     async def hold(self, credits_: int) -> bool:
-        """Hold credits, and return True; return False if all runs together would then exceed the budget."""
+        """Hold credits and return True, or return False if all runs together would then exceed the budget."""
         async with self._lock:
             fits = await self._put(self._paid, self._held + credits_, self.credits)
             self._held += credits_ if fits else 0
@@ -77,16 +79,16 @@ class KeyBudget:
 def open_key_budget(
     settings: Settings, where: Endpoint, run_id: str, out: Path, clock: Clock
 ) -> Iterator[KeyBudget | None]:
-    """Yield the budget of the key that a run uses; None if no budget is set, or the service is embedded.
+    """Yield the budget of the key that a run uses; None if no budget is set.
 
-    The credits of the embedded service cost nothing.
+    Yield None also for the embedded service, because its credits are not money.
 
     Args:
-        settings: They hold the budget and its period.
+        settings: The user's settings, with the budget and its period.
         where: The service and its key.
-        run_id: The run.
+        run_id: Id of the run.
         out: The output folder of the run.
-        clock: Time, which decides the period.
+        clock: Source of the time, which decides the period.
 
     Raises:
         JournalError: the ledger file cannot be used.
@@ -119,12 +121,12 @@ def open_key_budget(
 
 
 def _is_legacy_account(account: str, key: str, base_urls: list[str]) -> bool:
-    """Whether an older version used this account name for the key at one of the base URLs, in any spelling."""
+    """Whether an older version of lightmeter used this account name for the key at one of the base URLs."""
     return any(legacy_ledger_account(one, key) == account for url in base_urls for one in equivalent_base_urls(url))
 
 
 def _used_base_urls(folder: Path) -> Iterator[str]:
-    """Yield the base URLs that the journal in a folder names."""
+    """Yield the base URLs in the journal of a folder."""
     try:
         with open_read_only(folder) as db:
             meta = get_meta(db)

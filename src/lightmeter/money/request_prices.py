@@ -1,4 +1,7 @@
-"""Prices of a run's requests, learned from their charges: how many credits to hold, and whether to probe first."""
+"""Prices of a run's requests, learned from their charges.
+
+They decide how many credits to hold for a request, and whether to send single images first to learn the price.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ from lightmeter.pricing.rates import RateTable, whole_credits
 __all__ = ["MAX_PROBES", "MAX_RECENT_CHARGES", "RequestPrices", "learner_from_journal", "price_key_of"]
 
 MAX_PROBES: Final = 5
-"""Answers without a usable charge (such as partial ones) after which the price table is relied on without a probe.
+"""Number of answers without a usable charge, such as partial answers, after which a run trusts the price table.
 
-More probes would keep a run of partial answers at one request at a time.
+Until then, the run sends one request at a time to learn the price.
 """
 
 _UNKNOWN: Final = "unknown"
@@ -29,22 +32,22 @@ _PRICE_KEYS: Final = {name: PriceKey(frozenset({("run", name)})) for name in ("i
 """Price keys by kind of asset. All requests of a run have the same options, so only the kind can change the price."""
 
 MAX_RECENT_CHARGES: Final = 2000
-"""Charges of earlier starts that a run learns from: more change the result no more, and would delay the start."""
+"""Charges of earlier starts that a run learns from. More would delay the start and hardly change the result."""
 
 
 def price_key_of(names: Sequence[str | None]) -> PriceKey:
-    """Return the price key of a request with assets of these kinds: that of the kind if all agree, else unknown."""
+    """Return the price key of a request: that of its assets' kind, or that of an unknown kind if they differ."""
     name = names[0] if len(set(names)) == 1 else None
     return _PRICE_KEYS.get(name or _UNKNOWN, _PRICE_KEYS[_UNKNOWN])
 
 
 def learner_from_journal(db: sqlite.Connection, header: RunHeader, recent: int | None = None) -> PriceLearner:
-    """Return a learner that has observed the charges of a run, with the planned price as its table.
+    """Return a price learner that starts with the planned price and has observed the charges of a run.
 
     Args:
         db: The journal.
         header: The header of the run.
-        recent: Observe only so many of the latest charges; None: all.
+        recent: Number of the latest charges to observe; None for all.
     """
     milli = header.price_per_image_milli
     prior = RateTable(date.fromisoformat(header.planned_at[:10]), {"run": dict.fromkeys(_PRICE_KEYS, milli)}, ())
@@ -59,7 +62,7 @@ class RequestPrices:
 
     Args:
         learner: The prices learned so far.
-        trusted: The service charges by our own price table: nothing has to be probed.
+        trusted: Whether the service is known to charge by our own price table, so that no request has to test it.
         retry_milli: Millicredits for the retry of one picture, by the price table.
     """
 
@@ -69,7 +72,7 @@ class RequestPrices:
         self._max_retry_credits = 0
         self._learner = learner
         self._trusted = trusted
-        self._seen: Counter[tuple[PriceKey, FrameRange, int]] = Counter()
+        self._charge_counts: Counter[tuple[PriceKey, FrameRange, int]] = Counter()
         self._max_credits: dict[tuple[PriceKey, int], int] = {}
         self._unpriced: Counter[PriceKey] = Counter()
 
@@ -79,9 +82,9 @@ class RequestPrices:
         return self._learner
 
     def max_credits(self, rows: Sequence[PendingRow]) -> int:
-        """Return the most that rows can cost as one request, in whole credits, 1 or more: the hold for it.
+        """Return the hold for a request with these rows: the most whole credits that it can cost, 1 or more.
 
-        A row without a frame limit counts as one picture: such rows are sent only if there is no budget.
+        A row without a frame limit counts as one picture, because such rows are sent only if there is no budget.
         """
         if rows[0].retry is not None:
             return self._max_retry(rows[0])
@@ -103,7 +106,7 @@ class RequestPrices:
         return max(1, high)
 
     def _max_retry(self, row: PendingRow) -> int:
-        """Return the price of a retry by the table, or more if charges have shown that the table is too low."""
+        """Return the most credits that the retry of a row can cost, by the price table and the charges so far."""
         pictures = max(1, row.frames_high or 1)
         first = self.max_credits([replace(row, retry=None)])
         by_table = pictures * whole_credits(self._learner.prior.rates["run"]["image"])
@@ -112,23 +115,28 @@ class RequestPrices:
 
     @property
     def retry_price_known(self) -> bool:
-        """Whether a retry was answered: until then retries are sent one at a time."""
+        """Whether the price of a retry is known. Until then, retries are sent one at a time."""
         return self._trusted or self._retries > 0
 
     def observe_retry(self, pictures: int | None, paid: int) -> None:
-        """Record the charge of a retry. Retries are priced apart from first requests."""
+        """Learn from the charge of a retry. Retries have prices of their own.
+
+        Args:
+            pictures: Number of pictures that were charged; None if unknown.
+            paid: Credits charged.
+        """
         self._retries += 1
         self._max_retry_credits = max(self._max_retry_credits, -(-paid // max(1, pictures or 1)))
 
     @property
     def price_known(self) -> bool:
-        """Whether a charge of this service was seen: until then one image at a time is sent."""
+        """Whether the price of a picture is known. Until then, one image at a time is sent."""
         seen = any(self._learner.knows(kind) for kind in _PRICE_KEYS.values())
         return self._trusted or seen or self.unpriced_answers >= MAX_PROBES
 
     @property
     def unpriced_answers(self) -> int:
-        """Number of answers from whose charge no price can be learned."""
+        """Number of answers that taught no price."""
         return self._unpriced.total()
 
     @property
@@ -137,13 +145,13 @@ class RequestPrices:
         return self._trusted
 
     def observe_unpriced(self, names: Sequence[str | None]) -> None:
-        """Record an answer from whose charge no price can be learned: it names no charge, or also an error."""
+        """Count an answer that teaches no price, because it names no charge or reports an error as well."""
         self._unpriced[price_key_of(names)] += 1
 
     def observe(self, names: Sequence[str | None], frames: FrameRange, paid: int) -> str | None:
-        """Learn from a charge, and return a sentence about it if it contradicts those before.
+        """Learn from a charge, and return a sentence about it if it contradicts earlier charges.
 
-        Nothing is learned from a free answer: the next one may cost something.
+        An answer that cost nothing teaches nothing, because the next one may cost something.
 
         Args:
             names: Kinds of the assets of the request.
@@ -153,11 +161,11 @@ class RequestPrices:
         if not paid:
             return None
         charge = (price_key_of(names), frames, paid)
-        if self._seen[charge] >= AGREEING_AFTER_DRIFT:  # repeats teach nothing, and most charges of a run are repeats
+        if self._charge_counts[charge] >= AGREEING_AFTER_DRIFT:  # a charge seen so often teaches nothing new
             return None
         drift = self._learner.observe(Charge(*charge))
         self._max_credits.clear()
         if drift is not None:
-            self._seen.clear()
-        self._seen[charge] += 1
+            self._charge_counts.clear()
+        self._charge_counts[charge] += 1
         return None if drift is None else f"{paid} credits were charged where {drift.expected} was expected."

@@ -1,8 +1,9 @@
-"""Detect, before anything is spent, a journal that is older than its run or a copy of it.
+"""Detect, before anything is spent, a journal that is an old state of its run, or a copy.
 
-Such a journal does not know all that was paid. A run from it would pay for the same rows again, and would use the same
-idempotency keys for other rows. Two sources outside the folder reveal it: the watermark that this machine keeps, which
-is exact, or else the balance of the account. A user who continues such a journal gives the run a new id.
+Such a journal lacks some charges. A run that continued it would pay for the same rows again, and would use the same
+idempotency keys for other rows. Two sources outside the folder reveal it. The exact one is the watermark: a file in the
+state directory of this machine with the latest position of the journal. The other is the balance of the account. If the
+user accepts such a journal, the run gets a new id.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from lightmeter.journal.watermark import (
 __all__ = ["JournalCheck", "balance_gap", "judge_balance_gap", "track_watermark"]
 
 JournalCheck = Literal["latest", "accepted", "unknown"]
-"""State of a journal: the latest of its run; accepted by the user, whatever it is; not known."""
+"""State of a journal: the latest one of its run, or accepted by the user in any state, or unknown."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -44,14 +45,16 @@ _log: Final = logging.getLogger(__name__)
 def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: bool) -> Iterator[JournalCheck]:
     """Check the journal against its watermark, and advance the watermark with each commit until the block ends.
 
+    If the watermark cannot be written, log a warning and continue without it.
+
     Args:
-        journal: Open for writing.
-        state_dir: Where this machine keeps watermarks. If one cannot be written, that is logged and nothing is known.
-        clock: Time.
-        accept: Continue a journal that is older than its run, a copy, or unknown, under a new run id.
+        journal: The journal, open for writing.
+        state_dir: The folder with the watermarks of this machine.
+        clock: Source of the time for a new run id.
+        accept: Whether to continue a journal that is outdated, a copy, or unknown, under a new run id.
 
     Raises:
-        JournalConflict: the journal is older than its run, or a copy, and `accept` is not set; nothing was changed.
+        JournalConflict: the journal is outdated or a copy, and `accept` is false; nothing was changed.
     """
     folder = journal.folder
     with open_read_only(folder) as db:
@@ -69,7 +72,7 @@ def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: 
             if mark is not None:
                 mark.close()
             lost = known.position if known is not None and not _is_copy(known, folder, run_id) else now
-            run_id, now = _under_new_id(journal, run_id, now, lost, clock)
+            run_id, now = _assign_new_id(journal, run_id, now, lost, clock)
             mark, check = _open(state_dir, run_id), "accepted"
         if mark is not None:
             _begin(mark, run_id, folder, now, check)
@@ -104,26 +107,26 @@ def _begin(mark: Watermark, run_id: str, folder: Path, now: JournalPosition, che
 
 
 def _conflict(known: WatermarkRecord, folder: Path, run_id: str, now: JournalPosition) -> JournalConflict | None:
-    """Return the error for a journal that is not the latest state of its run; None if it is."""
+    """Return the error for a journal that is outdated or a copy; None if it is the latest state of its run."""
     again = f"lightmeter resume {folder} --accept-journal"
     if _is_copy(known, folder, run_id):
         return JournalConflict(
             f"{folder} is a copy of the run in {known.folder}: both would pay for the same rows.",
-            hint=f"Go on there, or make the copy a run of its own, which pays again for what both have to do: {again}",
+            hint=f"Continue that run, or make the copy a separate run, which pays for the same rows again: {again}",
         )
     if now.steps >= known.position.steps:
         return None
     before = known.position
     return JournalConflict(
-        f"The journal in {folder} is older than its run: it knows {now.requests} of {before.requests} requests, "
+        f"The journal in {folder} is older than its run: it has {now.requests} of {before.requests} requests, "
         f"{now.steps} of {before.steps} steps and {now.credits} of {before.credits} credits. Was it restored from a "
         "backup, or did it lose its log?",
-        hint=f"Put the newer journal back. Or go on with this one, which pays again for what it does not know: {again}",
+        hint=f"Restore the newer journal. Or continue with this one, and pay again for answers that it lacks: {again}",
     )
 
 
 def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
-    """Whether the run is also in the folder where it was last. A folder that was moved is no copy."""
+    """Whether the folder of the watermark is another one and still holds the run. A folder that was moved does not."""
     last, here = journal_path(known.folder), journal_path(folder)
     try:
         if not last.exists() or last.samefile(here):
@@ -134,10 +137,18 @@ def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
         return False
 
 
-def _under_new_id(
+def _assign_new_id(
     journal: Journal, former: str, now: JournalPosition, lost: JournalPosition, clock: Clock
 ) -> tuple[str, JournalPosition]:
-    """Give the run a new id, and hold the credits that it spent beyond those in its journal."""
+    """Give the run a new id, and hold the credits that it spent beyond those in its journal.
+
+    Args:
+        journal: The journal, open for writing.
+        former: The run id so far.
+        now: Position of the journal.
+        lost: Position of the watermark, which may be ahead of the journal.
+        clock: Source of the time.
+    """
     run_id, at = fresh_run_id(clock), clock.now()
 
     def change(db: sqlite.Connection) -> JournalPosition:
@@ -152,10 +163,10 @@ def _under_new_id(
 
 
 def balance_gap(db: sqlite.Connection, balance: int) -> int:
-    """Return the fewest credits that are missing from the account beyond those that the journal explains; 0 if none.
+    """Return how many credits, at least, are missing from the account that the journal does not explain; 0 if none.
 
-    Counted from the last balance that was read while no request was open. Each request since then may have cost its
-    hold.
+    The comparison starts from the last balance that was read while no request was open, and assumes that each request
+    since then has cost its hold.
     """
     opening = opening_reading(db)
     if opening is None:
@@ -164,20 +175,20 @@ def balance_gap(db: sqlite.Connection, balance: int) -> int:
 
 
 async def judge_balance_gap(journal: Journal, check: JournalCheck, gap: int, at: float, *, sole_spender: bool) -> int:
-    """Handle a balance that, at the start of a run, is lower than the journal explains.
+    """Warn, hold credits or raise if, at the start of a run, the balance is lower than the journal explains.
 
-    If others may spend from the account, the gap is only logged. If nobody else spends, the journal must be older than
-    its run or a copy, unless the watermark proves that it is not.
+    If others may spend from the account, only log a warning. If nobody else spends, the journal must be outdated or a
+    copy, unless the watermark proves that it is the latest.
 
     Args:
-        journal: Open for writing.
-        check: What the watermark says of it.
-        gap: As from `balance_gap`.
-        at: Seconds since the epoch.
-        sole_spender: Nobody else spends from the account.
+        journal: The journal, open for writing.
+        check: The result of the check against the watermark.
+        gap: The missing credits, from `balance_gap`.
+        at: The time, in seconds since the epoch.
+        sole_spender: Whether the user says that nobody else spends from the account.
 
     Returns:
-        Credits that are held for the gap from now on.
+        The credits now held for the gap.
 
     Raises:
         JournalConflict: nobody else spends, and the journal was not accepted; nothing was sent.
@@ -193,6 +204,6 @@ async def judge_balance_gap(journal: Journal, check: JournalCheck, gap: int, at:
         return 0
     raise JournalConflict(
         f"{text} Nobody else spends from the account, so it is a copy, or older than its run.",
-        hint="Put the newer journal back. Or go on with this one, which pays again for what it does not know: "
+        hint="Restore the newer journal. Or continue with this one, and pay again for answers that it lacks: "
         f"lightmeter resume {journal.folder} --accept-journal",
     )

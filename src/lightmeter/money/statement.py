@@ -1,7 +1,7 @@
-"""The credit statement of a run: predicted, held, paid and saved credits, reconciled with the account balances.
+"""The credit statement of a run: predicted, held, paid and saved credits, compared with the account balances.
 
-Computed from the journal alone, with no request. Nothing is guessed: credits that no answer accounts for are shown as
-gaps between balances, with the requests that may have been charged them.
+It is computed from the journal alone and sends no request. Credits that left the account without an answer are not
+assigned to a request by guess; they are shown as gaps between balances, with the requests that may have cost them.
 """
 
 from __future__ import annotations
@@ -68,18 +68,19 @@ class Statement:
         requests: Number of requests.
         balance_before: Balance of the account before the first request, or None.
         balance_after: Balance of the account when it was last read, or None.
-        balance_is_current: No request was sent after the balance was last read.
+        balance_is_current: Whether the balance was read after the last request.
         reconciliation: What the two balances prove; None if one is missing, or `balance_is_current` is false.
-        price_per_picture: Price of one image by the charges and the price table.
-        rounding: Where the service rounds up; None while it is not known.
-        drifts: Charges that contradict those before them.
-        saved: Credits that did not have to be spent.
+        price_per_picture: Price of one image, from the charges and the price table.
+        rounding: Where the service rounds up; None while that is unknown.
+        drifts: Charges that contradict earlier charges.
+        saved: Credits that the run did not have to spend.
         shares: Credits paid by back end and feature.
-        in_doubt: Requests that may have been charged: lost, failed without a charge, or charged without an answer.
-        proofs: Balance proofs about them as JSON documents, oldest first.
-        notes: Notes that the user was shown during the run, a sentence each.
-        retries: Rows whose answer to the user's question was not valid, and the cost of their retries, which is in
-            `paid`.
+        in_doubt: Totals of requests without an answer, of failed requests that named no charge, and of charged requests
+            whose answer was lost.
+        proofs: Balance proofs about these requests as JSON documents, oldest first.
+        notes: Notes that the run has shown to the user, a sentence each.
+        retries: Rows whose answer to the user's question was not valid, and the cost of their retries, which `paid`
+            includes.
     """
 
     run_id: str
@@ -103,7 +104,7 @@ class Statement:
     retries: RetryTotals = field(default_factory=RetryTotals)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the object that `--json` prints. It counts requests and does not list them."""
+        """Return the object that `--json` prints, with totals of requests but no list of them."""
         balances = self.reconciliation
         return {
             "run_id": self.run_id,
@@ -140,8 +141,8 @@ class Statement:
         yield from self._lines_of_shares()
         if self.retries.rows:
             again = f"{self.retries.requests} of {self.retries.rows} rows whose answers were not valid"
-            yield f"asked again {_credits(self.retries.paid)} for {again}"
-        yield f"held        {_credits(self.held)} for requests whose end is not known"
+            yield f"retries     {_credits(self.retries.paid)} for {again}"
+        yield f"held        {_credits(self.held)} for requests whose outcome is unknown"
         rounding = self.rounding or "image or request: not known yet"
         yield f"a picture   {self.price_per_picture}, rounded up by {rounding}"
         saved = (f"{self.saved.duplicates} by duplicates", f"{self.saved.cache} by earlier runs")
@@ -157,7 +158,7 @@ class Statement:
         if doubt.failed_requests:
             yield (
                 f"failed      {doubt.failed_requests} requests failed and named no charge: "
-                f"{_credits(doubt.failed_credits)} held until a balance tells"
+                f"{_credits(doubt.failed_credits)} held until a balance shows the charge"
             )
         for proof in self.proofs:
             yield from _lines_of_proof(proof)
@@ -182,8 +183,8 @@ class Statement:
         result = f"{difference} unexplained" if difference else "nothing is unexplained"
         yield f"balance     {self.balance_before} before, {self.balance_after} after: {result}"
         for gap in self.reconciliation.gaps:
-            candidates = ", ".join(f"#{key}" for key in gap.candidates) or "nothing of this run"
-            yield f"  gap       {_credits(gap.missing)}; may be: {candidates}"
+            candidates = ", ".join(f"#{key}" for key in gap.candidates) or "no request of this run"
+            yield f"  gap       {_credits(gap.missing)}; possibly charged for: {candidates}"
         yield from (f"  note      {note}" for note in self.reconciliation.notes)
 
 
@@ -226,7 +227,7 @@ def read_statement(out: Path) -> Statement:
 
 
 def requests_frame(out: Path) -> pd.DataFrame:
-    """Return a table with a row for each request, Arrow-backed: credits held, paid, and the balance it reported.
+    """Return an Arrow-backed table with a row for each request: credits held and paid, and the balance after it.
 
     Columns: submission_id, request_id, state, assets, credits_held, credits_paid, credits_remaining, sent_at and
     answered_at (UTC), note.
@@ -257,7 +258,7 @@ def _reconciliation(db: sqlite.Connection, header: RunHeader) -> Reconciliation 
 
 
 def _lines_of_proof(proof: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of one proof, with requests of equal verdict in one line."""
+    """Yield the lines of one proof; requests with the same verdict share a line."""
     read, expected = proof["readings"][-1]["balance"], proof["expected"]
     expectation = f"a balance of {expected} was expected, " if expected is not None else ""
     yield f"proof       {expectation}{read} was read"

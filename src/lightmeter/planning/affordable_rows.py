@@ -13,7 +13,12 @@ __all__ = ["RowRange", "affordability_sentence", "affordable_rows"]
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """Number of affordable rows: `low` at the upper price of each row, `high` at the lower; 0 ≤ low ≤ high."""
+    """Number of rows that an amount of credits pays for, 0 ≤ low ≤ high.
+
+    Attributes:
+        low: The number if each row costs its upper price.
+        high: The number if each row costs its lower price.
+    """
 
     low: int
     high: int
@@ -25,9 +30,9 @@ class RowRange:
 def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, retry_milli: int = 0) -> RowRange:
     """Return how many pending rows `credits_` pay for, from the first row on.
 
-    The upper price of a row is that of its most pictures, each rounded up to whole credits. The lower price is that of
-    its fewest pictures, with all rows rounded up together as if in one request: see `price_range`. A row without an
-    upper price ends the count of `low`.
+    The upper price of a row assumes its maximum number of pictures, each rounded up to whole credits. The lower price
+    assumes its minimum number of pictures, and one rounding for all rows together: see `price_range`. `low` counts only
+    the rows before the first one without an upper price.
 
     Args:
         db: The rows of the plan.
@@ -50,7 +55,7 @@ def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, 
 
 
 def _spent(so_far: int, pictures: int | None, max_price: int, credits_: int) -> tuple[int, bool]:
-    """Return the credits spent after one more row at its upper price, and whether they are affordable."""
+    """Return the credits spent after one more row at its upper price, and whether `credits_` pay for them."""
     if pictures is None:
         return so_far, max_price == 0
     spent = so_far + pictures * max_price
@@ -58,13 +63,13 @@ def _spent(so_far: int, pictures: int | None, max_price: int, credits_: int) -> 
 
 
 def affordability_sentence(name: str, credits_: int, paid: RowRange, rows: int) -> str:
-    """Say what an amount of credits pays for, in one line without a full stop.
+    """Return one line, without a full stop, that says how many rows an amount of credits pays for.
 
     Args:
         name: Name of the amount: `balance` or `budget`.
-        credits_: The amount.
-        paid: As from `affordable_rows`.
-        rows: Rows to send.
+        credits_: The amount in whole credits.
+        paid: The result of `affordable_rows`.
+        rows: Number of rows to send.
     """
     amount = f"{name} {credits_} credit{'' if credits_ == 1 else 's'}"
     if rows == 0:

@@ -62,22 +62,22 @@ async def stream_plan(
 ) -> AsyncGenerator[Progress | Plan]:
     """Build a plan: yield progress while rows are read, and the plan at the end.
 
-    A named service is asked for its balance and back ends before the first row is read.
+    Before the first row is read, request the balance and the back ends of the service, unless it is the embedded one.
 
     Args:
         source: The manifest.
         options: The options of the run.
         settings: The user's settings.
-        clock: Time; the system clock by default.
-        require_service: A run follows at once: raise if the key is missing or the service cannot be reached.
-            Otherwise that is a note in the plan.
+        clock: Source of the time; the system clock by default.
+        require_service: Whether to raise if the key is missing or the service cannot be reached, because a run follows.
+            If false, the plan gets a note instead.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
         AccessDenied: the service does not accept the key.
         Unreachable: the service cannot be reached; only with `require_service`.
         SettingsError: an option cannot be priced, or the service lacks a back end. With `require_service` also: there
-            is no key, or the base URL is not that of such a service.
+            is no key, or no analysis service answers at the base URL.
         UsageError: Delta tables are requested, but the package that writes them is not installed.
     """
     clock = clock or SystemClock()
@@ -86,12 +86,12 @@ async def stream_plan(
     reader = ManifestReader(source, options=options.read_options)
     service = await preflight(options, settings, required=require_service)
     prices = price_meta(options, settings, service)
-    scratch = LockedTempDir()
-    began = clock.monotonic()
+    temp_dir = LockedTempDir()
+    started = clock.monotonic()
     try:
-        with Journal(scratch.path) as journal:
+        with Journal(temp_dir.path) as journal:
             async for rows in _write_rows(reader, options, journal):
-                seconds = clock.monotonic() - began
+                seconds = clock.monotonic() - started
                 yield Progress("planning", rows, {}, seconds=seconds, rate=rows / seconds if seconds else 0.0)
             meta = {
                 "run_id": fresh_run_id(clock),
@@ -106,9 +106,9 @@ async def stream_plan(
             }
             await journal.write(put_meta(meta))
             await asyncio.to_thread(reuse_answers, journal, options, settings, clock.now())
-        plan = plan_from_journal(scratch, options, settings, service)
+        plan = plan_from_journal(temp_dir, options, settings, service)
     except BaseException:
-        scratch.remove()
+        temp_dir.remove()
         raise
     yield plan
 
@@ -119,7 +119,10 @@ def _check_table_format(options: Options) -> None:
 
 
 def _manifest_path(source: ManifestSource) -> dict[str, str]:
-    """Return the path of the manifest as meta; empty if it is in memory or was read from standard input."""
+    """Return the journal's meta entry with the path of the manifest.
+
+    It is empty if the manifest is in memory or was read from standard input.
+    """
     location = location_of(source)
     return {} if location is None or location.is_stdin else {"manifest_path": location.absolute}
 
@@ -127,25 +130,25 @@ def _manifest_path(source: ManifestSource) -> dict[str, str]:
 async def _write_rows(reader: ManifestReader, options: Options, journal: Journal) -> AsyncIterator[int]:
     """Read, check and write rows in chunks, and yield the number of rows so far.
 
-    One chunk is written while the next is read.
+    While one chunk is written, the next one is read and checked.
     """
     items: Iterator[Item] = await asyncio.to_thread(iter, reader)
-    done, writing = 0, None
+    done, pending_write = 0, None
     async with AsyncExitStack() as stack:
         checker = await stack.enter_async_context(_checker(options)) if options.precheck else None
         while chunk := await asyncio.to_thread(lambda: list(islice(items, CHUNK_ROWS))):
             checked = await _check_all(checker, chunk)
             rows = [_row(item, check, options) for item, check in zip(chunk, checked, strict=True)]
-            await _written(writing)
-            writing = journal.submit(add_rows(rows))
+            await _wait_for_write(pending_write)
+            pending_write = journal.submit(add_rows(rows))
             done += len(rows)
             yield done
-        await _written(writing)
+        await _wait_for_write(pending_write)
 
 
-async def _written(writing: Future[None] | None) -> None:
-    if writing is not None:
-        await asyncio.wrap_future(writing)
+async def _wait_for_write(pending_write: Future[None] | None) -> None:
+    if pending_write is not None:
+        await asyncio.wrap_future(pending_write)
 
 
 def _checker(options: Options) -> Checker:
@@ -204,18 +207,18 @@ def _findings(checked: CheckResult | None) -> tuple[PlannedFinding, ...]:
 
 
 def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
-    """Load a plan file as it was saved. Rows are not read or checked again.
+    """Load a plan file as it was saved, without reading or checking rows again.
 
-    Anything that would make it another plan is refused: a changed manifest, changed rows, another service, other
-    prices, or cached answers that are gone. A manifest that was in memory or came from standard input cannot be
-    compared: the rows of the file count.
+    The plan is refused if the manifest, the rows, the service or the prices changed, or if a cached answer that it uses
+    is gone. A manifest that was in memory or came from standard input cannot be compared: then the rows of the plan
+    file are used.
 
     Args:
         path: The plan file.
-        settings: The user's settings; read if not given.
+        settings: The user's settings; None reads them from the environment and the settings file.
 
     Raises:
-        SettingsError: the file is no plan file of this version.
+        SettingsError: the file is not a plan file of this version.
         ManifestError: the manifest is no longer there.
         PlanChanged: something changed since the plan was saved; the message says what.
         UsageError: Delta tables are requested, but the package that writes them is not installed.
@@ -230,30 +233,30 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
         service = ServiceInfo.from_dict(saved.head.get("service"))
         meta = _checked_meta(saved, price_meta(options, settings, service))
     except (KeyError, TypeError, ValueError) as error:
-        raise SettingsError(f"{path} is no plan file: {error!r}.", hint=_PLAN_AGAIN) from error
-    scratch = LockedTempDir()
+        raise SettingsError(f"{path} is not a plan file: {error!r}.", hint=_PLAN_AGAIN) from error
+    temp_dir = LockedTempDir()
     try:
-        with Journal(scratch.path) as journal:
+        with Journal(temp_dir.path) as journal:
             _restore(saved, journal, settings)
             journal.submit(put_meta({**meta, "options": options.model_dump_json()})).result()
-        return plan_from_journal(scratch, options, settings, service)
+        return plan_from_journal(temp_dir, options, settings, service)
     except BaseException:
-        scratch.remove()
+        temp_dir.remove()
         raise
 
 
 async def refresh_service_info(plan: Plan, settings: Settings | None = None) -> Plan:
-    """Return the plan with the present balance and back ends of its service; its rows and prices stay the same.
+    """Return the plan with the current balance and back ends of its service; its rows and prices stay the same.
 
     Args:
         plan: A plan that was saved, or made while the service could not be reached.
-        settings: The user's settings; read if not given.
+        settings: The user's settings; None reads them from the environment and the settings file.
 
     Raises:
         AccessDenied: the service does not accept the key.
         Unreachable: the service does not answer.
         SettingsError: there is no key, or the service no longer has a back end of the plan.
-        PlanChanged: the prices of the service are not those that were planned.
+        PlanChanged: the service now has other prices than the plan.
     """
     settings = settings or read_settings()
     options = plan.options.model_copy(update={"base_url": plan.base_url})
@@ -278,7 +281,11 @@ def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
 
 
 def _with_planned_service(saved: PlanFile, options: Options, settings: Settings) -> Options:
-    """Return the options with the service of the plan, wherever it was named when the plan was made."""
+    """Return the options with the base URL that the plan file names.
+
+    Raises:
+        PlanChanged: the plan is for the embedded service, but the settings now name another one.
+    """
     planned, now = saved.head["base_url"], options.base_url or settings.base_url
     if planned is None and now is not None:
         raise PlanChanged(
@@ -293,15 +300,15 @@ def _check_manifest(saved: PlanFile) -> None:
     name, path = manifest["name"], manifest["path"]
     if path is None:
         return
-    beside = saved.path.parent / Path(name).name
-    moved = "://" not in path and not Path(path).exists() and beside.exists()
-    location = Location(beside if moved else path if "://" in path else Path(path))
+    sibling = saved.path.parent / Path(name).name
+    moved = "://" not in path and not Path(path).exists() and sibling.exists()
+    location = Location(sibling if moved else path if "://" in path else Path(path))
     if stored_digest(location) != manifest["sha256"]:
         raise PlanChanged(f"The manifest {name} changed since it was planned.", hint=_PLAN_AGAIN)
 
 
 def _check_price_file(options: Options) -> None:
-    """Raise if the file of the user's prices is still there and its prices differ from those in the plan."""
+    """Raise PlanChanged if the user's price file still exists and its prices differ from those in the plan."""
     own = options.prices
     if own is None or own.path is None or not Path(own.path).exists():
         return
@@ -310,7 +317,11 @@ def _check_price_file(options: Options) -> None:
 
 
 def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
-    """Return the journal meta of the plan, after a check that its price still holds."""
+    """Return the meta entries for the plan's journal.
+
+    Raises:
+        PlanChanged: the price of a picture is no longer that of the plan.
+    """
     head: dict[str, Any] = saved.head
     _check_price(head["price_per_image_millicredits"], prices, "the price table")
     manifest = head["manifest"]

@@ -1,4 +1,4 @@
-"""Create the output folder and check that it is writable, before anything is planned or paid for."""
+"""Create the output folder and check that it is writable, before a run is planned or paid for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def prepare_folder(out: Path) -> None:
     """Create the output folder if it is missing, and check that files can be written there.
 
     Raises:
-        SettingsError: it is a file, or it is not writable.
+        SettingsError: `out` is a file, or the folder is not writable.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)

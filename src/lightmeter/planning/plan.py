@@ -1,7 +1,8 @@
-"""The plan of a run: what would be done with each row, and what that would cost. Spends nothing.
+"""The plan of a run: what the run would do with each row, and what that would cost. Spends nothing.
 
-Its rows are a journal in a temporary folder, so that a million rows need no memory; `run` copies it. `build` makes a
-plan from a manifest or a plan file; `plan_file` is the file format.
+The rows of a plan are stored in a journal in a temporary folder, so that memory use does not grow with their number;
+`run` copies that journal into the output folder. The module `build` makes a plan from a manifest or a plan file;
+`plan_file` reads and writes plan files.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """Number of rows with a status and a reason, and the error of one of them as an example."""
+    """Number of rows that have the same status and reason; `example` is the error of one of them."""
 
     status: str
     reason: str
@@ -63,27 +64,29 @@ class ReasonCount:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run would do and what it would cost.
+    """What a run would do with each row, and what it would cost.
 
     Attributes:
         run_id: Id of the plan, and of the first run made from it.
         manifest: Name of the manifest.
-        manifest_sha256: Digest of its bytes.
+        manifest_sha256: SHA-256 of the manifest.
         rows: Number of rows.
-        counts: Rows by status. `pending` rows would be sent; `ok` rows have a cached answer of an earlier run.
+        counts: Number of rows by status. A run would send `pending` rows; `ok` rows have a cached answer of an earlier
+            run.
         reasons: Why the other rows would not be sent.
         credits: The price; `high` is None if max_frames is 0 and the length of a video is unknown.
         saved: Price of the rows that have a cached answer.
         price_per_image_milli: Millicredits for an image or frame, before rounding.
-        retry_per_image_milli: Millicredits for a retry of the question of `ask` about an image or frame; 0 without one.
+        retry_per_image_milli: Millicredits to repeat the user's own question (option `ask`) about an image or frame
+            once, if the answer is not valid; 0 if there is no such question.
         options: The options of the run.
-        base_url: The service, or None for the embedded one.
+        base_url: The base URL of the service; None for the embedded service.
         videos: How much of the videos the captured frames cover; None if there are no videos.
         advice: What another back end, feature or capture interval would change, a sentence each.
-        needs_consent: What a run does only if the user consents, a sentence each.
-        service: What the service reported of the balance and its back ends before the rows were read.
+        needs_consent: What the user must consent to before a run, a sentence each.
+        service: The balance and the back ends that the service reported before the rows were read.
         folder: The temporary folder with the rows. It is removed when `folder_owner` is garbage-collected.
-        folder_owner: Keeps the folder. Plans with the same rows share it.
+        folder_owner: Object that keeps the folder. Plans with the same rows share it.
     """
 
     run_id: str
@@ -107,7 +110,7 @@ class Plan:
 
     @property
     def balance(self) -> int | None:
-        """Credits of the account when the plan was made; None if unknown, and for the embedded service."""
+        """Credits of the account when the plan was made; None if unknown or if the service is embedded."""
         return self.service.balance
 
     @cached_property
@@ -122,7 +125,7 @@ class Plan:
 
     @property
     def affordability_sentences(self) -> tuple[str, ...]:
-        """What the balance and the budget pay for: one line for each that is known, without a full stop."""
+        """How many rows the balance and the budget pay for: a line for each of the two that is known."""
         amounts = (("balance", self.balance, self.affordable_rows), ("budget", self.options.budget, self.budget_rows))
         rows = self.counts["pending"]
         return tuple(
@@ -141,7 +144,7 @@ class Plan:
             return affordable_rows(db, self.price_per_image_milli, credits_, self.retry_per_image_milli)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan without its rows as plain JSON values: what `plan --json` prints."""
+        """Return the plan without its rows as plain JSON values, as `plan --json` prints it."""
         return {
             "plan_version": PLAN_VERSION,
             "lightmeter": __version__,
@@ -170,7 +173,7 @@ class Plan:
     def save(self, path: Path | str) -> Path:
         """Write a plan file for `run --plan` and `load_plan`, and return its path.
 
-        With many rows a second file is written beside it: see `lightmeter.planning.plan_file`.
+        A plan of many rows is written as two files: see `lightmeter.planning.plan_file`.
         """
         target = Path(path)
         with open_read_only(self.folder) as db:
@@ -182,9 +185,10 @@ class Plan:
         return target
 
     def with_options(self, **changes: Unpack[PlanOptions]) -> Plan:
-        """Return a plan of the same rows with other options. Rows are priced again, but not read or checked again.
+        """Return a plan of the same rows with other options.
 
-        If an option changes what an answer holds or costs, the rows are copied: some seconds for a million.
+        The rows are priced again, but not read or checked again. If an option changes the content or the cost of
+        answers, the rows are copied, which takes some seconds for a million rows.
 
         Args:
             changes: The options to change: see `lightmeter.options.PlanOptions`.
@@ -206,7 +210,7 @@ class Plan:
         """Raise if the run needs the user's consent.
 
         Raises:
-            UsageError: it does; the message holds the sentences of `needs_consent`.
+            UsageError: consent is needed; the message holds the sentences of `needs_consent`.
         """
         _raise_if_needed(self.needs_consent)
 
@@ -219,8 +223,8 @@ class Plan:
         ]
         if self.options.ask is not None:
             lines.append(
-                f"  question {self.options.ask.name}: an answer that is not valid is asked again once; "
-                "the upper price pays for that everywhere"
+                f"  question {self.options.ask.name}: an answer that is not valid is requested again once; "
+                "the upper price includes that for every picture"
             )
         if self.options.prices is not None:
             lines.append(f"  {describe_own_prices(self.options.prices)}")
@@ -230,7 +234,7 @@ class Plan:
         if self.service.note is not None:
             lines.append(f"  note: {self.service.note}")
         lines += [f"  advice: {sentence}" for sentence in self.advice]
-        lines += [f"  needs your yes: {sentence}" for sentence in self.needs_consent]
+        lines += [f"  needs your consent: {sentence}" for sentence in self.needs_consent]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -239,13 +243,13 @@ class Plan:
 
 
 def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: Settings, service: ServiceInfo) -> Plan:
-    """Return the plan whose rows are the journal in a temporary folder.
+    """Return the plan whose rows are in the journal in a temporary folder.
 
     Args:
-        folder_owner: The folder, which is removed with the plan.
+        folder_owner: The temporary folder, which is removed with the plan.
         options: The options of the run.
         settings: The user's settings.
-        service: What the service reported.
+        service: The balance and the back ends that the service reported.
 
     Raises:
         JournalError: the folder holds no journal.
@@ -287,7 +291,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
 
 
 def _provider_notes(rates: RateTable, options: Options, settings: Settings) -> Iterator[str]:
-    """Yield a note for each provider that the embedded service would call: the provider charges real money."""
+    """Yield a warning for each provider that the embedded service would call, because providers charge real money."""
     if not is_embedded(options, settings):
         return
     for name in options.backends:
@@ -310,27 +314,27 @@ def _consent_needed(options: Options, settings: Settings, service: ServiceInfo) 
 
 
 def must_be_explicit(options: Options, settings: Settings) -> None:
-    """Raise if a run with these options needs the user's consent. Needs no rows and no answer of the service.
+    """Raise if a run with these options needs the user's consent. Reads no rows and does not call the service.
 
     Raises:
-        UsageError: it does; the message holds the sentences of `Plan.needs_consent`.
+        UsageError: consent is needed; the message holds the sentences of `Plan.needs_consent`.
     """
     _raise_if_needed(_consent_needed(options, settings, ServiceInfo()))
 
 
 def _raise_if_needed(needed: Sequence[str]) -> None:
     if needed:
-        raise UsageError(" ".join(needed), hint="Name back ends and a frame limit, or say yes: --yes")
+        raise UsageError(" ".join(needed), hint="Name back ends and a frame limit, or consent with --yes")
 
 
 def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -> Plan:
-    """Return a plan with a copy of the rows: their frames, prices and cached answers by the new options."""
+    """Return a plan with a copy of the rows, whose frames, prices and cached answers follow the new options."""
     same = plan.base_url == (options.base_url or settings.base_url)
     service = plan.service if same else ServiceInfo()
     prices = price_meta(options, settings, service)
-    scratch = LockedTempDir()
+    temp_dir = LockedTempDir()
     try:
-        folder = scratch.path
+        folder = temp_dir.path
         copy_journal(journal_path(plan.folder), journal_path(folder))
         with Journal(folder) as journal:
             journal.submit(clear_cached_rows).result()
@@ -339,14 +343,14 @@ def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -
             meta = {"run_id": fresh_run_id(clock), "options": options.model_dump_json(), **prices}
             journal.submit(put_meta(meta)).result()
             reuse_answers(journal, options, settings, clock.now())
-        return plan_from_journal(scratch, options, settings, service)
+        return plan_from_journal(temp_dir, options, settings, service)
     except BaseException:
-        scratch.remove()
+        temp_dir.remove()
         raise
 
 
 def _changes_answers(before: Options, now: Options) -> bool:
-    """Whether the status or the price of a row can differ between the options."""
+    """Whether the change of options can change the status or the price of a row."""
     return any(
         getattr(before, name) != getattr(now, name) for name in (*REQUEST_OPTIONS, "base_url", "reuse", "prices")
     )
@@ -357,7 +361,7 @@ def _changes_frames(before: Options, now: Options) -> bool:
 
 
 def _frames_by_length(folder: Path, options: Options) -> Sequence[tuple[str | None, int | None, int, int | None]]:
-    """Return (kind, whole seconds, frames low, frames high) for each kind and length of the rows."""
+    """Return (kind, length in whole seconds, fewest frames, most frames) for each kind and length among the rows."""
     with open_read_only(folder) as db:
         groups = sendable_lengths(db)
     counted = []

@@ -1,8 +1,8 @@
-"""Read and write plan files: `plan.json`, with its rows inside or, if there are many, in a second file beside it.
+"""Read and write plan files: `plan.json`, and for many rows a second file beside it.
 
-The rows are JSON, one per line. Up to `MAX_INLINE_ROWS` rows are in `plan.json` itself under `listed`. More rows are in
-`<name>.rows.jsonl.gz` beside it, which `plan.json` names with its SHA-256. Either way the digest of the rows is checked
-before they are used: a plan is run exactly as the user agreed to it, or not at all.
+Each row is one line of JSON. Up to `MAX_INLINE_ROWS` rows are in `plan.json` itself, under `listed`. More rows are in
+`<name>.rows.jsonl.gz` beside it; `plan.json` holds its name. `plan.json` also holds the SHA-256 of the rows, which is
+checked before the rows are used, because a plan is run exactly as the user agreed to it, or not at all.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ _COPIED_FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """A plan file that was read.
+    """The content of a plan file.
 
     Attributes:
         path: The file.
-        head: Everything in it except the rows, as plain JSON values.
+        head: Everything in the file except the rows, as plain JSON values.
         rows: Number of rows.
         inline_rows: The rows as lines of JSON, if they are in the file itself.
-        rows_path: The file with the rows otherwise.
+        rows_path: The second file, if the rows are there.
     """
 
     path: Path
@@ -72,10 +72,10 @@ class PlanFile:
     rows_path: Path | None
 
     def read_rows(self) -> Iterator[PlanFileRow]:
-        """Yield the rows in order.
+        """Yield the rows, in the order of the manifest.
 
         Raises:
-            PlanChanged: the rows are not those that were saved.
+            PlanChanged: the rows were changed after the plan was saved.
         """
         if self.rows_path is None:
             yield from map(_parse_row, self.inline_rows)
@@ -89,7 +89,7 @@ class PlanFile:
 
 
 def is_plan_file(name: str) -> bool:
-    """Whether a name is that of a plan file: a `.json` file that does not hold an array, which would be a manifest."""
+    """Whether a file is a plan: its name ends in `.json`, and it does not hold an array, as a manifest does."""
     if not name.lower().endswith(".json") or "://" in name:
         return False
     try:
@@ -100,12 +100,12 @@ def is_plan_file(name: str) -> bool:
 
 
 def write_plan_file(path: Path, head: dict[str, Any], rows: Iterable[PlanFileRow]) -> None:
-    """Write a plan file atomically: first the file with the rows, if there is one, then `plan.json`.
+    """Write a plan file atomically: first the second file, if there is one, then `plan.json`.
 
     Args:
         path: Path of `plan.json`.
         head: Everything except the rows, as plain JSON values.
-        rows: The rows in order.
+        rows: The rows, in the order of the manifest.
     """
     lines = (_format_row(*row) for row in rows)
     first = list(islice(lines, MAX_INLINE_ROWS + 1))
@@ -131,11 +131,11 @@ def write_plan_file(path: Path, head: dict[str, Any], rows: Iterable[PlanFileRow
 
 
 def read_plan_file(path: Path) -> PlanFile:
-    """Read a plan file, without the rows in a second file: `PlanFile.read_rows` reads those.
+    """Read a plan file, but not its second file: `PlanFile.read_rows` reads that.
 
     Raises:
-        SettingsError: the file is no plan file of this version.
-        PlanChanged: the rows inside are not those that were saved.
+        SettingsError: the file is not a plan file of this version.
+        PlanChanged: the rows in this file were changed after the plan was saved.
     """
     try:
         head: dict[str, Any] = json.loads(path.read_bytes())
@@ -145,7 +145,7 @@ def read_plan_file(path: Path) -> PlanFile:
         raise SettingsError(f"The plan file {path} cannot be read: {error.strerror or error}.") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SettingsError(
-            f"{path} is no plan file: {error!r}.", hint="Make one: lightmeter plan MANIFEST --save FILE"
+            f"{path} is not a plan file: {error!r}.", hint="Make one: lightmeter plan MANIFEST --save FILE"
         ) from error
     if version != PLAN_VERSION:
         raise SettingsError(
@@ -171,7 +171,7 @@ def _open(path: Path) -> BufferedReader:
 def _check_digest(saved: str | None, found: str, path: Path) -> None:
     if saved != found:
         raise PlanChanged(
-            f"The rows in {path} are not those that were planned.",
+            f"The rows in {path} were changed after the plan was saved.",
             hint="Plan again: lightmeter plan MANIFEST --save FILE",
         )
 

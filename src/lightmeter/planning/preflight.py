@@ -1,7 +1,7 @@
-"""Check a service before the first row is read: key, balance, back ends. Free; sends nothing to analyze.
+"""Check the key, the balance and the back ends of a service before the first row is read. The requests are free.
 
-Planning may take hours, so whatever makes a plan useless is found first: a missing or wrong key, a service that cannot
-be reached, a back end that the service lacks.
+Planning may take hours. These checks find first what would make the plan useless: a missing or wrong key, a service
+that cannot be reached, or a back end that the service lacks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 PREFLIGHT_TIMEOUTS: Final = Timeouts(connect_s=10.0, read_s=10.0, total_s=10.0)
-"""Seconds to wait for each of the two answers. A service has both at hand, so longer means that it does not work."""
+"""Seconds to wait for the balance and for the list of back ends; a service that works answers both at once."""
 
 _SAVED_FIELDS: Final = {"name", "features", "default", "local", "available", "reason"}
 
@@ -46,9 +46,9 @@ class ServiceInfo:
     """Balance and back ends of a service, as far as they are known.
 
     Attributes:
-        balance: Credits of the account; None if unknown, and for the embedded service.
-        backends: The back ends that it offers; None if unknown.
-        note: Why the balance is unknown, as a sentence; None if it is known, and for the embedded service.
+        balance: Credits of the account; None if unknown or if the service is embedded.
+        backends: The back ends that the service offers; None if unknown.
+        note: Why the balance is unknown, as a sentence; None if it is known or if the service is embedded.
     """
 
     balance: int | None = None
@@ -56,17 +56,17 @@ class ServiceInfo:
     note: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return the back ends and the note as plain JSON values; the balance is left out."""
         offers = self.backends
         listed = None if offers is None else [offer.model_dump(mode="json", include=_SAVED_FIELDS) for offer in offers]
         return {"backends": listed, "note": self.note}
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any] | None) -> ServiceInfo:
-        """Return the back ends of a saved plan, without the balance, which is out of date.
+        """Return the back ends that `to_dict` saved in a plan file. The balance is unknown.
 
         Raises:
-            ValueError: the back ends cannot be read.
+            ValueError: `saved` does not hold a valid list of back ends.
         """
         if saved is None or saved["backends"] is None:
             return cls()
@@ -74,24 +74,24 @@ class ServiceInfo:
 
     @property
     def defaults(self) -> tuple[str, ...]:
-        """Back ends that it uses if a request names none; empty if unknown."""
+        """Back ends that the service uses for a request that names none; empty if unknown."""
         offers = self.backends or ()
         return tuple(offer.name.lower() for offer in offers if offer.default and offer.available)
 
     def rates(self, table: RateTable) -> RateTable:
-        """Return the prices of its available back ends, or `table` if they are unknown."""
+        """Return the prices of the available back ends, or `table` if the back ends are unknown."""
         if self.backends is None:
             return table
-        able = [offer for offer in self.backends if offer.available]
+        available = [offer for offer in self.backends if offer.available]
         return replace(
             table,
             rates={
                 offer.name.lower(): {feature: _millicredits(price) for feature, price in offer.features.items()}
-                for offer in able
+                for offer in available
             },
             # If the service marks no default, assume all of them: the highest possible price.
-            defaults=self.defaults or tuple(offer.name.lower() for offer in able),
-            local=tuple(offer.name.lower() for offer in able if offer.local),
+            defaults=self.defaults or tuple(offer.name.lower() for offer in available),
+            local=tuple(offer.name.lower() for offer in available if offer.local),
         )
 
 
@@ -103,18 +103,19 @@ def _millicredits(price: float) -> int:
 async def preflight(
     options: Options, settings: Settings, *, required: bool, timeouts: Timeouts = PREFLIGHT_TIMEOUTS
 ) -> ServiceInfo:
-    """Ask the service of a run for its balance and back ends. The embedded service is not asked.
+    """Request the balance and the back ends from the service of a run, unless it is the embedded service.
 
     Args:
         options: The options of the run, which may name the service.
         settings: The user's settings, with the key.
-        required: Raise if the key is missing or no answer comes, because spending follows. Otherwise add a note.
-        timeouts: Time limits for each answer.
+        required: Whether to raise if the key is missing or the service does not answer, because spending follows. If
+            false, the result has a note instead.
+        timeouts: Time limits for each request.
 
     Raises:
         AccessDenied: the service does not accept the key.
-        SettingsError: there is no key, or the base URL is not that of such a service; only if required.
-        Unreachable: no answer came; only if required.
+        SettingsError: there is no key, or no analysis service answers at the base URL; only if `required`.
+        Unreachable: the service does not answer; only if `required`.
     """
     base_url = options.base_url or settings.base_url
     if base_url is None:
@@ -124,7 +125,7 @@ async def preflight(
     except SettingsError:
         if required:
             raise
-        return ServiceInfo(note="No key is set (LIGHTMETER_API_KEY): balance and back ends were not asked.")
+        return ServiceInfo(note="No key is set (LIGHTMETER_API_KEY): balance and back ends were not requested.")
     async with Client(base_url, key, timeouts=timeouts, proxy=settings.proxy) as client:
         try:
             balance = await _balance_within(client, 2 * timeouts.total_s)
@@ -138,7 +139,10 @@ async def preflight(
 
 
 async def _balance_within(client: Client, longest_s: float) -> int | None:
-    """Return the balance as `fetch_balance` does; None also if the service's pauses last longer than `longest_s`."""
+    """Return the balance as `fetch_balance` does, or None if there is no answer within `longest_s` seconds.
+
+    The client repeats a request that the service refuses as too fast, after the pause that the service names.
+    """
     try:
         async with asyncio.timeout(longest_s):
             return await fetch_balance(client)
@@ -147,7 +151,7 @@ async def _balance_within(client: Client, longest_s: float) -> int | None:
 
 
 def require_api_key(base_url: str, settings: Settings) -> SecretStr:
-    """Return the key for a service.
+    """Return the user's API key.
 
     Raises:
         SettingsError: no key is set.
@@ -160,12 +164,12 @@ def require_api_key(base_url: str, settings: Settings) -> SecretStr:
 
 
 async def fetch_balance(client: Client) -> int | None:
-    """Return the balance in credits; None if the service asks to slow down.
+    """Return the balance in credits; None if the service refuses the request as too fast (429).
 
     Raises:
         AccessDenied: the service does not accept the key.
-        SettingsError: the base URL is not that of such a service.
-        Unreachable: no answer came, or the service failed.
+        SettingsError: no analysis service answers at the base URL.
+        Unreachable: the service does not answer, or answers with a server error.
     """
     try:
         return await client.credits()
@@ -185,12 +189,12 @@ async def fetch_balance(client: Client) -> int | None:
 
 
 def check_backends_offered(options: Options, settings: Settings, service: ServiceInfo) -> None:
-    """Raise if the service lacks a named back end, as far as its back ends are known.
+    """Raise if the service lacks a back end that the options name. Without a list of its back ends, check nothing.
 
     Args:
         options: The options, which may name back ends.
         settings: The user's settings.
-        service: What the service reported.
+        service: The back ends that the service reported.
 
     Raises:
         SettingsError: the service lacks a back end, or it is not available now.
@@ -203,14 +207,15 @@ def check_backends_offered(options: Options, settings: Settings, service: Servic
     else:
         return
     known = {offer.name.lower(): offer for offer in offers}
-    able = ", ".join(sorted(name for name, offer in known.items() if offer.available)) or "none"
+    available = ", ".join(sorted(name for name, offer in known.items() if offer.available)) or "none"
     for name in options.backends:
         if name not in known:
-            raise SettingsError(f"{who} has no back end {name!r}.", hint=f"Its back ends: {able}.{more}")
+            raise SettingsError(f"{who} has no back end {name!r}.", hint=f"Its back ends: {available}.{more}")
         if not known[name].available:
             why = (known[name].reason or "the service does not say why").rstrip(".")
             raise SettingsError(
-                f"{who}: the back end {name!r} is not available: {why}.", hint=f"Available back ends: {able}.{more}"
+                f"{who}: the back end {name!r} is not available: {why}.",
+                hint=f"Available back ends: {available}.{more}",
             )
 
 
@@ -234,14 +239,14 @@ def no_feature_offered_error(options: Options, settings: Settings, rates: RateTa
 
 
 def _alternatives(wanted: Sequence[str], rates: RateTable, *, embedded: bool) -> Iterator[str]:
-    """Yield which back ends offer the features, or which features are offered at all."""
+    """Yield a sentence for each wanted feature that some back end offers; if there is none, all offered features."""
     names = list(rates.rates)
     found = False
     for feature in wanted:
-        able = ", ".join(name for name in names if feature in rates.rates[name])
-        if able:
+        available = ", ".join(name for name in names if feature in rates.rates[name])
+        if available:
             found = True
-            yield f"{feature}: {able}."
+            yield f"{feature}: {available}."
     if not found:
         offered = sorted({feature for name in names for feature in rates.rates[name]})
         yield f"The service offers {', '.join(offered) or 'no feature'}."

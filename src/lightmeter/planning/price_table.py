@@ -25,15 +25,15 @@ _UNKNOWN: Final = ServiceInfo()
 
 
 def describe_own_prices(own: OwnPrices) -> str:
-    """Name the back ends with the user's own prices, and the file that holds them."""
+    """Return a phrase that names the back ends with the user's own prices, and the price file."""
     return f"own prices of {', '.join(own.rates)}" + (f": {own.path}" if own.path else "")
 
 
 def with_prices_from_settings(options: Options, settings: Settings) -> Options:
-    """Return the options with the prices from the file that the settings name, unless they have prices already.
+    """Return the options with the prices of the settings' price file, unless the options have prices already.
 
     Raises:
-        SettingsError: the file cannot be read or holds no prices.
+        SettingsError: the price file cannot be read or holds no prices.
     """
     if options.prices is not None or settings.prices is None:
         return options
@@ -41,15 +41,16 @@ def with_prices_from_settings(options: Options, settings: Settings) -> Options:
 
 
 def rates_for(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> RateTable:
-    """Return the price table that a run with these options is planned with.
+    """Return the price table for the plan of a run with these options.
 
-    Prices that a service lists with its back ends are newer than the shipped table; the user's own override both. The
-    embedded service charges by the shipped table: for it the user's prices count only where they are higher.
+    Prices that a service lists with its back ends override the shipped table; the user's own prices override both. The
+    embedded service charges by the shipped table, so for its back ends a price of the user's is used only if it is
+    higher.
 
     Args:
         options: The options of the run.
         settings: The user's settings.
-        service: What the service reported of its back ends.
+        service: The back ends that the service reported.
 
     Raises:
         SettingsError: the price file that the settings name holds no prices.
@@ -70,14 +71,15 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo = _UNKN
 
 
 def price_meta(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> dict[str, str]:
-    """Return the prices that the journal stores: millicredits for a picture, in total and by part, and for a retry.
+    """Return the meta entries with the planned prices: millicredits for a picture, in total and by feature.
 
-    A retry repeats the question of `ask` about one picture whose answer was not valid. Only descriptions are charged.
+    If the run has a question of the user's own (option `ask`), they also hold the price of a retry. A retry repeats the
+    question about one picture whose answer was not valid; it is charged for descriptions only.
 
     Args:
         options: The options of the run.
         settings: The user's settings.
-        service: What the service reported of its back ends.
+        service: The back ends that the service reported.
 
     Raises:
         SettingsError: an option cannot be priced, the service lacks a named back end, or no chosen back end offers any

@@ -1,4 +1,4 @@
-"""Progress of planning and of a run: values that the generators yield; there are no callbacks."""
+"""Progress of planning and of a run, which the generators `stream_plan`, `stream_run` and `stream_resume` yield."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class Progress:
     """A snapshot of planning or of a run.
 
     Attributes:
-        phase: The present phase.
-        rows: Rows read so far (in planning), or all rows of the manifest.
-        counts: Rows by status.
+        phase: The current phase.
+        rows: Rows read so far while planning; during a run, all rows of the manifest.
+        counts: Number of rows by status.
         requests: Requests sent by this process.
-        in_flight: Requests sent and not answered, including those that are polled.
+        in_flight: Requests sent and not yet answered, including those whose answer is polled for.
         paid: Credits paid by the whole run.
         held: Credits set aside for requests in flight or in doubt.
         budget: Most credits that the run may spend; None means no cap.
         seconds: Seconds since this process started.
-        rate: Rows finished per second, over the time of this process.
+        rate: Rows finished per second since this process started.
         eta_s: Estimated seconds left, or None while unknown.
-        waiting: What the run waits for and for how long at most, as a sentence; None while it does not wait.
-        notes: Notes for the user, a sentence each; a note stays once it is there.
+        waiting: What the run waits for, and for how long at most, as a sentence; None while it does not wait.
+        notes: Notes for the user, a sentence each. A note stays until the end of the run.
     """
 
     phase: Phase

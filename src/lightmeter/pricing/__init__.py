@@ -1,1 +1,1 @@
-"""Pure money: what a request costs, whether it may be sent, what was learned from charges."""
+"""Prices without I/O: price tables, estimates, prices learned from charges, and proofs from account balances."""

@@ -1,12 +1,13 @@
 """The balance proof: infer from account balances which requests without an answer were charged.
 
-A request costs between 0 and its hold. The credits that are missing between two balances, beyond the charges that the
-answers in between report, were taken by requests whose charge is not known, or by other users of the account. A
-verdict is given only if it holds in every case that explains the balances; every other request stays ambiguous.
+A request costs between 0 and its hold: the most that it can cost. Credits are missing between two balances if the
+balance fell by more than the answers in between report as charges. Requests whose charge is unknown have cost them, or
+other users of the account spent them. A request is proven paid or unpaid only if that is true in every case that
+explains the balances; otherwise it stays ambiguous.
 
-By default other users may spend from the account. Then a request is proven unpaid where nothing is missing, and
-nothing else is proven. If nobody else spends (`sole_spender`), a request is proven paid where the others together
-cannot have cost what is missing.
+By default other users may spend from the account. Then a request can only be proven unpaid, if no credits are missing.
+If nobody else spends (`sole_spender`), a request is also proven paid if all others together cannot have cost the
+missing credits.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ __all__ = [
 ]
 
 MAX_GAPS: Final = 1000
-"""Gaps that a reconciliation lists. Its sums and verdicts count all of them."""
+"""Maximum number of gaps that a reconciliation lists. Its sums and verdicts include all gaps."""
 
 
 class ProofOutcome(StrEnum):
-    """What is proven of a request without an answer; the values are those of the journal's states."""
+    """What is proven about a request without an answer; the values are names of states in the journal."""
 
     UNPAID = "proven_unpaid"
     PAID = "proven_paid"
@@ -45,11 +46,11 @@ class AnsweredRequest:
     """A request that was charged.
 
     Attributes:
-        key: Its number in the journal.
-        hold: Most credits that it can have cost.
-        paid: Credits charged; None if the answer does not say.
+        key: Number of the request in the journal.
+        hold: Most credits that the request can have cost.
+        paid: Credits charged; None if the answer does not report them.
         remaining: The balance that the answer reports; None if it reports none.
-        sent: Position of its send in the journal.
+        sent: Place in the order in which requests were sent.
     """
 
     key: int
@@ -64,9 +65,9 @@ class UncertainRequest:
     """A request that was sent and may have been charged, up to its hold, at any time until the closing balance.
 
     Attributes:
-        key: Its number in the journal.
-        hold: Most credits that it can have cost.
-        sent: Position of its send in the journal.
+        key: Number of the request in the journal.
+        hold: Most credits that the request can have cost.
+        sent: Place in the order in which requests were sent.
     """
 
     key: int
@@ -80,11 +81,12 @@ class BalanceWindow:
 
     Attributes:
         opening: The balance before the first request.
-        closing: Two later balances, read some time apart with nothing in flight: equal once all charges are final.
+        closing: Two later balances, read some time apart while no request was in flight. They are equal once all
+            charges are final.
         answers: Requests that were charged.
         uncertain: Requests that may have been charged.
-        sequential: No two requests were in flight together. Only then is the balance that an answer reports the one
-            right after its charge: a service may hold credits for requests that it works on.
+        sequential: Whether no two requests were in flight together. Only then is the balance in an answer certainly the
+            one right after its charge, because a service may hold credits for requests in progress.
     """
 
     opening: int
@@ -101,13 +103,13 @@ class BalanceWindow:
 
 @dataclass(frozen=True, slots=True)
 class ChargeVerdict:
-    """What is proven of one uncertain request.
+    """What is proven about one uncertain request.
 
     Attributes:
-        key: The request.
+        key: Number of the request in the journal.
         outcome: What is proven.
-        even_if_others_spend: The verdict holds also if other users spend from the account.
-        proof: The numbers behind it, as a sentence.
+        even_if_others_spend: Whether the verdict is also true if other users spend from the account.
+        proof: The numbers that prove it, as a sentence.
     """
 
     key: int
@@ -121,8 +123,8 @@ class BalanceGap:
     """Credits that are missing between two consecutive known balances.
 
     Attributes:
-        missing: How many.
-        candidates: Uncertain requests, by key, that can have been charged them.
+        missing: Number of missing credits.
+        candidates: Keys of the uncertain requests that may have cost them.
     """
 
     missing: int
@@ -135,12 +137,13 @@ class Reconciliation:
 
     Attributes:
         expected: The closing balance if no uncertain request was charged.
-        missing: Credits that the balance is below that; negative if it is above.
+        missing: Credits by which the closing balance is below `expected`; negative if it is above.
         verdicts: One for each uncertain request, in the order of the window.
-        gaps: Where credits are missing: the first `MAX_GAPS`.
-        foreign_at_least: Fewest credits that other users spent; 0 if the run's own charges can explain the balances.
-        added_at_least: Fewest credits that were added to the account; 0 if there is no sign of any.
-        notes: What a person should know, a sentence each.
+        gaps: The first `MAX_GAPS` places where credits are missing.
+        foreign_at_least: Least number of credits that other users must have spent; 0 if the run's own charges can
+            explain the balances.
+        added_at_least: Least number of credits that must have been added to the account.
+        notes: Notes for the user, a sentence each.
     """
 
     expected: int
@@ -158,8 +161,8 @@ class _Segment:
 
     Attributes:
         missing: Credits by which the balance fell beyond the reported charges; negative if it fell by less.
-        unreported: Most credits that its answers without a reported charge can have cost.
-        uncertain: The uncertain requests that were sent in it.
+        unreported: Most credits that the segment's answers without a reported charge can have cost.
+        uncertain: The uncertain requests that were sent in the segment.
     """
 
     missing: int
@@ -168,7 +171,7 @@ class _Segment:
 
     @property
     def unexplained(self) -> int:
-        """Credits that its answers cannot have cost: uncertain requests were charged them, or others spent them."""
+        """Missing credits that the segment's answers cannot have cost, so that uncertain requests or others did."""
         return max(0, self.missing - self.unreported)
 
 
@@ -177,7 +180,8 @@ def reconcile(window: BalanceWindow, *, sole_spender: bool = False) -> Reconcili
 
     Args:
         window: The balances and the requests between them.
-        sole_spender: Nobody else spends from the account. It is not relied on where the balances refute it.
+        sole_spender: Whether the user says that nobody else spends from the account. It is ignored if the balances
+            refute it.
 
     Returns:
         A verdict for each uncertain request, and what else the balances show.
@@ -203,7 +207,7 @@ def reconcile(window: BalanceWindow, *, sole_spender: bool = False) -> Reconcili
 
 
 def _segments(window: BalanceWindow) -> list[_Segment]:
-    """Cut the window at each known balance: at every one in an answer if it is sequential, else at none."""
+    """Split a sequential window at each balance that an answer reports; leave any other window whole."""
     requests, segments, balance, first = window.requests, [], window.opening, 0
     for end, one in enumerate(requests, 1):
         if window.sequential and isinstance(one, AnsweredRequest) and one.remaining is not None:
@@ -229,7 +233,7 @@ def _prove_nothing(window: BalanceWindow, expected: int, missing: int, why: str,
 
 
 def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, sole_spender: bool) -> Reconciliation:
-    """Give the verdicts of a window in which the balance never rose."""
+    """Return the verdicts on a window in which the balance never rose."""
     charged = _must_be_charged(segments)
     foreign = _foreign(segments)
     if sole_spender and charged is None:
@@ -252,11 +256,11 @@ def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, so
 
 
 def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
-    """Return the requests that must have been charged if nobody else spends; None if somebody else did.
+    """Return the keys of the requests that must have been charged; None if somebody else must have spent.
 
-    A request is charged once, in its own segment or a later one. So up to the end of each segment no more can be
-    missing than the requests sent until then can have cost together. If that bound fails without one of them, it was
-    charged until then, and cannot explain what is missing later.
+    A request is charged once, in its own segment or a later one. So by the end of a segment, no more credits can be
+    missing than the holds of all requests sent so far. A request without which that sum is too small must have been
+    charged by then, and its hold cannot explain credits that are missing later.
     """
     charged: set[int] = set()
     available: list[UncertainRequest] = []
@@ -275,13 +279,20 @@ def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
 
 
 def _foreign(segments: Sequence[_Segment]) -> int:
-    """Return the credits of each gap that all requests sent until then together cannot have cost."""
+    """Return the sum over all segments of the missing credits that all requests sent so far cannot have cost."""
     capacities = accumulate(sum(one.hold for one in segment.uncertain) for segment in segments)
     return sum(max(0, segment.unexplained - most) for segment, most in zip(segments, capacities, strict=True))
 
 
 def _verdict(key: int, sums: str, *, possible: bool, needed: bool) -> ChargeVerdict:
-    """`possible`: the request can have been charged; `needed`: it must have been, if nobody else spends."""
+    """Return the verdict on one request.
+
+    Args:
+        key: Number of the request in the journal.
+        sums: The balances and the missing credits, as a sentence.
+        possible: Whether the request can have been charged.
+        needed: Whether the missing credits cannot be explained without a charge of this request.
+    """
     if not possible:
         proof = f"{sums} Nothing that it can have cost is missing: it was not charged."
         return ChargeVerdict(key, ProofOutcome.UNPAID, even_if_others_spend=True, proof=proof)
@@ -293,7 +304,7 @@ def _verdict(key: int, sums: str, *, possible: bool, needed: bool) -> ChargeVerd
 
 
 def _gaps(segments: Sequence[_Segment]) -> tuple[BalanceGap, ...]:
-    """The first gaps, with every request that was sent before the end of each and can have cost something."""
+    """Return the first gaps; candidates are all uncertain requests that were sent before the end of the gap."""
     gaps: list[BalanceGap] = []
     candidates: tuple[int, ...] = ()
     for segment in segments:

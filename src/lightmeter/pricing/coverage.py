@@ -17,9 +17,10 @@ class BetterInterval:
 
     Attributes:
         capture_interval: Whole seconds.
-        frames: Frames of all videos of known length, never more than with the present interval.
-        covered_s: Seconds that they cover.
-        video_s: The length in seconds that the interval fits: the median of the videos that are cut off now.
+        frames: Frames of all videos of known length, never more than with the current interval.
+        covered_s: Seconds that these frames cover.
+        video_s: The length in seconds of a video that the interval covers in full: the median of the videos that the
+            current interval cuts off.
     """
 
     capture_interval: int
@@ -37,10 +38,10 @@ class VideoCoverage:
     Attributes:
         videos: Number of videos to send.
         unknown: Number of videos of unknown length; the figures below leave them out.
-        seconds: Total length of the others, each rounded up to whole seconds.
-        covered_s: Seconds of them that are covered.
-        frames: Frames of them that are captured.
-        first_s: Most seconds of each video that can be covered; None: there is no frame limit.
+        seconds: Total length of the other videos, each rounded up to whole seconds.
+        covered_s: Seconds of these videos that are covered.
+        frames: Frames of these videos that are captured.
+        first_s: Most seconds of each video that can be covered; None if there is no frame limit.
         max_frames: Most frames of one video; 0 means no limit.
         better: An interval that covers more; None if everything is covered.
     """
@@ -56,7 +57,7 @@ class VideoCoverage:
 
     @property
     def sentence(self) -> str | None:
-        """What is not covered, without a full stop; None if everything is."""
+        """How much is not covered, without a full stop; None if everything is covered."""
         if self.first_s is None or (self.better is None and not self.unknown):
             return None
         start = f"the frames cover the first {self.first_s:,} s of each"
@@ -84,7 +85,7 @@ class VideoCoverage:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return the figures as plain JSON values."""
         return asdict(self)
 
 
@@ -94,7 +95,7 @@ def video_coverage(
     """Return how much of the videos is covered; None if there are no videos.
 
     Args:
-        lengths: Pairs of a length in whole seconds, rounded up (None: unknown), and the number of videos of it.
+        lengths: Pairs of a length in whole seconds, rounded up, or None if unknown, and the number of such videos.
         capture_interval_s: Seconds between captured frames, 1 or more.
         max_frames: Most frames of one video; 0 means no limit.
     """
@@ -124,13 +125,13 @@ def video_coverage(
 
 
 def coverage_advice(coverage: VideoCoverage | None) -> tuple[str, ...]:
-    """Return the advice on the capture interval: one sentence, or none."""
+    """Return the advice on the capture interval: one sentence, or an empty tuple."""
     sentence = None if coverage is None else coverage.advice
     return () if sentence is None else (sentence,)
 
 
 def _covered(known: Iterable[tuple[int, int]], interval_s: int, max_frames: int) -> tuple[int, int]:
-    """Return the frames captured of all videos and the seconds that they cover."""
+    """Return how many frames of all videos are captured, and how many seconds they cover."""
     frames = covered = 0
     for seconds, videos in known:
         count = frame_count(seconds, interval_s, max_frames)
@@ -150,7 +151,7 @@ def _median(lengths: list[tuple[int, int]]) -> int:
 
 
 def _percent(share: float) -> str:
-    """Return a share (0 to 1) in per cent; shown as 0 or 100 only if it is exactly that."""
+    """Return a share (0 to 1) in per cent; only exact values appear as `0 %` or `100 %`."""
     if 0 < share < 0.005:  # noqa: PLR2004 (less would be shown as 0)
         return "less than 1 %"
     if 0.995 <= share < 1:  # noqa: PLR2004 (more would be shown as 100)

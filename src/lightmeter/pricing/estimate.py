@@ -1,8 +1,8 @@
 """Estimate what items cost, as a range of credits, and advise which choices would cost less.
 
-Two things are not known beforehand: how many frames a video has (and whether a URL is a video at all), and where the
-service rounds up. A plan adds up the frames of its items first and prices the sum: then the range holds for every way
-of splitting the items into requests. Credits are held at the upper end of a range.
+The cost is a range because two things may be unknown before a run: the number of frames of a video (or whether a URL is
+a video at all), and where the service rounds up. A plan adds up the frames of its items and prices the sum, so that the
+range is right for every way to split the items into requests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_SUGGESTED_BACKENDS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class FrameRange:
-    """Number of images and video frames charged, from `low` to `high`, each 0 or more; `high` None: no known bound."""
+    """Number of images and video frames charged: `low` to `high`, each 0 or more; `high` is None if unbounded."""
 
     low: int
     high: int | None
@@ -46,10 +46,10 @@ class FrameRange:
 
 @dataclass(frozen=True, slots=True)
 class CreditRange:
-    """Whole credits from `low` to `high`, each 0 or more; `high` None: no known bound.
+    """Whole credits from `low` to `high`, each 0 or more; `high` is None if unbounded.
 
-    Add the ranges of separate requests, each rounded up by itself. For items in one request, add their `FrameRange`s
-    and price the sum.
+    Add credit ranges only of separate requests, which are rounded up separately. For items of one request, add their
+    `FrameRange`s and price the sum.
     """
 
     low: int
@@ -73,18 +73,17 @@ class CreditRange:
 def frame_range(
     kind: MediaKind | None, duration_s: float | None, capture_interval_s: int, max_frames: int
 ) -> FrameRange:
-    """Return how many pictures one item is charged as.
+    """Return how many pictures (images or frames) one item is charged as.
 
     Args:
-        kind: `image`, `video`, or None when it is not known which.
-        duration_s: Length of a video in seconds, or None when not known. A length that is not credible
-            (`sampling.duration_of`) counts as not known; that of an image is ignored.
+        kind: `image`, `video`, or None if unknown.
+        duration_s: Length of a video in seconds, or None if unknown. A length that is not credible
+            (`sampling.duration_of`) counts as unknown; that of an image is ignored.
         capture_interval_s: Seconds between captured frames, 1 or more.
         max_frames: Most frames captured; 0 means no limit. Then the upper end is None unless the length is known.
 
     Returns:
-        Exactly 1 for an image, exactly the captured frames for a video of known duration, else 1 to
-        `max_frames`.
+        Exactly 1 for an image, exactly the captured frames for a video of known length, else 1 to `max_frames`.
     """
     if kind == "image":
         return FrameRange(1, 1)
@@ -98,9 +97,10 @@ def frame_range(
 
 
 def price_range(per_image_milli: int, frames: FrameRange) -> CreditRange:
-    """Return what pictures cost, however they are split into requests and wherever the service rounds up.
+    """Return what pictures cost, for every way to split them into requests and to round up.
 
-    The lower end is one request that is rounded up as a whole; the upper end rounds up each picture.
+    The lower end is the price of one request that is rounded up as a whole; for the upper end each picture is rounded
+    up.
 
     Args:
         per_image_milli: Millicredits for one picture.
@@ -113,11 +113,11 @@ def price_range(per_image_milli: int, frames: FrameRange) -> CreditRange:
 
 
 def add_retry_cost(credits_: CreditRange, retry_milli: int, frames: FrameRange) -> CreditRange:
-    """Return a price whose upper end also pays for one retry of each picture; the lower end pays for none.
+    """Return a price whose upper end includes one retry of each picture, and whose lower end includes none.
 
     Args:
-        credits_: What the pictures cost the first time.
-        retry_milli: Millicredits for the retry of one picture; 0: there are no retries.
+        credits_: What the pictures cost without retries.
+        retry_milli: Millicredits for the retry of one picture; 0 if there are no retries.
         frames: How many pictures.
     """
     return credits_ + CreditRange(0, price_range(retry_milli, frames).high) if retry_milli else credits_
@@ -126,14 +126,14 @@ def add_retry_cost(credits_: CreditRange, retry_milli: int, frames: FrameRange) 
 def price_advice(rates: RateTable, backends: Sequence[str], features: Sequence[str]) -> list[str]:
     """Return advice on back ends and features, a sentence each, with prices for one image or frame.
 
-    It says which requested features no chosen back end offers, what dropping each choice saves, what can be added at
-    no cost, and what the cheapest other back ends for the same features would add. Local back ends are suggested only
-    if local ones are chosen, providers only if providers are.
+    The sentences say which requested features no chosen back end offers, what dropping each choice saves, what can be
+    added at no cost, and what the cheapest other back ends for the same features would add. Local back ends are
+    suggested only if local ones are chosen, and providers only if providers are chosen.
 
     Args:
         rates: The price table.
-        backends: The chosen back ends; empty: the defaults of the table.
-        features: The requested features; empty: all but the extra features.
+        backends: The chosen back ends; if empty, the defaults of the table.
+        features: The requested features; if empty, all but the extra features.
 
     Raises:
         SettingsError: a back end has no price, or a feature does not exist.
@@ -173,7 +173,7 @@ def _advise_on_missing(rates: RateTable, active: Sequence[tuple[str, str]], feat
 
 
 def _advise_on_dropping(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Say what dropping each back end, or one feature of it, saves: the most expensive first."""
+    """Return sentences on what dropping each back end, or one feature of it, saves; the largest saving first."""
     parts: dict[str, list[tuple[str, str]]] = {}
     for backend, feature in active:
         parts.setdefault(backend, []).append((backend, feature))
@@ -191,7 +191,10 @@ def _advise_on_dropping(rates: RateTable, active: Sequence[tuple[str, str]]) -> 
 
 
 def _advise_on_free_additions(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Name the back ends and features that fit into the credit which rounding up charges anyway; no extra features."""
+    """Return a sentence on what can be added at no cost, because rounding up charges a whole credit anyway.
+
+    Extra features are left out.
+    """
     total = _price(rates, active)
     unused = _rounded(total) * MILLICREDITS - total
     kinds = {backend in rates.local for backend, _ in active}
@@ -214,7 +217,7 @@ def _advise_on_free_additions(rates: RateTable, active: Sequence[tuple[str, str]
 
 
 def _advise_on_more_backends(rates: RateTable, active: Sequence[tuple[str, str]], features: Sequence[str]) -> list[str]:
-    """Say what another back end for the same features adds to the price, cheapest first."""
+    """Return sentences on what another back end for the same features adds to the price; the cheapest first."""
     total, chosen = _price(rates, active), {backend for backend, _ in active}
     kinds = {backend in rates.local for backend in chosen}
     added = []

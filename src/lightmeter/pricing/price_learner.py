@@ -1,9 +1,9 @@
 """Learn a service's prices and where it rounds up from the charges of its answers.
 
-Each charge bounds the millicredits that one picture can cost, in a way that depends on where the service rounds. Both
-roundings are kept, each with its bounds, until a charge contradicts one of them. All numbers are whole: the true price
-is always inside the bounds as long as the service uses one of the two roundings, so a hold at the upper end is never
-below the charge. A charge that neither rounding explains is a price drift: learning starts again from that charge.
+The service rounds up either each picture or each request. Under each of these roundings, a charge bounds the
+millicredits that one picture can cost. The learner keeps bounds for both, until a charge contradicts one of them. All
+numbers are whole, so the true price is never outside the bounds, and a hold at the upper bound is never below the
+charge. A charge that neither rounding explains is a price drift: then learning starts again from that charge.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class PriceKey:
 
     Attributes:
         pairs: The active (back end, feature) pairs.
-        prompt_blocks: How often descriptions are charged: 1, and 1 more for each further block of a long prompt.
+        prompt_blocks: How many times the price of a description is charged: once for each block of the prompt.
     """
 
     pairs: frozenset[tuple[str, str]]
     prompt_blocks: int = 1
 
     def prior_milli(self, rates: RateTable) -> int | None:
-        """Return the millicredits of one picture by a price table; None if it lacks a price of one of the pairs."""
+        """Return the millicredits of one picture by a price table; None if the table lacks one of the pairs."""
         prices = [(feature, rates.rates.get(backend, {}).get(feature)) for backend, feature in self.pairs]
         if any(price is None for _, price in prices):
             return None
@@ -47,11 +47,11 @@ class PriceKey:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The charge of one answer without errors: what a service charges for a failed back end is not known.
+    """The charge of one answer without errors; with an error, it would be unknown which back ends were charged.
 
     Attributes:
-        price_key: What decides its price.
-        frames: Pictures of all assets together, as a range if the answer does not say.
+        price_key: The parts of the request that decide its price.
+        frames: Number of pictures of all assets together; a range if the answer does not tell it.
         paid: Credits charged.
     """
 
@@ -62,11 +62,11 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class PriceDrift:
-    """A charge that contradicts what was learned.
+    """A charge that contradicts what was learned from earlier charges.
 
     Attributes:
         charge: The charge.
-        expected: The range in which it should have been.
+        expected: The range that the charge was expected to be in.
     """
 
     charge: Charge
@@ -75,13 +75,13 @@ class PriceDrift:
 
 @dataclass(frozen=True, slots=True)
 class _PriceBounds:
-    """Bounds on the millicredits of one picture, both included; `high` None: no upper bound is known."""
+    """Bounds on the millicredits of one picture, both inclusive; `high` is None if unbounded."""
 
     low: int = 0
     high: int | None = None
 
     def intersection(self, other: _PriceBounds) -> _PriceBounds | None:
-        """Return the prices within both bounds; None if there are none."""
+        """Return the prices that are within both bounds; None if there is no such price."""
         highs = [high for high in (self.high, other.high) if high is not None]
         low, high = max(self.low, other.low), min(highs, default=None)
         return None if high is not None and low > high else _PriceBounds(low, high)
@@ -114,12 +114,12 @@ def _divisors(number: int) -> list[int]:
 
 @dataclass(slots=True)
 class _LearnedPrice:
-    """What is known of one price key.
+    """What charges have shown about the price of one price key.
 
     Attributes:
-        bounds: Bounds under each rounding; None: contradicted.
-        agreeing: Charges in a row that agreed since the last drift.
-        before_drift_milli: Highest price from before a drift that is not forgotten yet, in millicredits.
+        bounds: Bounds under each rounding; None if a charge contradicts that rounding.
+        agreeing: Number of charges since the last drift; all agree.
+        before_drift_milli: Highest price in millicredits from before a drift, as long as it is remembered.
     """
 
     bounds: dict[Rounding, _PriceBounds | None]
@@ -129,10 +129,10 @@ class _LearnedPrice:
 
 @dataclass(slots=True)
 class PriceLearner:
-    """Prices of a service as learned so far. Replaying the charges of a journal gives the same state.
+    """Prices of a service, learned from its charges. The same charges in the same order give the same state.
 
     Attributes:
-        prior: The price table, used until a charge contradicts it.
+        prior: The price table to start from.
         roundings: The roundings that explain every charge since the last drift; never empty.
         drifts: All drifts, oldest first.
     """
@@ -143,20 +143,20 @@ class PriceLearner:
     _learned: dict[PriceKey, _LearnedPrice] = field(default_factory=dict)
 
     def knows(self, key: PriceKey) -> bool:
-        """Whether a charge with this key came since the last drift: if not, probe with one request at a time."""
+        """Whether a charge with this key was observed since the last drift."""
         return key in self._learned and self._learned[key].agreeing > 0
 
     @property
     def rounding(self) -> Rounding | None:
-        """Where the service rounds up; None until charges decide it.
+        """Where the service rounds up, as far as charges alone prove it; None until they do.
 
-        Charges alone can only prove rounding by request: rounding by image looks like prices in whole credits.
+        They can prove only rounding by request: rounding by image looks like prices in whole credits.
         """
         return self.roundings[0] if len(self.roundings) == 1 else None
 
     @property
     def likely_rounding(self) -> Rounding | None:
-        """Where the service rounds up if the price table is right; None if both explain the charges, or neither."""
+        """Where the service rounds up if the price table is right; None if both roundings are possible, or neither."""
         seen = [(key.prior_milli(self.prior), known) for key, known in self._learned.items() if known.agreeing]
         fitting = [
             one
@@ -166,7 +166,7 @@ class PriceLearner:
         return self.rounding or (fitting[0] if len(fitting) == 1 else None)
 
     def observe(self, charge: Charge) -> PriceDrift | None:
-        """Learn from a charge, and return the drift if it contradicts what was learned."""
+        """Learn from a charge; return a `PriceDrift` if it contradicts earlier charges."""
         known = self._learned.setdefault(charge.price_key, _LearnedPrice({one: _PriceBounds() for one in Rounding}))
         narrowed = {one: _narrowed(known.bounds[one], _bounds_from_charge(charge, one)) for one in self.roundings}
         left = tuple(one for one in self.roundings if narrowed[one] is not None)
@@ -180,24 +180,25 @@ class PriceLearner:
         return None
 
     def price(self, key: PriceKey, frames: FrameRange) -> CreditRange:
-        """Return what one request costs: by charges alone if there are any, else by the price table.
+        """Return what one request costs: by charges alone if there are any with this key, else by the price table.
 
         Args:
-            key: What decides its price.
-            frames: Pictures of all its assets together.
+            key: The parts of the request that decide its price.
+            frames: Number of pictures of all its assets together.
 
         Returns:
-            The smallest range that holds under every remaining rounding. Hold its upper end. It is None if the number
-            of pictures has no bound, or if neither charges nor the table price the key.
+            The smallest range that is right under every remaining rounding; its upper end is the credits to hold. The
+            upper end is None if the number of pictures has no bound, or if neither a charge nor the table has a price
+            for the key.
         """
         bounds = [(one, self._bounds(key, one)) for one in self.roundings]
         return _union(_priced(milli, frames, one) for one, milli in bounds)
 
     def expected(self, key: PriceKey, frames: FrameRange) -> CreditRange:
-        """Return what one request costs if the price table is right; `price` if charges contradict the table.
+        """Return what one request costs if the price table is right, or `price` if charges contradict the table.
 
-        It is never wider than `price`, and exact for a known number of pictures once the rounding is known. Do not
-        hold it: the table may be wrong.
+        The range is never wider than that of `price`, and exact once the number of pictures and the rounding are known.
+        Do not use it as a hold, because the table may be wrong.
         """
         prior = key.prior_milli(self.prior)
         bounds = [(one, self._bounds(key, one)) for one in self.roundings]
@@ -217,7 +218,7 @@ class PriceLearner:
         return _PriceBounds() if prior is None else _PriceBounds(prior, prior)
 
     def _drifted(self, charge: Charge) -> PriceDrift:
-        """Forget what was learned, except the highest price of each key, and learn from this charge."""
+        """Forget everything learned except the highest price of each key, learn from this charge, return the drift."""
         drift = PriceDrift(charge, self.price(charge.price_key, charge.frames))
         self.drifts.append(drift)
         for known in self._learned.values():
@@ -255,10 +256,10 @@ def _union(ranges: Iterable[CreditRange]) -> CreditRange:
 
 
 def cheapest_batch(per_image_milli: int, most: int, rounding: Rounding) -> int:
-    """Return the number of images in a request that costs least for each image; of equal ones the smallest.
+    """Return the number of images per request with the lowest price per image; of equal prices, the smallest number.
 
-    If the service rounds each request up, requests that fill whole credits are cheapest. If it rounds each image, or
-    the price is whole credits, one image is as cheap as any number.
+    If the service rounds up each request, requests whose price is close to whole credits are cheapest. If it rounds up
+    each image, or the price is whole credits, one image per request is as cheap as any number.
 
     Args:
         per_image_milli: Millicredits for one image.

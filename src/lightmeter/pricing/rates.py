@@ -1,8 +1,8 @@
 """Price tables: what each back end charges for each feature, and the price of a request.
 
-Money is never a float. Prices are millicredits (1000 are one credit, one credit is one cent); what is charged, held
-and budgeted is whole credits. The table shipped beside this module is dated, because prices change; users can override
-it with their own prices. The hosted service does not document how it rounds a charge up: `Rounding` lists both ways.
+Money is never a float. Prices are whole millicredits (1000 are one credit, one credit is one cent); charges, holds and
+budgets are whole credits. The table shipped beside this module is dated, because prices change; users can override it
+with their own prices. The hosted service does not document how it rounds a charge up: `Rounding` lists both ways.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MAX_MILLICREDITS: Final = 10**12
 
 
 class Rounding(StrEnum):
-    """Where the service rounds a charge up to whole credits. It is learned from charges."""
+    """Where the service rounds a charge up to whole credits. A run learns it from its charges."""
 
     IMAGE = "image"
     """For each image or video frame."""
@@ -65,7 +65,7 @@ class RateTable:
     """A dated price table.
 
     Attributes:
-        as_of: The day on which these prices were read from the providers.
+        as_of: The day on which these prices were valid.
         rates: Back end → feature → millicredits for each image or video frame, 0 or more.
         defaults: Back ends used by a request that names none (an account can change its own).
         local: Back ends that run on the machine of the service and call no provider.
@@ -97,12 +97,12 @@ class RateTable:
         """Return the table with other default back ends.
 
         Raises:
-            SettingsError: one of them has no price here.
+            SettingsError: one of these back ends has no price in the table.
         """
         return replace(self, defaults=tuple(backends))
 
     def with_own_prices(self, own: OwnPrices) -> RateTable:
-        """Return the table with the user's prices. A back end in both has only the user's prices."""
+        """Return the table with the user's prices. They replace all prices of a back end that is in both."""
         return replace(
             self,
             rates={**self.rates, **own.rates},
@@ -125,9 +125,9 @@ class OwnPrices:
 
     Attributes:
         rates: Back end → feature → millicredits for each image or video frame, 0 or more.
-        defaults: Back ends used by a request that names none; empty: those of the table.
-        prompt_block_chars: Characters of a custom prompt that one description price covers; None: as in the table.
-        path: The file that they were read from, if any. It does not count when prices are compared.
+        defaults: Back ends used by a request that names none; empty for those of the table.
+        prompt_block_chars: Characters of a custom prompt that one description price covers; None for that of the table.
+        path: The file that holds them, if any. Comparisons ignore it.
     """
 
     rates: Mapping[str, Mapping[str, int]]
@@ -155,7 +155,7 @@ def parse_rates(content: bytes, *, name: str) -> RateTable:
         name: File name for messages; TOML if it ends in `.toml`, else JSON.
 
     Raises:
-        SettingsError: the bytes are no price table; the message names the place.
+        SettingsError: the bytes are not a price table; the message names the place.
     """
     data = _parsed(content, name)
     own = _prices_in(data, name)
@@ -165,12 +165,15 @@ def parse_rates(content: bytes, *, name: str) -> RateTable:
     try:
         as_of = date.fromisoformat(str(data["as_of"]))
     except ValueError as error:
-        raise SettingsError(f"{name} is no price table: as_of: {error}.") from error
+        raise SettingsError(f"{name} is not a price table: as_of: {error}.") from error
     return RateTable(as_of, own.rates, own.defaults, local, own.prompt_block_chars or PROMPT_BLOCK_CHARS)
 
 
 def read_own_prices(given: object) -> OwnPrices | None:
-    """Return the user's prices from a file path, from the content of such a file, or from what a plan stored.
+    """Return the user's own prices; None if `given` is None.
+
+    Args:
+        given: The path of a price file, the content of one, or the prices as a plan file stores them.
 
     Raises:
         SettingsError: the prices cannot be read or are wrong; the message names the file and the place in it.
@@ -223,7 +226,7 @@ def _parsed(content: bytes, name: str) -> Any:
             return tomllib.loads(content.decode(), parse_float=Decimal)
         return json.loads(content, parse_float=Decimal)
     except ValueError as error:
-        raise SettingsError(f"{name} is no price table: {error}.") from error
+        raise SettingsError(f"{name} is not a price table: {error}.") from error
 
 
 def _prices_in(data: object, name: str) -> OwnPrices:
@@ -257,17 +260,17 @@ def _mapping_at(table: object, key: str, name: str, place: str = "") -> Mapping[
     """Return the mapping under a key of another mapping."""
     where = f"{place}.{key}".strip(".")
     if not isinstance(table, Mapping):
-        raise SettingsError(f"{name} is no price table: {place or 'the file'} is not a mapping of names.")
+        raise SettingsError(f"{name} is not a price table: {place or 'the file'} is not a mapping of names.")
     if key not in table:
         raise SettingsError(f"{name}: {where!r} is missing.")
     if not isinstance(table[key], Mapping):
-        raise SettingsError(f"{name} is no price table: {where or 'the file'} is not a mapping of names.")
+        raise SettingsError(f"{name} is not a price table: {where or 'the file'} is not a mapping of names.")
     mapping: Mapping[str, Any] = table[key]
     return mapping
 
 
 def _unit(data: Any, name: str) -> int:
-    """Return the factor from the unit of the file to millicredits."""
+    """Return the millicredits in one unit of the file's prices."""
     unit = str(data.get("unit", "millicredits")).strip().lower()
     if unit.startswith("millicredits"):
         return 1
@@ -290,14 +293,14 @@ def _millicredits(price: object, to_milli: int, what: str) -> int:
 
 
 def active_pairs(rates: RateTable, backends: Iterable[str], features: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the (back end, feature) pairs that a request uses and is charged for, each once, in the given order.
+    """Return the (back end, feature) pairs that a request is charged for, each once, in the order of the arguments.
 
     A feature that a back end does not offer makes no pair.
 
     Args:
         rates: The price table.
-        backends: Names of back ends; empty: the defaults of the table.
-        features: Names of features; empty: all but the extra features.
+        backends: Names of back ends; if empty, the defaults of the table.
+        features: Names of features; if empty, all but the extra features.
 
     Raises:
         SettingsError: a back end has no prices in the table, or a feature does not exist.
@@ -337,7 +340,7 @@ def millicredits_per_image(
             description price again.
 
     Raises:
-        SettingsError: as `active_pairs`.
+        SettingsError: a back end has no prices in the table, or a feature does not exist.
     """
     further_blocks = max(0, (prompt_chars - 1) // rates.prompt_block_chars)
     return sum(
@@ -352,12 +355,12 @@ def whole_credits(millicredits: int) -> int:
 
 
 def request_price(per_image_milli: int, frames: Sequence[int], rounding: Rounding) -> int:
-    """Return the price of a request in whole credits. Rounding the request is never dearer than rounding each image.
+    """Return the price of a request in whole credits.
 
     Args:
-        per_image_milli: Millicredits for one image or frame, as from `millicredits_per_image`.
-        frames: Pictures of each asset: 1 for an image, the captured frames of a video.
-        rounding: Where the charge is rounded up.
+        per_image_milli: Millicredits for one image or frame, from `millicredits_per_image`.
+        frames: Number of pictures of each asset: 1 for an image, the captured frames of a video.
+        rounding: Where the charge is rounded up. Rounding by request never costs more than rounding by image.
     """
     pictures = sum(frames)
     if rounding is Rounding.IMAGE:

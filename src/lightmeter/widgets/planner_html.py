@@ -119,7 +119,7 @@ def summary_html(summary: RunSummary, reasons: Sequence[ReasonCount], stopped_by
         outcome = message(f"Done: {counts or 'no rows'}.", "good" if is_clean else "")
     else:
         first = "raise the budget, then " if summary.counts.get("over_budget") else ""
-        outcome = message(f"{stopped_by} {counts}.", hint=f"Nothing is lost: {first}Run goes on from here.")
+        outcome = message(f"{stopped_by} {counts}.", hint=f"Nothing is lost: {first}Run continues from here.")
     return (
         f"{outcome}<p>{summary.paid:,} credits paid{cap}{held}; {summary.requests:,} "
         f"{_plural(summary.requests, 'request')} in {format_duration(summary.seconds)}.</p>"
@@ -166,7 +166,7 @@ def _budget(quote: PriceQuote) -> str:
         case BudgetStatus.REACHED:
             return message(f"The budget of {budget:,} will be reached before the last row.", "error", hint=coverage)
         case _:
-            return "" if budget is not None else "<p>No budget: nothing caps what the run may spend.</p>"
+            return "" if budget is not None else "<p>No budget: the run may spend without a limit.</p>"
 
 
 def _scale(quote: PriceQuote) -> str:

@@ -50,7 +50,7 @@ class RunPanel:
         buttons = (self.plan_button, self.run_button, self.confirm_button, self.stop_button)
         for button, callback in zip(buttons, (on_plan, on_run, on_confirm, on_stop), strict=True):
             button.on_click(with_errors_shown(callback))
-        self.consent = ipw.Checkbox(description="Yes, run it all the same", indent=False)
+        self.consent = ipw.Checkbox(description="Run it anyway", indent=False)
         self.bar = ipw.FloatProgress(min=0, max=1, layout=ipw.Layout(width="100%"))
         button_row = ipw.HBox([self.plan_button, self.run_button, self.stop_button])
         self.box = ipw.VBox(
