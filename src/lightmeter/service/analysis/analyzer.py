@@ -36,7 +36,7 @@ from lightmeter.service.analysis.merge import (
     as_json,
     compose_entries,
     merge_entries,
-    metadata_of,
+    picture_metadata,
     select_features,
 )
 from lightmeter.service.analysis.result_cache import DEFAULT_CACHE_BYTES, ContentKey, ResultCache
@@ -168,8 +168,8 @@ class Analyzer:
         self._open_assets = FairSemaphore(MAX_OPEN_ASSETS)
         self._images = FairSemaphore(IMAGES_PER_VIDEO * workers)
         self._videos = FairSemaphore(workers)
-        self._metrics.watch_depth("inference", self._inference.depth)
-        self._metrics.watch_depth("pictures", lambda: self._admission.waiting)
+        self._metrics.watch_queue_depth("inference", self._inference.depth)
+        self._metrics.watch_queue_depth("pictures", lambda: self._admission.pending_pictures)
 
     async def warm(self) -> None:
         """Load all models.
@@ -184,20 +184,20 @@ class Analyzer:
         self._decoder.close()
         self._inference.close()
 
-    def admit(self, pictures: int, elsewhere: int = 0) -> CapacityReservation:
-        """Return capacity for the pictures of one more request; enter it until `run` is called.
+    def admit(self, pictures: int, waiting_requests: int = 0) -> CapacityReservation:
+        """Return capacity for the pictures of one more request, as a context manager to enter until `run` is called.
 
         Args:
-            pictures: Pictures of the request, at most.
-            elsewhere: Pictures that wait for this analyzer in a queue, so that `run` was not called for them yet.
+            pictures: Maximum number of pictures of the request.
+            waiting_requests: Requests in the job queue, not passed to `run` yet; each counts as one picture.
 
         Raises:
             ServiceOverloaded: there is no capacity now.
         """
         try:
-            return self._admission.admit(pictures, elsewhere)
+            return self._admission.admit(pictures, waiting_requests)
         except ServiceOverloaded:
-            self._metrics.refused("pictures")
+            self._metrics.count_refusal("pictures")
             raise
 
     async def run(self, job: AnalysisJob, callbacks: JobCallbacks) -> AnalysisResult:
@@ -235,7 +235,7 @@ class Analyzer:
                     result = await self._analyze_asset(running, asset)
                 except (MediaError, FetchError, OutOfCredits) as error:
                     result = _AssetResult(None, (), 0, (f"{asset.name}: {error}",))
-            self._admission.finished(asset.held_pictures)
+            self._admission.record_finished(asset.held_pictures)
         return result
 
     async def _analyze_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
@@ -263,17 +263,17 @@ class Analyzer:
     async def _open(self, asset: _AssetTask) -> AsyncIterator[AssetPayload]:
         source = asset.source
         if isinstance(source, bytes):
-            yield AssetPayload.of(source, asset.digest)
+            yield AssetPayload.from_bytes(source, asset.digest)
             return
         async with AsyncExitStack() as stack:
-            with self._metrics.timed("fetch"):
+            with self._metrics.time_step("fetch"):
                 payload = await stack.enter_async_context(self._fetcher.fetch(source))
             yield payload
 
     async def _analyze_image(self, running: _RunningJob, _: _AssetTask, payload: AssetPayload) -> AssetFindings:
-        with self._metrics.timed("decode"):
+        with self._metrics.time_step("decode"):
             pictures = await self._decoder.decode_image(payload, running.views)
-        return AssetFindings(metadata_of(pictures), await self._infer_all(pictures, running))
+        return AssetFindings(picture_metadata(pictures), await self._infer_all(pictures, running))
 
     async def _analyze_video(self, running: _RunningJob, asset: _AssetTask, payload: AssetPayload) -> AssetFindings:
         interval_s, max_frames = running.job.request.capture_interval, running.job.max_frames
@@ -286,14 +286,14 @@ class Analyzer:
             async with aclosing(self._decoder.decode_video(path, running.views, interval_s, max_frames)) as slices:
                 while (pictures := await self._next_slice(slices)) is not None:
                     entries = await self._infer_all(pictures, running)
-                    findings = append_slice(findings, metadata_of(pictures), entries)
+                    findings = append_slice(findings, picture_metadata(pictures), entries)
                     del pictures  # frees its memory before the next slice is decoded
         if findings is None:
             raise BrokenMedia("there is no picture in it")
         return findings
 
     async def _next_slice(self, slices: AsyncIterator[DecodedPictures]) -> DecodedPictures | None:
-        with self._metrics.timed("decode"):
+        with self._metrics.time_step("decode"):
             return await anext(slices, None)
 
     async def _infer_all(self, pictures: DecodedPictures, running: _RunningJob) -> EntriesByBackend:
@@ -335,7 +335,7 @@ class Analyzer:
                 break
             cached[backend] = entries
         hit = metadata is not None and len(cached) == len(running.params)
-        self._metrics.cache(hit=hit)
+        self._metrics.count_cache_lookup(hit=hit)
         return AssetFindings(metadata, cached) if metadata is not None and hit else None
 
     def _cache_findings(self, content: ContentKey | None, running: _RunningJob, findings: AssetFindings) -> None:
@@ -362,7 +362,7 @@ class Analyzer:
             return _AssetResult(None, (), 0, errors)
         for backend in entries:
             features = self._backends[backend].features & frozenset(request.feature)
-            self._metrics.analyzed(backend, features, findings.count)
+            self._metrics.count_pictures(backend, features, findings.count)
         frames = [merge_entries([each[index] for each in entries.values()]) for index in range(findings.count)]
         asset = as_json(name, findings.metadata, frames, request.tag_score, running.job.requested_features)
         return _AssetResult(asset, tuple(entries), findings.count, errors)

@@ -48,13 +48,13 @@ class CapacityReservation:
         self._pictures = pictures
 
     def __enter__(self) -> Self:
-        self._controller.begin(self._pictures)
+        self._controller.add_pending(self._pictures)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._controller.end(self._pictures)
+        self._controller.remove_pending(self._pictures)
 
 
 class AdmissionController:
@@ -66,28 +66,28 @@ class AdmissionController:
         clock: Time.
 
     Attributes:
-        waiting: Pictures accepted and not finished.
+        pending_pictures: Pictures accepted and not finished.
     """
 
     def __init__(self, max_pending_pictures: int, clock: Clock) -> None:
-        self.waiting = 0
+        self.pending_pictures = 0
         self._max_pending_pictures = max_pending_pictures
         self._clock = clock
         self._finished: deque[tuple[float, int]] = deque()
         self._busy_since = clock.monotonic()
         self._last_pictures_per_s = INITIAL_PICTURES_PER_S
 
-    def admit(self, pictures: int, elsewhere: int = 0) -> CapacityReservation:
+    def admit(self, pictures: int, waiting_requests: int = 0) -> CapacityReservation:
         """Return capacity for the pictures of one request; enter it to reserve it.
 
         Args:
             pictures: Pictures of the request.
-            elsewhere: Pictures that wait for this process in a queue on disk.
+            waiting_requests: Pictures that wait for this process in a queue on disk.
 
         Raises:
             ServiceOverloaded: there is no capacity.
         """
-        waiting = self.waiting + elsewhere
+        waiting = self.pending_pictures + waiting_requests
         if waiting and waiting + pictures > self._max_pending_pictures:
             raise ServiceOverloaded(self._retry_after_s(min(waiting, waiting + pictures - self._max_pending_pictures)))
         return self.reserve(pictures)
@@ -96,20 +96,20 @@ class AdmissionController:
         """Return capacity for a request that was accepted already, without a limit."""
         return CapacityReservation(self, pictures)
 
-    def begin(self, pictures: int) -> None:
+    def add_pending(self, pictures: int) -> None:
         """Add waiting pictures."""
-        if not self.waiting:
+        if not self.pending_pictures:
             self._busy_since = self._clock.monotonic()
-        self.waiting += pictures
+        self.pending_pictures += pictures
 
-    def end(self, pictures: int) -> None:
+    def remove_pending(self, pictures: int) -> None:
         """Remove waiting pictures, finished or not."""
-        self.waiting -= pictures
-        if not self.waiting:  # the idle time that starts now must not lower the throughput
+        self.pending_pictures -= pictures
+        if not self.pending_pictures:  # the idle time that starts now must not lower the throughput
             self._last_pictures_per_s = self.pictures_per_s()
             self._finished.clear()
 
-    def finished(self, pictures: int) -> None:
+    def record_finished(self, pictures: int) -> None:
         """Record finished pictures for the measurement."""
         self._finished.append((self._clock.monotonic(), pictures))
         self._drop_old_measurements()

@@ -25,18 +25,18 @@ _IDENTITY: Final = PixelMapping(0, 0, 1, 1)
 EntryT = TypeVar("EntryT", bound=Wire)
 
 
-def in_asset_pixels(found: Sequence[Entries], view: InputTransform, pictures: DecodedPictures) -> list[Entries]:
+def in_asset_pixels(entries: Sequence[Entries], view: InputTransform, pictures: DecodedPictures) -> list[Entries]:
     """Return the entries of a back end with coordinates in pixels of the asset.
 
     Args:
-        found: Entries of each picture, in order.
+        entries: Entries of each picture, in order.
         view: Input transform of the back end.
         pictures: The pictures, and the size of the asset.
     """
     mappings = (
         pixel_mapping(view, pictures.width, pictures.height, pixels) for pixels in pictures.pixels_by_view[view]
     )
-    return [_convert_entries(entries, mapping) for entries, mapping in zip(found, mappings, strict=True)]
+    return [_convert_entries(each, mapping) for each, mapping in zip(entries, mappings, strict=True)]
 
 
 def _convert_entries(entries: Entries, mapping: PixelMapping) -> Entries:

@@ -67,9 +67,9 @@ def summarize_frames(frames: Sequence[Entries]) -> Entries:
         colors=_colors(frames),
         nsfw=_nsfw(frames),
         descriptions=_descriptions(frames),
-        faces=_faces([frame.faces for frame in frames]),
-        texts=_best_each([frame.texts for frame in frames], lambda text: text.text),
-        brands=_best_each([frame.brands for frame in frames], lambda brand: brand.name),
+        faces=_most_faces([frame.faces for frame in frames]),
+        texts=_best_by_name([frame.texts for frame in frames], lambda text: text.text),
+        brands=_best_by_name([frame.brands for frame in frames], lambda brand: brand.name),
         embeddings=_embeddings([frame.embeddings for frame in frames]),
     )
 
@@ -109,14 +109,14 @@ def _descriptions(frames: Sequence[Entries]) -> list[Description]:
     return list(first.values())
 
 
-def _by_source(entries: Iterable[T], source_of: Callable[[T], Hashable]) -> dict[Hashable, list[T]]:
+def _by_source(entries: Iterable[T], get_source: Callable[[T], Hashable]) -> dict[Hashable, list[T]]:
     grouped: dict[Hashable, list[T]] = {}
     for entry in entries:
-        grouped.setdefault(source_of(entry), []).append(entry)
+        grouped.setdefault(get_source(entry), []).append(entry)
     return grouped
 
 
-def _faces(parts: Sequence[list[Face] | None]) -> list[Face] | None:
+def _most_faces(parts: Sequence[list[Face] | None]) -> list[Face] | None:
     """Return, for each back end, the faces of the first frame with the most; None if no frame has the field."""
     present = [part for part in parts if part is not None]
     most: dict[Hashable, list[Face]] = {}
@@ -127,7 +127,9 @@ def _faces(parts: Sequence[list[Face] | None]) -> list[Face] | None:
     return [face for faces in most.values() for face in faces] if present else None
 
 
-def _best_each(parts: Sequence[list[Scored] | None], name_of: Callable[[Scored], str | None]) -> list[Scored] | None:
+def _best_by_name(
+    parts: Sequence[list[Scored] | None], get_name: Callable[[Scored], str | None]
+) -> list[Scored] | None:
     """Return each name of each back end once, where its score is highest; None if no frame has the field.
 
     Entries without a name are all kept.
@@ -135,7 +137,7 @@ def _best_each(parts: Sequence[list[Scored] | None], name_of: Callable[[Scored],
     present = [part for part in parts if part is not None]
     best: dict[Hashable, Scored] = {}
     for number, entry in enumerate(entry for part in present for entry in part):
-        name = name_of(entry)
+        name = get_name(entry)
         key: Hashable = number if name is None else (name, entry.source)
         if key not in best or (entry.score or 0) > (best[key].score or 0):
             best[key] = entry
@@ -183,16 +185,16 @@ def _severity(entry: Nsfw) -> float:
 def _colors(frames: Sequence[Entries]) -> dict[str, list[Color]]:
     found = [color for frame in frames for entries in frame.colors.values() for color in entries]
     groups: list[list[Color]] = []
-    group_of: dict[tuple[str, str | None], list[Color]] = {}  # groups by color, to search only once
+    group_by_color: dict[tuple[str, str | None], list[Color]] = {}  # groups by color, to search only once
     for color in sorted(found, key=lambda color: -(color.score or 0)):
-        group = group_of.get((color.hex, color.source))
+        group = group_by_color.get((color.hex, color.source))
         if group is None:
-            group = next((group for group in groups if _are_near(group[0], color)), None)
+            group = next((group for group in groups if _are_similar(group[0], color)), None)
             if group is None:
                 groups.append(group := [])
-            group_of[color.hex, color.source] = group
+            group_by_color[color.hex, color.source] = group
         group.append(color)
-    means = [_mean(group, len(frames)) for group in groups]
+    means = [_mean_color(group, len(frames)) for group in groups]
     means.sort(key=lambda color: -(color.score or 0))
     colors: dict[str, list[Color]] = {}
     for color in means[:MAX_COLORS]:
@@ -200,7 +202,7 @@ def _colors(frames: Sequence[Entries]) -> dict[str, list[Color]]:
     return colors
 
 
-def _are_near(one: Color, other: Color) -> bool:
+def _are_similar(one: Color, other: Color) -> bool:
     """Return whether two colors of the same source differ no more than in two frames of one scene."""
     if one.source != other.source:
         return False
@@ -221,7 +223,7 @@ def _channels(color: Color) -> tuple[int, int, int]:
     return int(digits[0:2], 16), int(digits[2:4], 16), int(digits[4:6], 16)
 
 
-def _mean(group: Sequence[Color], frames: int) -> Color:
+def _mean_color(group: Sequence[Color], frames: int) -> Color:
     """Return the most prominent color of a group, with the means over all frames; absent colors count as 0."""
     score = sum(color.score or 0 for color in group) / frames
     share = sum(color.pixel_fraction or 0 for color in group) / frames

@@ -113,7 +113,9 @@ class _BackendQueue:
             self._free_threads -= 1
             pictures = [item.picture for item in batch]
             loop = asyncio.get_running_loop()
-            call = loop.run_in_executor(self._threads, _call, self._backend, pictures, batch[0].params, self._metrics)
+            call = loop.run_in_executor(
+                self._threads, _call_backend, self._backend, pictures, batch[0].params, self._metrics
+            )
             call.add_done_callback(partial(self._finish_call, batch))
 
     def _finish_call(self, batch: Sequence[_QueuedPicture], call: asyncio.Future[list[InferenceOutcome]]) -> None:
@@ -179,7 +181,7 @@ class InferenceQueues:
         return await self._queues[backend].infer(pictures, params, caller)
 
 
-def _call(
+def _call_backend(
     backend: Backend, pictures: Sequence[RGB], params: InferenceParams, metrics: Metrics
 ) -> list[InferenceOutcome]:
     """Call a back end; after an error with several pictures, call it for each picture alone."""
@@ -190,11 +192,11 @@ def _call(
             raise BackendError(f"answered {len(entries)} times for {len(pictures)} pictures")  # noqa: TRY301 (as its own error)
     except Exception as error:  # a back end of another package may raise anything
         if len(pictures) > 1:
-            return [outcome for picture in pictures for outcome in _call(backend, [picture], params, metrics)]
-        metrics.backend_failed(backend.name)
+            return [outcome for picture in pictures for outcome in _call_backend(backend, [picture], params, metrics)]
+        metrics.count_backend_failure(backend.name)
         if isinstance(error, LightmeterError):
             return [BackendError(str(error))]
         log.exception("back end %s failed", backend.name)
         return [BackendError(f"failed ({type(error).__name__})")]
-    metrics.inferred(backend.name, len(pictures), time.perf_counter() - start_s)
+    metrics.count_inference(backend.name, len(pictures), time.perf_counter() - start_s)
     return list(entries)

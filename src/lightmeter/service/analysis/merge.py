@@ -21,7 +21,7 @@ __all__ = [
     "as_json",
     "compose_entries",
     "merge_entries",
-    "metadata_of",
+    "picture_metadata",
     "select_features",
 ]
 
@@ -54,7 +54,7 @@ class AssetFindings:
         return 1 if self.metadata.times_s is None else len(self.metadata.times_s)
 
 
-def metadata_of(pictures: DecodedPictures) -> AssetMetadata:
+def picture_metadata(pictures: DecodedPictures) -> AssetMetadata:
     """Return the metadata of decoded pictures, without the pixels."""
     return AssetMetadata(pictures.kind, pictures.width, pictures.height, pictures.duration_s, pictures.times_s)
 
@@ -139,18 +139,18 @@ def as_json(
     """
     whole = frames[0] if metadata.times_s is None else summarize_frames(frames)
     facts: dict[str, Any] = {"kind": metadata.kind, "width": metadata.width, "height": metadata.height}
-    asset = {"name": name, **_entries(whole, tag_score, requested_features), **facts}
+    asset = {"name": name, **_entries_as_json(whole, tag_score, requested_features), **facts}
     if metadata.times_s is not None:
         if metadata.duration_s is not None:
             asset["duration"] = metadata.duration_s
         asset["frames"] = [
-            {"index": index, "time": time_s, **_entries(entries, tag_score, requested_features)}
+            {"index": index, "time": time_s, **_entries_as_json(entries, tag_score, requested_features)}
             for index, (time_s, entries) in enumerate(zip(metadata.times_s, frames, strict=True))
         ]
     return asset
 
 
-def _entries(entries: Entries, tag_score: float, requested_features: frozenset[str]) -> dict[str, Any]:
+def _entries_as_json(entries: Entries, tag_score: float, requested_features: frozenset[str]) -> dict[str, Any]:
     """Return entries as JSON without tags below `tag_score`; fields that were not requested are absent or empty."""
     empty: dict[str, Any] = {feature: [] for feature in OPTIONAL_LISTS if feature in requested_features}
     written = {**EMPTY_FIELDS, **empty, **entries.model_dump(exclude_none=True)}

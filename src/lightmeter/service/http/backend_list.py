@@ -8,12 +8,12 @@ from lightmeter.models.response import BackendOffer, Backends
 from lightmeter.pricing.rates import MILLICREDITS, RateTable
 from lightmeter.service.backends.catalog import BackendCatalog, CatalogEntry
 
-__all__ = ["NOT_STARTED", "offers"]
+__all__ = ["NOT_STARTED", "list_backends"]
 
 NOT_STARTED = "This service was started without it: name it in --backends."
 
 
-def offers(catalog: BackendCatalog, rates: RateTable, loaded: Collection[str] | None = None) -> Backends:
+def list_backends(catalog: BackendCatalog, rates: RateTable, loaded: Collection[str] | None = None) -> Backends:
     """Return all known back ends: the available ones by name, then the others.
 
     Args:

@@ -74,7 +74,7 @@ class FaultInjector:
 
         @web.middleware
         async def inject(request: web.Request, handler: Handler) -> web.StreamResponse:
-            lane = _lane(request)
+            lane = _request_lane(request)
             if lane is None:
                 return await handler(request)
             key = read_key(request.headers) or ""
@@ -97,7 +97,7 @@ class FaultInjector:
         self.fault_counts[fault.name] += 1
         log.info("fault on purpose: %s", fault.name)
 
-    def _draw(self, name: FaultName, lane: Lane) -> Fault | None:
+    def _draw_fault(self, name: FaultName, lane: Lane) -> Fault | None:
         """Return the first fault of a kind that happens to this request, by chance."""
         for fault in self._faults.active(name, lane):
             if self._random[fault].random() < fault.chance:
@@ -105,7 +105,7 @@ class FaultInjector:
                 return fault
         return None
 
-    def _random_of_request(self, fault: Fault, request_id: str) -> Random:
+    def _request_random(self, fault: Fault, request_id: str) -> Random:
         """Return the random numbers of one request: the same in each poll, and in each process."""
         return Random(f"{self._faults.seed}:{fault.name}:{request_id}")  # noqa: S311 (reproducible, no secret)
 
@@ -125,8 +125,8 @@ class FaultInjector:
         """Answer a request that no rate limit has rejected, with the faults that happen to it."""
         for queue in self._faults.active("queue", lane):
             await self._clock.sleep(self._queues[queue].delay_s(self._clock.monotonic()))
-        error = self._draw("5xx", lane)
-        if self._draw("drop-before", lane):
+        error = self._draw_fault("5xx", lane)
+        if self._draw_fault("drop-before", lane):
             return _abort_connection(request)
         if error is not None and error.when == "before":
             return self._error_page(error)
@@ -143,9 +143,9 @@ class FaultInjector:
 
     def _deliver(self, request: web.Request, response: web.StreamResponse, lane: Lane) -> web.StreamResponse:
         """Send the answer to work that is done and charged, with the faults that break its connection."""
-        if self._draw("drop-after", lane):
+        if self._draw_fault("drop-after", lane):
             return _abort_connection(request)
-        if isinstance(response, web.Response) and self._draw("truncate", lane):
+        if isinstance(response, web.Response) and self._draw_fault("truncate", lane):
             return _TruncatedResponse(request, response)
         return response
 
@@ -160,7 +160,7 @@ class FaultInjector:
         if acknowledged_s is None:
             return False
         for fault in self._faults.active(name, Lane.POLL):
-            delay_s = self._random_of_request(fault, request_id).uniform(*fault.seconds)
+            delay_s = self._request_random(fault, request_id).uniform(*fault.seconds)
             if self._clock.monotonic() - acknowledged_s < delay_s:
                 self._count(fault)
                 return True
@@ -171,7 +171,7 @@ class FaultInjector:
         is_read = any(fault.name in _BODY_READERS for fault in self._faults.entries)
         if not is_read or not isinstance(response, web.Response) or response.status != 200:  # noqa: PLR2004 (an answer)
             return response
-        body = orjson.loads(_content(response))
+        body = orjson.loads(_response_bytes(response))
         if body.get("status") == "queued":
             self._acknowledged_s[body["request_id"]] = self._clock.monotonic()
             return response
@@ -203,21 +203,21 @@ class FaultInjector:
         self._acknowledged_s.pop(request_id, None)
         for name, change in BODY_FAULTS.items():
             for fault in self._faults.active(name, lane):
-                random = self._random_of_request(fault, request_id)
+                random = self._request_random(fault, request_id)
                 if name != "missing" and random.random() >= fault.chance:
                     continue
                 before, body = body, change(body, random, fault)
                 if body != before:
                     self._count(fault)
         for odd in self._faults.active("odd-value", lane) if "all" in body else ():
-            random = self._random_of_request(odd, request_id)
+            random = self._request_random(odd, request_id)
             if random.random() < odd.chance:
                 self._count(odd)
                 return encode_malformed(body, random.choice(ODD_VALUES) if odd.kind is None else odd.kind)
         return orjson.dumps(body)
 
 
-def _lane(request: web.Request) -> Lane | None:
+def _request_lane(request: web.Request) -> Lane | None:
     """Return the lane of an API request; None for probes, the index page and preflights."""
     if request.method not in {"GET", "POST"}:
         return None
@@ -226,7 +226,7 @@ def _lane(request: web.Request) -> Lane | None:
     return {"/api/fetch": Lane.SUBMIT, "/api/credits": Lane.CREDITS}.get(request.path)
 
 
-def _content(response: web.Response) -> bytes:
+def _response_bytes(response: web.Response) -> bytes:
     return response.body if isinstance(response.body, bytes) else b"{}"
 
 
@@ -242,7 +242,7 @@ class _TruncatedResponse(web.StreamResponse):
 
     def __init__(self, request: web.Request, whole: web.Response) -> None:
         super().__init__(status=whole.status, headers=whole.headers)
-        self._whole = _content(whole)
+        self._whole = _response_bytes(whole)
         self._request = request
         self.content_length = len(self._whole)
 

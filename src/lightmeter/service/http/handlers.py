@@ -21,10 +21,10 @@ from lightmeter.service.analysis.backpressure import ServiceOverloaded
 from lightmeter.service.http.parameters import BadRequest, read_uploads, validate, with_file_names
 from lightmeter.service.http.request_ids import random_hex
 from lightmeter.service.jobs.local_queue import JobQueue
-from lightmeter.service.jobs.runner import Runner, RunningRequest, ServicePolicy, kinds_of
+from lightmeter.service.jobs.runner import Runner, RunningRequest, ServicePolicy, guess_kinds
 from lightmeter.service.store import auth, requests
 from lightmeter.service.store.auth import Account
-from lightmeter.service.store.credits import balance_of
+from lightmeter.service.store.credits import read_balance
 from lightmeter.service.store.database import StoreError
 from lightmeter.service.store.request_states import FINISHED, JobState
 from lightmeter.service.store.requests import Attempt, NewRequest, StoredRequest, Superseded
@@ -112,7 +112,7 @@ class Handlers:
 
     async def credits(self, account: Account) -> Reply:
         """GET /api/credits."""
-        return Reply(200, {"credits": await self._store.read_inline(lambda db: balance_of(db, account.account_id))})
+        return Reply(200, {"credits": await self._store.read_inline(lambda db: read_balance(db, account.account_id))})
 
     def backends(self) -> Reply:
         """GET /api/backends."""
@@ -139,10 +139,12 @@ class Handlers:
             request, policy.availability.features, allow_private=policy.allow_private, ports=policy.ports
         )
         is_small = sum(map(len, request.file)) < SMALL_CHARS
-        uploads, digests = _uploads(request) if is_small else await asyncio.to_thread(_uploads, request)
+        uploads, digests = (
+            _read_and_hash_uploads(request) if is_small else await asyncio.to_thread(_read_and_hash_uploads, request)
+        )
         request = with_file_names(request, uploads)
-        kinds = kinds_of(request, uploads)
-        job = self._runner.job(request, uploads, digests)
+        kinds = guess_kinds(request, uploads)
+        job = self._runner.make_job(request, uploads, digests)
         new = NewRequest(
             request_id=random_hex(16),
             account_id=account.account_id,
@@ -154,16 +156,16 @@ class Handlers:
             idempotency_key=key,
             digests=digests,
         )
-        with self._runner.capacity(job, self._queue.waiting):
+        with self._runner.reserve_capacity(job, self._queue.waiting_requests):
             if not new.acknowledged:
-                await self._runner.wait_until_accepting()
+                await self._runner.wait_for_isolated_request()
             earlier = await self._store.write(lambda db: requests.admit(db, new, self._queue.enqueue))
             if earlier is not None:
-                return await self._repeat(earlier, new, base_url)
+                return await self._reply_to_repeat(earlier, new, base_url)
             if new.acknowledged:
-                self._runner.metrics.job(JobState.QUEUED.value)
-                self._queue.admitted(new.request_id)
-                return _acknowledgment(new.request_id, account.account_id, new.echo, base_url)
+                self._runner.metrics.count_job(JobState.QUEUED.value)
+                self._queue.notify_admitted(new.request_id)
+                return _acknowledgment_reply(new.request_id, account.account_id, new.echo, base_url)
             running = self._runner.start(Attempt(new.request_id, 1), job)
         return await self._synchronous_reply(running, new, base_url)
 
@@ -172,14 +174,14 @@ class Handlers:
         await asyncio.shield(running.can_answer)
         if running.is_video:
             return await self._acknowledge(new.request_id, new.account_id, new.echo, base_url)
-        return _finished(await asyncio.shield(running.task), FAILED_STATUS)
+        return _result_reply(await asyncio.shield(running.task), FAILED_STATUS)
 
     async def _acknowledge(self, request_id: str, account_id: int, echo: str, base_url: str) -> Reply:
         if not await self._store.write(lambda db: requests.acknowledge(db, request_id)):
             raise Superseded(request_id)
-        return _acknowledgment(request_id, account_id, echo, base_url)
+        return _acknowledgment_reply(request_id, account_id, echo, base_url)
 
-    async def _repeat(self, earlier: StoredRequest, new: NewRequest, base_url: str) -> Reply:
+    async def _reply_to_repeat(self, earlier: StoredRequest, new: NewRequest, base_url: str) -> Reply:
         """Return the reply to an earlier request with the same idempotency key; nothing more is charged."""
         if not earlier.is_same_request(new):
             raise BadRequest(OTHER_BODY, OTHER_BODY_STATUS)
@@ -190,9 +192,11 @@ class Handlers:
         if not earlier.acknowledged and earlier.state not in FINISHED:
             earlier = await self._wait_for_other_process(earlier)
         if earlier.acknowledged:
-            return _acknowledgment(*acknowledgment)
+            return _acknowledgment_reply(*acknowledgment)
         return (
-            _finished(earlier, FAILED_STATUS) if earlier.state in FINISHED else await self._acknowledge(*acknowledgment)
+            _result_reply(earlier, FAILED_STATUS)
+            if earlier.state in FINISHED
+            else await self._acknowledge(*acknowledgment)
         )
 
     async def _wait_for_other_process(self, earlier: StoredRequest) -> StoredRequest:
@@ -216,8 +220,8 @@ class Handlers:
         if stored is None:
             return Reply(404, {"error": not_found(request_id), "status": "failed"})
         if stored.state in FINISHED:
-            return _finished(stored, 200)
-        return Reply(200, {**_echo(stored.request_id, stored.account_id, stored.echo), "status": "processing"})
+            return _result_reply(stored, 200)
+        return Reply(200, {**_echo_fields(stored.request_id, stored.account_id, stored.echo), "status": "processing"})
 
     async def purge_expired(self) -> None:
         """Delete requests whose results have expired, again and again until cancelled."""
@@ -230,13 +234,13 @@ class Handlers:
             await self._clock.sleep(PURGE_INTERVAL_S)
 
 
-def _uploads(request: AnalyzeRequest) -> tuple[tuple[bytes, ...], list[bytes]]:
+def _read_and_hash_uploads(request: AnalyzeRequest) -> tuple[tuple[bytes, ...], list[bytes]]:
     """Return the uploads of a request, and the SHA-256 of each."""
     uploads = read_uploads(request)
     return uploads, [sha256(content).digest() for content in uploads]
 
 
-def _echo(request_id: str, user_id: int, echo: str) -> dict[str, Any]:
+def _echo_fields(request_id: str, user_id: int, echo: str) -> dict[str, Any]:
     fields = {**DEFAULT_FIELDS, **orjson.loads(echo)}
     return {
         "request_id": request_id,
@@ -250,13 +254,13 @@ def _echo(request_id: str, user_id: int, echo: str) -> dict[str, Any]:
     }
 
 
-def _acknowledgment(request_id: str, user_id: int, echo: str, base_url: str) -> Reply:
+def _acknowledgment_reply(request_id: str, user_id: int, echo: str, base_url: str) -> Reply:
     more = {"success": True, "status": "queued", "response_uri": f"{base_url}/api/response/{request_id}"}
-    return Reply(200, {**_echo(request_id, user_id, echo), **more})
+    return Reply(200, {**_echo_fields(request_id, user_id, echo), **more})
 
 
-def _finished(stored: StoredRequest, failed_status: int) -> Reply:
-    echo = _echo(stored.request_id, stored.account_id, stored.echo)
+def _result_reply(stored: StoredRequest, failed_status: int) -> Reply:
+    echo = _echo_fields(stored.request_id, stored.account_id, stored.echo)
     if stored.state is JobState.FAILED:
         return Reply(failed_status, {**echo, "status": "failed", "error": stored.error})
     money = {"credits_paid": stored.paid, "credits": stored.remaining}

@@ -83,7 +83,7 @@ def from_json(body: bytes) -> AnalyzeRequest:
         raise BadRequest(INVALID_FORMAT) from None
     if not isinstance(fields, dict):
         raise BadRequest(INVALID_FORMAT)
-    return _request(fields)
+    return _parse_fields(fields)
 
 
 def from_query(pairs: Sequence[tuple[str, str]]) -> AnalyzeRequest:
@@ -102,10 +102,10 @@ def from_query(pairs: Sequence[tuple[str, str]]) -> AnalyzeRequest:
             fields.setdefault(name, []).append(value.replace(" ", "+") if name == "file" else value)
         else:
             fields[name] = value
-    return _request(fields)
+    return _parse_fields(fields)
 
 
-def _request(fields: Mapping[str, Any]) -> AnalyzeRequest:
+def _parse_fields(fields: Mapping[str, Any]) -> AnalyzeRequest:
     fields = {name: value for name, value in fields.items() if value not in (None, "")}
     known = {name: fields[name] for name in AnalyzeRequest.model_fields if name in fields}
     for name in ALLOWED:
@@ -147,22 +147,22 @@ def validate(
         raise BadRequest(PARAMS_REQUIRED)
     backends, features = _names("backend", request.backend), _names("feature", request.feature)
     known = (*FEATURES, *EXTRA_FEATURES)
-    served = frozenset().union(*offered.values())
-    if features and served.union(known).isdisjoint(features):
+    offered_features = frozenset().union(*offered.values())
+    if features and offered_features.union(known).isdisjoint(features):
         raise _unknown("feature", features[0], known)
     role = request.role.strip().lower() or DEFAULT_ROLE
     if role not in ROLES:
         raise _unknown("role", role, ROLES)
     if any(url_rejection(url, allow_private=allow_private, ports=ports) for url in request.url):
         raise BadRequest(INVALID_URLS)
-    plain = {"backend": backends, "feature": features, "role": role, "prompt": request.prompt or None}
-    return request.model_copy(update=plain)
+    normalized = {"backend": backends, "feature": features, "role": role, "prompt": request.prompt or None}
+    return request.model_copy(update=normalized)
 
 
-def _names(field: str, given: Sequence[str]) -> list[str]:
-    if len(given) > MAX_NAMES or any(len(name) > MAX_NAME_CHARS for name in given):
+def _names(field: str, names: Sequence[str]) -> list[str]:
+    if len(names) > MAX_NAMES or any(len(name) > MAX_NAME_CHARS for name in names):
         raise BadRequest(f"{field} must be at most {MAX_NAMES} names of at most {MAX_NAME_CHARS} characters each.")
-    return list(dict.fromkeys(name.strip().lower() for name in given if name.strip()))
+    return list(dict.fromkeys(name.strip().lower() for name in names if name.strip()))
 
 
 def _unknown(field: str, name: str, allowed: Sequence[str]) -> BadRequest:
@@ -205,9 +205,9 @@ def _decode_leniently(encoded: str) -> bytes:
 
 def with_file_names(request: AnalyzeRequest, uploads: Sequence[bytes]) -> AnalyzeRequest:
     """Return the request with a file name for each upload: the given one, or a default such as `file-2.png`."""
-    given = request.file_name
+    file_names = request.file_name
     names = [
-        given[index] if index < len(given) and given[index] else _default_name(index, content)
+        file_names[index] if index < len(file_names) and file_names[index] else _default_name(index, content)
         for index, content in enumerate(uploads)
     ]
     return request.model_copy(update={"file_name": names})

@@ -126,7 +126,7 @@ def _log_requests(metrics: Metrics) -> Middleware:
         finally:
             seconds = time.perf_counter() - start_s
             resource = request.match_info.route.resource
-            metrics.answered("other" if resource is None else resource.canonical, status, seconds)
+            metrics.count_answer("other" if resource is None else resource.canonical, status, seconds)
             account = request.get(ACCOUNT)
             account_id = None if account is None else account.account_id
             logs.access(request.method, request.rel_url.raw_path, status, seconds, account_id)

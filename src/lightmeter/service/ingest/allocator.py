@@ -17,20 +17,20 @@ from typing import Final
 
 from lightmeter.media.image import configure_block_allocator
 
-__all__ = ["keep_small_blocks"]
+__all__ = ["configure_allocators"]
 
-LARGE_BYTES: Final = 272 * 1024
+MMAP_THRESHOLD_BYTES: Final = 272 * 1024
 """Blocks of this size are allocated with mmap. It is above the 256 KB buffer of each socket read of the event loop, so
 that this buffer is reused."""
 
-SPARE_BYTES: Final = 4 * 1024 * 1024
+TRIM_THRESHOLD_BYTES: Final = 4 * 1024 * 1024
 """Unused memory at the end of an arena that is kept, because request bodies come and go."""
 
 PICTURE_BLOCK_BYTES: Final = 320 * 1024
 """Size of Pillow's blocks. The last block of a picture is cut to size and not reused, so blocks should be small; they
-are above `LARGE_BYTES` by enough that rows of any usual length still leave them above it."""
+are above `MMAP_THRESHOLD_BYTES` by enough that rows of any usual length still leave them above it."""
 
-KEPT_BLOCKS: Final = 48
+REUSED_BLOCKS: Final = 48
 """Blocks that Pillow keeps: 15 MB, enough for a photo of twelve megapixels decoded at half its size."""
 
 M_TRIM_THRESHOLD: Final = -1
@@ -38,11 +38,13 @@ M_MMAP_THRESHOLD: Final = -3
 """Parameters in glibc's malloc.h; mallopt(3): setting either also stops their automatic adjustment."""
 
 
-def keep_small_blocks() -> bool:
+def configure_allocators() -> bool:
     """Configure the allocators of this process; return whether its C library supports it."""
-    configure_block_allocator(KEPT_BLOCKS, PICTURE_BLOCK_BYTES)
+    configure_block_allocator(REUSED_BLOCKS, PICTURE_BLOCK_BYTES)
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # macOS, musl and Windows have no mallopt
         return False
-    return bool(mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)) and bool(mallopt(M_TRIM_THRESHOLD, SPARE_BYTES))
+    return bool(mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)) and bool(
+        mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)
+    )

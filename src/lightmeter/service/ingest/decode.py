@@ -30,7 +30,7 @@ from lightmeter.media.media_info import ImageInfo, MediaKind, VideoInfo, sniff
 from lightmeter.media.sampling import frame_count
 from lightmeter.media.video import MAX_CAPTURES, DecoderLimits, VideoFrame, iter_video, probe_video
 from lightmeter.service.backends.base import MAX_SIDE
-from lightmeter.service.ingest.allocator import keep_small_blocks
+from lightmeter.service.ingest.allocator import configure_allocators
 from lightmeter.service.ingest.payload import AssetPayload
 
 __all__ = ["DecodedPictures", "DecodingLimits", "MediaDecoder", "PixelsByView"]
@@ -111,7 +111,7 @@ class MediaDecoder:
     """Decodes the assets of one process."""
 
     def __init__(self, limits: DecodingLimits = _LIMITS) -> None:
-        keep_small_blocks()
+        configure_allocators()
         self._limits = limits
         self._decoders = asyncio.Semaphore(limits.decoders)
         self._pixels = _PixelBudget(limits.pixels_in_flight)
@@ -133,10 +133,12 @@ class MediaDecoder:
             raise UnsupportedMedia("not an image or a video of a known format")
         loop = asyncio.get_running_loop()
         async with self._pixels.acquire(self._pixels_per_thread):
-            info, pixels = await loop.run_in_executor(self._threads, _decode, payload, views, self._pixels_per_thread)
+            info, pixels = await loop.run_in_executor(
+                self._threads, _decode_image, payload, views, self._pixels_per_thread
+            )
         if pixels is None:  # too large for one thread
             async with self._pixels.acquire(info.width * info.height):
-                info, pixels = await loop.run_in_executor(self._threads, _decode, payload, views, None)
+                info, pixels = await loop.run_in_executor(self._threads, _decode_image, payload, views, None)
         pixels_by_view = {view: (rgb,) for view, rgb in (pixels or {}).items()}
         return DecodedPictures("image", info.width, info.height, None, None, pixels_by_view)
 
@@ -200,11 +202,11 @@ class MediaDecoder:
             except StopAsyncIteration:
                 return None
         times = tuple(frame.time_s for frame in frames)
-        pixels = await asyncio.get_running_loop().run_in_executor(self._threads, _views_of_frames, frames, views)
+        pixels = await asyncio.get_running_loop().run_in_executor(self._threads, _transform_frames, frames, views)
         return DecodedPictures("video", info.width, info.height, info.duration_s, times, pixels)
 
 
-def _decode(
+def _decode_image(
     payload: AssetPayload, views: frozenset[InputTransform], max_pixels: int | None
 ) -> tuple[ImageInfo, dict[InputTransform, NDArray[np.uint8]] | None]:
     """Return the size of an image, and its views; None instead of the views if it has more than `max_pixels`."""
@@ -215,5 +217,5 @@ def _decode(
     return info, load_views(content, views)
 
 
-def _views_of_frames(frames: Sequence[VideoFrame], views: frozenset[InputTransform]) -> PixelsByView:
+def _transform_frames(frames: Sequence[VideoFrame], views: frozenset[InputTransform]) -> PixelsByView:
     return {view: tuple(transform_array(frame.rgb, view) for frame in frames) for view in views}

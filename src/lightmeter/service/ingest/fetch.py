@@ -44,7 +44,7 @@ RESOLVER_THREADS: Final = 16
 """Host names that are resolved at once."""
 
 
-class _NotPublic(PermissionError):
+class _AddressNotPublic(PermissionError):
     """Raised instead of creating a socket; an OSError, so that the connector tries the next address of the host."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class FetchLimits:
         max_video_bytes: Maximum size of a video.
         total_s: Maximum total time, with redirects, also for servers that keep sending.
         connect_s: Maximum time for a connection, with name resolution.
-        silence_s: Maximum pause between two chunks of an answer.
+        max_pause_s: Maximum pause between two chunks of an answer.
         ports: Allowed ports of public hosts.
         is_public: Returns whether an address may be connected to.
     """
@@ -69,7 +69,7 @@ class FetchLimits:
     max_video_bytes: int = 200 * 1024 * 1024
     total_s: float = 60.0
     connect_s: float = 10.0
-    silence_s: float = 20.0
+    max_pause_s: float = 20.0
     ports: frozenset[int] = PORTS
     is_public: Callable[[str], bool] = is_public
 
@@ -118,9 +118,9 @@ class Fetcher:
 
     async def __aenter__(self) -> Self:
         limits = self._limits
-        timeout = aiohttp.ClientTimeout(total=limits.total_s, connect=limits.connect_s, sock_read=limits.silence_s)
+        timeout = aiohttp.ClientTimeout(total=limits.total_s, connect=limits.connect_s, sock_read=limits.max_pause_s)
         self._resolver = self._resolver or _ThreadedResolver()
-        connector = aiohttp.TCPConnector(limit=64, resolver=self._resolver, socket_factory=self._socket)
+        connector = aiohttp.TCPConnector(limit=64, resolver=self._resolver, socket_factory=self._create_socket)
         self._session = aiohttp.ClientSession(
             connector=connector,
             timeout=timeout,
@@ -140,10 +140,10 @@ class Fetcher:
         if self._resolver is not None:
             await self._resolver.close()
 
-    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
-        family, kind, protocol, _, where = address
-        if not self._allow_private and not self._limits.is_public(str(where[0])):
-            raise _NotPublic
+    def _create_socket(self, address: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, _, socket_address = address
+        if not self._allow_private and not self._limits.is_public(str(socket_address[0])):
+            raise _AddressNotPublic
         return socket.socket(family=family, type=kind, proto=protocol)
 
     @asynccontextmanager
@@ -160,11 +160,11 @@ class Fetcher:
                 async with asyncio.timeout(self._limits.total_s):
                     payload = await self._follow_redirects(url, writer)
             except aiohttp.ClientConnectorError as error:
-                if isinstance(error.os_error, _NotPublic):
+                if isinstance(error.os_error, _AddressNotPublic):
                     raise ForbiddenAddress("the address is not public") from error
-                raise FetchError(_reason(error)) from error
+                raise FetchError(_describe_error(error)) from error
             except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
-                raise FetchError(_reason(error)) from error
+                raise FetchError(_describe_error(error)) from error
             yield payload
 
     async def _follow_redirects(self, text: str, writer: PayloadWriter) -> AssetPayload:
@@ -199,7 +199,7 @@ def _is_video(head: bytes) -> bool:
     return media_type is not None and media_type[0] == "video"
 
 
-def _reason(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     if isinstance(error, asyncio.TimeoutError):
         return "no answer in time"
     if isinstance(error, aiohttp.ClientConnectorError):

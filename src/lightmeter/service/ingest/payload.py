@@ -46,7 +46,7 @@ class AssetPayload:
     known_digest: bytes | None = None
 
     @classmethod
-    def of(cls, content: bytes, digest: bytes | None = None) -> Self:
+    def from_bytes(cls, content: bytes, digest: bytes | None = None) -> Self:
         """Return the payload of an upload, with its SHA-256 if that is known."""
         return cls(content, len(content), content[:SNIFF_BYTES], digest)
 
