@@ -1,4 +1,4 @@
-"""The logic of each endpoint without HTTP: admits requests, holds credits, waits for results, and builds replies."""
+"""Logic of each endpoint, independent of the HTTP framework: admits requests, waits for results, builds replies."""
 
 from __future__ import annotations
 
@@ -50,25 +50,25 @@ BAD_KEY: Final = "Idempotency-Key must be 1 to 255 printable ASCII characters."
 REQUEST_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 MAX_WAIT_FOR_OTHER_S: Final = 20.0
-"""Wait for a request with the same idempotency key that another process runs; after that the client must poll."""
+"""Seconds to wait for a request with the same idempotency key in another process; then the client must poll."""
 
 CHECK_INTERVAL_S: Final = 0.05
-"""Interval between looks at that request."""
+"""Seconds between checks whether the other process has finished that request."""
 
 SMALL_CHARS: Final = 512 * 1024
 """Base64 up to this size is decoded and hashed on the event loop, which takes less than half a millisecond."""
 
 
 DEFAULT_FIELDS: Final = AnalyzeRequest().model_dump()
-"""Values of fields that an earlier version of this service did not store."""
+"""Default values for fields that requests stored by earlier versions do not have."""
 
 ECHOED_FIELDS: Final = ("role", "language", "prompt", "tag_score", "capture_interval", "max_frames")
-"""Fields that replies echo under their own names."""
+"""Fields of a request that replies repeat under the same names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: HTTP status, JSON body, and additional headers."""
+    """HTTP status, JSON body and additional headers of an answer."""
 
     status: int
     body: dict[str, Any]
@@ -76,17 +76,17 @@ class Reply:
 
 
 class Handlers:
-    """The endpoints.
+    """Logic of the API's endpoints.
 
     Args:
-        store: Requests, accounts, credits.
+        store: Store of requests, accounts and credits.
         runner: Runs requests.
-        queue: Queue of acknowledged requests.
-        clock: Time.
+        queue: Job queue of acknowledged requests.
+        clock: Clock.
         offers: Body of GET /api/backends.
 
     Attributes:
-        policy: What the service offers.
+        policy: Prices, back ends and limits of the service.
         offers: Body of GET /api/backends.
     """
 
@@ -99,10 +99,10 @@ class Handlers:
         self._clock = clock
 
     async def account(self, headers: Mapping[str, str]) -> Account:
-        """Return the account whose key is in the headers.
+        """Return the account of the API key in the headers.
 
         Raises:
-            AccessDenied: there is no key, or it is unknown.
+            AccessDenied: the key is missing or unknown.
         """
         key = auth.read_key(headers)
         account = None if key is None else await self._store.read_inline(lambda db: auth.find_account(db, key))
@@ -111,26 +111,26 @@ class Handlers:
         return account
 
     async def credits(self, account: Account) -> Reply:
-        """GET /api/credits."""
+        """Return the reply to GET /api/credits."""
         return Reply(200, {"credits": await self._store.read_inline(lambda db: read_balance(db, account.account_id))})
 
     def backends(self) -> Reply:
-        """GET /api/backends."""
+        """Return the reply to GET /api/backends."""
         return Reply(200, self.offers.model_dump())
 
     async def analyze(self, account: Account, request: AnalyzeRequest, base_url: str, key: str | None) -> Reply:
-        """POST and GET /api/fetch.
+        """Admit a request of POST or GET /api/fetch, and return its result or an acknowledgment.
 
         Args:
-            account: Who sends the request.
-            request: The request as it was sent.
-            base_url: Base of the URL at which the result can be polled.
+            account: Account of the client.
+            request: The request as the client sent it.
+            base_url: URL of this service, for the URL at which the client polls.
             key: Idempotency key; None: there is none.
 
         Raises:
             BadRequest: the request is not valid.
             OutOfCredits: the balance does not cover the maximum price.
-            ServiceOverloaded: too many pictures wait; nothing was held.
+            ServiceOverloaded: too many pictures wait; no credits were held.
         """
         policy = self.policy
         if key is not None and not KEY.fullmatch(key):
@@ -170,7 +170,7 @@ class Handlers:
         return await self._synchronous_reply(running, new, base_url)
 
     async def _synchronous_reply(self, running: RunningRequest, new: NewRequest, base_url: str) -> Reply:
-        """Return the result of a single asset, or an acknowledgment as soon as it turns out to be a video."""
+        """Wait for the result of a single asset, and return it; return an acknowledgment if the asset is a video."""
         await asyncio.shield(running.can_answer)
         if running.is_video:
             return await self._acknowledge(new.request_id, new.account_id, new.echo, base_url)
@@ -182,7 +182,11 @@ class Handlers:
         return _acknowledgment_reply(request_id, account_id, echo, base_url)
 
     async def _reply_to_repeat(self, earlier: StoredRequest, new: NewRequest, base_url: str) -> Reply:
-        """Return the reply to an earlier request with the same idempotency key; nothing more is charged."""
+        """Return the reply to an earlier request with the same idempotency key, without another charge.
+
+        Raises:
+            BadRequest: the two requests differ.
+        """
         if not earlier.is_same_request(new):
             raise BadRequest(OTHER_BODY, OTHER_BODY_STATUS)
         acknowledgment = (earlier.request_id, earlier.account_id, earlier.echo, base_url)
@@ -200,22 +204,26 @@ class Handlers:
         )
 
     async def _wait_for_other_process(self, earlier: StoredRequest) -> StoredRequest:
-        """Wait until a request of another process has ended or is acknowledged, and return it; or time out."""
+        """Wait until a request that another process runs has ended or is acknowledged, or time is up; return it.
+
+        Raises:
+            Superseded: its process has died, and the request was deleted.
+        """
         until = self._clock.monotonic() + MAX_WAIT_FOR_OTHER_S
         while not earlier.acknowledged and earlier.state not in FINISHED and self._clock.monotonic() < until:
             await self._clock.sleep(CHECK_INTERVAL_S)
             request_id, account_id = earlier.request_id, earlier.account_id
             current = await self._store.read(lambda db: requests.find(db, request_id, account_id, 0))  # noqa: B023 (awaited here)
-            if current is None:  # its process has died, and the request was undone
+            if current is None:  # its process has died, and the request was deleted
                 raise Superseded(request_id)
             earlier = current
         return earlier
 
     async def result(self, account: Account, request_id: str) -> Reply:
-        """GET /api/response/<request_id>."""
+        """Return the reply to GET /api/response/REQUEST_ID."""
         not_before = self._clock.now() - self.policy.result_lifetime_s
         stored = None
-        if REQUEST_ID.fullmatch(request_id):  # other texts are no ids: PostgreSQL could not even store some of them
+        if REQUEST_ID.fullmatch(request_id):  # other text is no id, and PostgreSQL rejects some of it, such as NUL
             stored = await self._store.read(lambda db: requests.find(db, request_id, account.account_id, not_before))
         if stored is None:
             return Reply(404, {"error": not_found(request_id), "status": "failed"})
@@ -224,18 +232,18 @@ class Handlers:
         return Reply(200, {**_echo_fields(stored.request_id, stored.account_id, stored.echo), "status": "processing"})
 
     async def purge_expired(self) -> None:
-        """Delete requests whose results have expired, again and again until cancelled."""
+        """Delete requests whose results have expired, at regular intervals until cancelled."""
         while True:
             before = self._clock.now() - self.policy.result_lifetime_s
             try:
                 await self._store.write(lambda db: requests.purge(db, before))  # noqa: B023 (awaited here)
-            except StoreError:  # tried again after the interval
+            except StoreError:  # retried after the interval
                 log.exception("expired results were not deleted")
             await self._clock.sleep(PURGE_INTERVAL_S)
 
 
 def _read_and_hash_uploads(request: AnalyzeRequest) -> tuple[tuple[bytes, ...], list[bytes]]:
-    """Return the uploads of a request, and the SHA-256 of each."""
+    """Return the decoded uploads of a request, and the SHA-256 of each."""
     uploads = read_uploads(request)
     return uploads, [sha256(content).digest() for content in uploads]
 
@@ -269,7 +277,7 @@ def _result_reply(stored: StoredRequest, failed_status: int) -> Reply:
 
 
 def error_reply(error: Exception) -> Reply | None:
-    """Return the reply to an error that the client can act on; None for an internal error."""
+    """Return the reply to an error of the API; None for any other error."""
     if isinstance(error, BadRequest):
         return Reply(error.status, {"error": str(error), "status": "failed"})
     if isinstance(error, AccessDenied):

@@ -1,6 +1,6 @@
-"""The OpenAPI 3.1 document of the API, generated from the pydantic models of requests and answers.
+"""Generates the OpenAPI 3.1 document of the API from the pydantic models of requests and answers.
 
-The models accept the answers of every service of the contract; the document narrows them to the answers of this one.
+The models accept answers of any service with this API. The document adds the rules that this service keeps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NUMBER_PATTERNS: Final = {
     "capture_interval": "^[1-9][0-9]{0,8}$",
     "max_frames": "^[0-9]{1,9}$",
 }
-"""Patterns of numbers as text, which queries have and JSON may have."""
+"""Patterns of numbers that are sent as strings, in a query or in JSON."""
 
 UNAVAILABLE_NOTE: Final = "Names that are not available are reported in `all.errors`; the others are answered."
 
@@ -48,14 +48,14 @@ ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     500: ("Processing has failed; the text has the cause. Nothing was charged.", f"{words.REQUEST_FAILED}: …"),
     503: ("The service is busy; retry after `Retry-After` seconds. Nothing was charged.", "Too busy."),
 }
-"""Description and example text of each error status."""
+"""Description and example text by error status."""
 
 
 def document(offers: Backends) -> Json:
-    """Return the document.
+    """Return the OpenAPI document of this service.
 
     Args:
-        offers: The body of GET /api/backends.
+        offers: Body of GET /api/backends.
     """
     security: list[Json] = [{"key": []}, {"authorization": []}]
     return {
@@ -247,7 +247,10 @@ def _schemas(offers: Backends) -> Json:
 
 
 def _answer_schema(description: str, status: str, more: Sequence[str]) -> Json:
-    """Return the schema of an answer with one status: its fields are required and not null."""
+    """Return the schema of an answer with one `status`.
+
+    Its fields, and those in `more`, are required and not null.
+    """
     required = (*ECHO, *NUMBERS, "status", *more)
     not_null: Json = {name: {"not": {"type": "null"}} for name in required}
     narrowed = {"type": "object", "properties": {**not_null, "status": {"const": status}}, "required": list(required)}
@@ -278,12 +281,15 @@ def _features(offers: Backends) -> frozenset[str]:
 
 
 def _describe_backend(offer: BackendOffer) -> str:
-    """Return features, model and licence of a back end, as far as they are known."""
+    """Return the features, model and licence of a back end as text; unknown ones are left out."""
     return ", ".join(filter(None, (" ".join(sorted(offer.features)), offer.model, offer.licence)))
 
 
 def _field_schema(name: str, field: Json, names: Sequence[str] | None) -> Json:
-    """Return the schema of a request field. Null and the empty string mean omitted; numbers may be sent as strings."""
+    """Return the schema of a request field.
+
+    Null and the empty string mean that the field is omitted. Numbers may be sent as strings.
+    """
     unset: list[Json] = [{"const": ""}, {"type": "null"}]
     if name in {"backend", "feature"}:
         item: Json = {"type": "string", "maxLength": MAX_NAME_CHARS}
@@ -304,7 +310,7 @@ def _field_schema(name: str, field: Json, names: Sequence[str] | None) -> Json:
 
 
 def _attribute_descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """Return the descriptions of the fields of a model, from its docstring."""
+    """Return the descriptions of the fields of a model, read from its docstring."""
     section = inspect.cleandoc(model.__doc__ or "").partition("Attributes:")[2]
     described = re.findall(r"^ {4}(\w+): (.+(?:\n {5,}.+)*)", section, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in described}

@@ -81,11 +81,7 @@ class NewRequest:
     digest: bytes = field(init=False)
 
     def __post_init__(self, digests: Sequence[bytes]) -> None:
-        """Compute `echo` and `digest`.
-
-        Args:
-            digests: SHA-256 of each upload.
-        """
+        """Compute `echo`, and `digest` from the SHA-256 of each upload."""
         object.__setattr__(self, "echo", self.request.model_dump_json(exclude={"file"}))
         echo_digest = hashlib.sha256(self.echo.encode()).digest()
         object.__setattr__(self, "digest", hashlib.sha256(b"".join((echo_digest, *digests))).digest())
@@ -129,10 +125,7 @@ class StoredRequest:
     crashes: CrashRecord
 
     def is_same_request(self, new: NewRequest) -> bool:
-        """Return whether a new request equals this one.
-
-        Uploads are not compared if this request was stored by version 1, which stored no digest.
-        """
+        """Return whether a new request equals this one, without its uploads if this one has no digest (version 1)."""
         return self.digest == new.digest if self.digest else self.request == new.request.model_copy(update={"file": []})
 
     @property
@@ -200,10 +193,7 @@ def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewReq
 
 
 def acknowledge(db: Connection, request_id: str) -> bool:
-    """Mark a request as acknowledged, so that it runs again if its process dies.
-
-    Return False if the request does not exist.
-    """
+    """Mark a request as acknowledged, so that it runs again if its process dies; return whether it exists."""
     sql = "UPDATE requests SET acknowledged = 1 WHERE request_id = ? RETURNING request_id"
     return bool(db.execute(sql, (request_id,)))
 
@@ -352,9 +342,7 @@ def requeue(db: Connection, attempt: Attempt) -> None:
 
 
 def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
-    """Release additional credits that an earlier attempt held.
-
-    The current attempt holds them again if it needs them.
+    """Release additional credits that an earlier attempt held; the current attempt holds them again if needed.
 
     Args:
         db: A transaction.
