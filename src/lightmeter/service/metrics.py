@@ -37,14 +37,8 @@ class Metrics:
         count = partial(Counter, registry=self._registry)
         histogram = partial(Histogram, registry=self._registry, buckets=SECONDS)
         # Cached by label values, because `labels` takes longer than counting.
-        self._requests = cache(
-            count("lightmeter_http_requests", "HTTP requests that were answered.", ("endpoint", "status")).labels
-        )
-        self._request_s = cache(
-            histogram(
-                "lightmeter_http_seconds", "Time from the headers of a request to its answer.", ("endpoint",)
-            ).labels
-        )
+        self._requests = cache(count("lightmeter_http_requests", "Answers.", ("endpoint", "status")).labels)
+        self._request_s = cache(histogram("lightmeter_http_seconds", "From request to answer.", ("endpoint",)).labels)
         pictures = count("lightmeter_pictures", "Images and frames that were analyzed.", ("feature", "backend"))
         self._pictures = cache(pictures.labels)
         self._failures = cache(
@@ -59,21 +53,15 @@ class Metrics:
         batch = histogram("lightmeter_inference_pictures", "Pictures in a call.", ("backend",), buckets=PICTURES)
         self._batch = cache(batch.labels)
         self._cache = cache(count("lightmeter_cache_lookups", "Lookups in the result cache.", ("outcome",)).labels)
-        self._queue = Gauge(
-            "lightmeter_queue_depth", "Items that wait in a queue now.", ("queue",), registry=self._registry
-        )
-        self._refused = cache(
-            count("lightmeter_refusals", "Requests refused because a queue was full.", ("queue",)).labels
-        )
+        self._queue = Gauge("lightmeter_queue_depth", "Items that wait now.", ("queue",), registry=self._registry)
+        self._refused = cache(count("lightmeter_refusals", "Requests refused: queue full.", ("queue",)).labels)
         self._credits = count("lightmeter_credits_charged", "Credits charged.")
         by_model = ("backend", "model")
-        self._provider_calls = cache(
-            count("lightmeter_provider_calls", "Calls that a provider answered.", by_model).labels
-        )
+        self._provider_calls = cache(count("lightmeter_provider_calls", "Calls that were answered.", by_model).labels)
         self._provider_errors = cache(
-            count("lightmeter_provider_errors", "Calls of a provider that failed.", ("backend", "kind")).labels
+            count("lightmeter_provider_errors", "Calls that failed.", ("backend", "kind")).labels
         )
-        tokens = count("lightmeter_provider_tokens", "Tokens that a provider billed.", (*by_model, "direction"))
+        tokens = count("lightmeter_provider_tokens", "Tokens that were billed.", (*by_model, "direction"))
         self._provider_tokens = cache(tokens.labels)
         self._provider_usd = cache(
             count("lightmeter_provider_usd", "Cost in US dollars by published prices, where known.", by_model).labels
