@@ -58,10 +58,10 @@ def embedded_backends(settings: Settings) -> tuple[BackendOffer, ...]:
         SettingsError: the settings of a back end are wrong.
     """
     from lightmeter.service.backends.catalog import read_catalog  # noqa: PLC0415 (only when the embedded service is wanted)
-    from lightmeter.service.http.backend_list import offers  # noqa: PLC0415 (likewise)
+    from lightmeter.service.http.backend_list import list_backends  # noqa: PLC0415 (likewise)
 
     catalog = read_catalog(settings)
-    return tuple(offers(catalog, catalog.rates()).backends)
+    return tuple(list_backends(catalog, catalog.rates()).backends)
 
 
 def needed_backends(options: Options, settings: Settings) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
-"""Which IP addresses are public, as protection from server-side request forgery (SSRF). Pure.
+"""Rules that tell public IP addresses from others, as protection from server-side request forgery (SSRF).
 
-The service's fetcher and the URL pre-check apply these rules to each address that they are about to connect to.
+The service's fetcher and the URL pre-check apply these rules to each address before they connect to it.
 `blocked_addresses.json` lists the blocked networks, each with its name and source. `ipaddress.is_global` is not enough:
-it accepts addresses that carry an IPv4 address (6to4, NAT64), multicast, and the host agent of a cloud.
+it accepts multicast addresses, metadata services of cloud hosts, and IPv6 addresses that embed a private IPv4 address
+(6to4, NAT64).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["BLOCKED_NETWORKS", "BlockedNetwork", "embedded_ipv4", "find_blocked_
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
-MAPPED: Final = IPv6Network("::ffff:0:0/96")
+IPV4_MAPPED: Final = IPv6Network("::ffff:0:0/96")
 """IPv4-mapped addresses (RFC 4291, section 2.5.5.2)."""
 IPV4_IN_LAST_32_BITS: Final = tuple(IPv6Network(block) for block in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96"))
 """IPv4-compatible (RFC 4291), IPv4-translated (RFC 2765) and NAT64 (RFC 6052) addresses."""
@@ -34,12 +35,12 @@ ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
 
 @dataclass(frozen=True, slots=True)
 class BlockedNetwork:
-    """A network that is not public.
+    """Network that is not public.
 
     Attributes:
-        network: Its addresses.
-        name: Its purpose.
-        source: The document that defines it.
+        network: Range of addresses.
+        name: Purpose of the network.
+        source: Document that defines the network.
     """
 
     network: IPv4Network | IPv6Network
@@ -58,10 +59,10 @@ BLOCKED_NETWORKS: Final = _read_networks()
 
 
 def embedded_ipv4(address: IPv6Address) -> Iterator[IPv4Address]:
-    """Yield each IPv4 address that packets to `address` may reach, by any scheme that embeds one."""
+    """Yield each IPv4 address that is embedded in `address` by a transition scheme, such as 6to4 or NAT64."""
     number = int(address)
     low = IPv4Address(number & 0xFFFF_FFFF)
-    if address in MAPPED or any(address in block for block in IPV4_IN_LAST_32_BITS):
+    if address in IPV4_MAPPED or any(address in block for block in IPV4_IN_LAST_32_BITS):
         yield low
     if address in SIX_TO_FOUR:
         yield IPv4Address(number >> 80 & 0xFFFF_FFFF)
@@ -75,20 +76,21 @@ def embedded_ipv4(address: IPv6Address) -> Iterator[IPv4Address]:
 
 
 def find_blocked_network(address: Address) -> BlockedNetwork | None:
-    """Return the first network that contains the address, or an IPv4 address in it; None for a public address.
+    """Return the first blocked network that contains the address or an IPv4 address embedded in it.
 
-    For an IPv4-mapped address only the IPv4 address counts: the kernel connects to that one.
+    Return None for a public address. Of an IPv4-mapped address only the IPv4 address is checked, because the kernel
+    connects to it.
     """
     candidates: list[Address] = [address]
     if isinstance(address, IPv6Address):
         embedded = list(embedded_ipv4(address))
-        candidates = [*embedded] if address in MAPPED else [address, *embedded]
+        candidates = [*embedded] if address in IPV4_MAPPED else [address, *embedded]
     return next(
         (
             block
-            for one in candidates
+            for candidate in candidates
             for block in BLOCKED_NETWORKS
-            if one.version == block.network.version and one in block.network
+            if candidate.version == block.network.version and candidate in block.network
         ),
         None,
     )

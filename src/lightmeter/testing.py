@@ -1,7 +1,7 @@
-"""Test helpers for users and for this project: small reproducible media files, faulty services, and provider stubs.
+"""Test helpers for users and for this project: small media files, a service with faults, and a stub of OpenAI's API.
 
-The pictures and videos are valid files that every decoder reads (except for the time stamps of `stamped_video`),
-`odd_service` is the real service with injected faults, and `openai_stub` is a real HTTP server.
+The pictures and videos are reproducible, and every decoder can read them, except for odd time stamps of
+`stamped_video`. `odd_service` runs the real service with injected faults. `openai_stub` runs an HTTP server.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _AVI_KEY_FRAME: Final = 0x10
 
 
 def tiny_picture(seed: int = 0, *, width: int = 64, height: int = 48) -> NDArray[np.uint8]:
-    """Return a picture (height x width x 3) of large color fields; another `seed` gives another picture."""
+    """Return an RGB picture (height x width x 3) of 3 x 4 random color fields; `seed` selects the colors."""
     fields = np.random.default_rng(seed).integers(0, 256, (3, 4, 3), dtype=np.uint8)
     rows = np.arange(height) * 3 // height
     columns = np.arange(width) * 4 // width
@@ -54,17 +54,17 @@ def tiny_picture(seed: int = 0, *, width: int = 64, height: int = 48) -> NDArray
 
 
 def blank_picture(level: int = 0, *, width: int = 64, height: int = 48) -> NDArray[np.uint8]:
-    """Return a picture (height x width x 3) of one gray `level`, by default black."""
+    """Return an RGB picture (height x width x 3) of one gray level, 0 (black) to 255 (white)."""
     return np.full((height, width, 3), level, dtype=np.uint8)
 
 
 def tiny_jpeg(seed: int = 0, *, width: int = 64, height: int = 48) -> bytes:
-    """Return `tiny_picture` as JPEG, under 2 KB at the default size."""
+    """Return `tiny_picture` as a JPEG file, under 2 KB at the default size."""
     return encode_jpeg(tiny_picture(seed, width=width, height=height), quality=80)
 
 
 def tiny_png(seed: int = 0, *, width: int = 64, height: int = 48) -> bytes:
-    """Return `tiny_picture` as PNG, with exactly its pixels."""
+    """Return `tiny_picture` as a PNG file, which keeps its exact pixels."""
     picture = tiny_picture(seed, width=width, height=height)
     lines = b"".join(b"\0" + line.tobytes() for line in picture)
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
@@ -75,12 +75,12 @@ def tiny_png(seed: int = 0, *, width: int = 64, height: int = 48) -> bytes:
 
 
 def tiny_video(path: Path, *, frames: int | Sequence[NDArray[np.uint8]] = 20, fps: int | Fraction = 10) -> Path:
-    """Write a motion-JPEG AVI and return its path.
+    """Write a motion-JPEG AVI file and return its path.
 
     Args:
         path: File to write, with the suffix `.avi`.
-        frames: Frames (height x width x 3) of equal size, or the number of tiny pictures to use.
-        fps: Frames a second, also extreme ones such as 1 / 2**32.
+        frames: Frames (height x width x 3) of equal size, or the number of `tiny_picture` frames.
+        fps: Frames a second; extreme values such as 1 / 2**32 are allowed.
     """
     pictures = [tiny_picture(seed) for seed in range(frames)] if isinstance(frames, int) else list(frames)
     height, width = pictures[0].shape[:2]
@@ -96,7 +96,7 @@ def tiny_video(path: Path, *, frames: int | Sequence[NDArray[np.uint8]] = 20, fp
 
 
 def _avi_header(width: int, height: int, frames: int, fps: int | Fraction) -> bytes:
-    """Return the `hdrl` list of Microsoft's AVI RIFF reference: AVIMAINHEADER, AVISTREAMHEADER, BITMAPINFOHEADER."""
+    """Return the header list `hdrl` of an AVI file, as Microsoft's AVI RIFF file reference defines it."""
     raw, (rate, scale) = width * height * 3, Fraction(fps).as_integer_ratio()
     frame_us = min(1_000_000 * scale // rate, 2**32 - 1)
     main = (frame_us, raw * rate // scale, 0, _AVI_HAS_INDEX, frames, 0, 1, raw, width, height, 0, 0, 0, 0)
@@ -119,12 +119,12 @@ def _list(name: bytes, body: bytes) -> bytes:
 
 
 def stamped_video(path: Path, times_ms: Sequence[int], *, fps: int = 10) -> Path:
-    """Write a motion-JPEG Matroska file with the given time stamps, also impossible ones, and return its path.
+    """Write a motion-JPEG Matroska file with any time stamps, even unordered ones, and return its path.
 
     Args:
         path: File to write, with the suffix `.mkv`.
         times_ms: Start of each frame in milliseconds, 0 to 2**63 - 1.
-        fps: Frames a second in the track header, independent of the time stamps.
+        fps: Frames a second in the track header; it may contradict the time stamps.
     """
     encoded = [encode_jpeg(tiny_picture(seed)) for seed in range(len(times_ms))]
     height, width = tiny_picture().shape[:2]
@@ -144,7 +144,12 @@ def stamped_video(path: Path, times_ms: Sequence[int], *, fps: int = 10) -> Path
 
 
 def _element(identifier: str, value: int | bytes) -> bytes:
-    """Return an EBML element (RFC 8794): identifier, size in eight bytes, unsigned integer or bytes."""
+    """Return an EBML element (RFC 8794), with its size in eight bytes.
+
+    Args:
+        identifier: Element id as hexadecimal digits.
+        value: Unsigned integer or bytes.
+    """
     body = value.to_bytes(8, "big") if isinstance(value, int) else value
     return bytes.fromhex(identifier) + (len(body) | 1 << 56).to_bytes(8, "big") + body
 
@@ -157,19 +162,19 @@ def odd_service(
     credits: int = 1000,  # noqa: A002 (the term of the contract)
     backends: Sequence[str] = ("palette",),
 ) -> Iterator[str]:
-    """Run the real service with injected faults on a free loopback port, in a thread; yield its base URL.
+    """Run the real service with injected faults in a thread, on a free loopback port; yield its base URL.
 
     Its database is in a temporary folder, and it may fetch from private addresses. `lightmeter serve --help` describes
-    the faults; without any it is a normal service.
+    the faults. Without faults the service is a normal one.
 
     Args:
         faults: Faults by name, such as `{"fail-charged": 1, "shuffle": {"names": "redirect"}}`.
-        key: API key of its only account.
-        credits: Balance of that account.
+        key: API key of the only account.
+        credits: Balance of that account in credits.
         backends: Names of back ends; only `palette` needs no model.
 
     Raises:
-        SettingsError: a fault or a back end is unknown, or a setting is not valid.
+        SettingsError: a fault or a back end is unknown, or a setting of a fault is not valid.
 
     Example:
         >>> with odd_service({"prices": 2}, key="mine", credits=10) as base_url:  # doctest: +SKIP
@@ -199,10 +204,10 @@ def odd_service(
 
 @dataclass(frozen=True, slots=True)
 class StubRequest:
-    """A request that a stub has received.
+    """HTTP request that a stub has received.
 
     Attributes:
-        method: Such as `POST`.
+        method: HTTP method, such as `POST`.
         path: Path with the query string.
         headers: Headers by lowercase name.
         content: The body as it was sent.
@@ -218,15 +223,15 @@ class StubRequest:
 
 @dataclass(frozen=True, slots=True)
 class StubAnswer:
-    """An answer of a stub.
+    """HTTP answer of a stub.
 
     Attributes:
-        body: Sent as JSON; text and bytes are sent unchanged.
+        body: Body, sent as JSON; text and bytes are sent unchanged.
         status: HTTP status.
-        headers: Further headers.
+        headers: Additional HTTP headers.
         delay_s: Seconds before the answer.
-        drip_s: Delay in seconds after each byte of the body; 0: the body is sent at once.
-        is_reset: Whether the connection is closed instead of answered.
+        drip_s: Seconds between two bytes of the body; 0: the body is sent at once.
+        is_reset: Whether the stub closes the connection instead of answering.
     """
 
     body: object = b""
@@ -238,7 +243,7 @@ class StubAnswer:
 
     @property
     def content(self) -> bytes:
-        """The body as bytes."""
+        """Body as bytes."""
         if isinstance(self.body, str):
             return self.body.encode()
         return self.body if isinstance(self.body, bytes) else orjson.dumps(self.body)
@@ -250,8 +255,9 @@ class OpenAIStub:
 
     Attributes:
         origin: Its URL without a path.
-        answer: Returns the answer to a request; a string becomes a `chat_completion`. Can be replaced at any time.
-        requests: The requests so far, in order.
+        answer: Function that returns the answer to a request; a string becomes a `chat_completion`. It may be
+            replaced at any time.
+        requests: Requests received so far, in order.
     """
 
     origin: str
@@ -260,11 +266,11 @@ class OpenAIStub:
 
     @property
     def base_url(self) -> str:
-        """The value for `OPENAI_BASE_URL`."""
+        """Value for the environment variable `OPENAI_BASE_URL`."""
         return f"{self.origin}/v1"
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request."""
+        """Record a request and return the answer of `answer`."""
         content = await request.read()
         try:
             body = orjson.loads(content)
@@ -296,7 +302,7 @@ def chat_completion(text: str | None, **message: object) -> dict[str, Any]:
 
     Args:
         text: Content of the message.
-        message: Further fields of the message, such as `refusal`.
+        message: Additional fields of the message, such as `refusal`.
     """
     return {
         "id": "chatcmpl-stub",
@@ -319,10 +325,11 @@ def chat_completion(text: str | None, **message: object) -> dict[str, Any]:
 def openai_stub(answer: Callable[[StubRequest], StubAnswer | str] | None = None) -> Iterator[OpenAIStub]:
     """Run an HTTP server on loopback, in a thread, that answers like an OpenAI-compatible provider.
 
-    It answers every path and method in the same way, and checks nothing: `requests` has what was sent.
+    It calls `answer` for every path and method, checks nothing, and records all requests in `requests`.
 
     Args:
-        answer: Returns the answer to a request, in the thread of the server; by default the text "A picture.".
+        answer: Function that returns the answer to a request; called in the thread of the server. None: the answer is
+            always the text "A picture.".
 
     Example:
         >>> with openai_stub(lambda request: "A cat on a mat.") as stub:  # doctest: +SKIP

@@ -36,7 +36,7 @@ def test_no_more_waits_than_the_limit(clock):
         with controller.admit(1), pytest.raises(ServiceOverloaded):
             controller.admit(1)
         controller.admit(1)
-    assert controller.waiting == 0
+    assert controller.pending_pictures == 0
 
 
 def test_a_request_larger_than_the_limit_is_taken_when_nothing_waits(clock):
@@ -49,16 +49,16 @@ def test_a_request_larger_than_the_limit_is_taken_when_nothing_waits(clock):
 def test_what_waits_elsewhere_counts(clock):
     """Pictures in a queue on disk count toward the limit."""
     controller = AdmissionController(10, clock)
-    controller.admit(5, elsewhere=5)
+    controller.admit(5, waiting_requests=5)
     with pytest.raises(ServiceOverloaded):
-        controller.admit(6, elsewhere=5)
+        controller.admit(6, waiting_requests=5)
 
 
 def test_acknowledged_requests_are_never_refused(clock):
     """An acknowledged request is always accepted when it comes from its queue."""
     controller = AdmissionController(10, clock)
     with controller.reserve(10), controller.reserve(1000):
-        assert controller.waiting == 1010
+        assert controller.pending_pictures == 1010
 
 
 def test_a_reservation_counts_only_while_entered(clock):
@@ -66,7 +66,7 @@ def test_a_reservation_counts_only_while_entered(clock):
     controller = AdmissionController(10, clock)
     controller.admit(10)
     controller.admit(10)
-    assert controller.waiting == 0
+    assert controller.pending_pictures == 0
 
 
 def test_retry_after_follows_the_throughput(clock):
@@ -75,7 +75,7 @@ def test_retry_after_follows_the_throughput(clock):
     with controller.reserve(100):
         for _ in range(10):
             clock.at += 0.25
-            controller.finished(1)
+            controller.record_finished(1)
         with pytest.raises(ServiceOverloaded, match="Try again in 5 s") as busy:
             controller.admit(20)
     assert busy.value.retry_after_s == 5
@@ -86,12 +86,12 @@ def test_idle_time_does_not_lower_the_throughput(clock):
     controller = AdmissionController(100, clock)
     with controller.reserve(100):
         clock.at += 1
-        controller.finished(50)
+        controller.record_finished(50)
     clock.at += 3600
     with controller.reserve(100):
         assert controller.pictures_per_s() == pytest.approx(50)
         clock.at += 2
-        controller.finished(20)
+        controller.record_finished(20)
         assert controller.pictures_per_s() == pytest.approx(10)
 
 

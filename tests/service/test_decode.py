@@ -46,7 +46,7 @@ async def watched(decoder: MediaDecoder, path: Path, interval_s: int = 1, max_fr
 
 async def developed(decoder: MediaDecoder, content: bytes, views=VIEWS):
     """Decode an image."""
-    return await decoder.decode_image(AssetPayload.of(content), views)
+    return await decoder.decode_image(AssetPayload.from_bytes(content), views)
 
 
 async def test_a_video_without_a_limit_is_captured_whole(tmp_path):

@@ -167,7 +167,7 @@ async def test_sizes_are_counted(site, path):
             await fetched(fetcher, site.url(path))
 
 
-@pytest.mark.parametrize("limits", [FetchLimits(silence_s=0.1), FetchLimits(total_s=0.1)], ids=["silence", "in all"])
+@pytest.mark.parametrize("limits", [FetchLimits(max_pause_s=0.1), FetchLimits(total_s=0.1)], ids=["silence", "in all"])
 async def test_slow_bodies_are_aborted(site, limits):
     """A host that stops sending is aborted at the time limit."""
     async with Fetcher(allow_private=True, limits=limits) as fetcher:

@@ -143,7 +143,7 @@ async def test_a_host_that_trickles_bytes_is_aborted(pieces, forever):
     """A host that sends a byte now and then is aborted at the total time limit."""
     async with host(*pieces, every_s=0.01, forever=forever) as url:
         with pytest.raises(FetchError):
-            await fetched(url, FetchLimits(silence_s=5.0, total_s=0.4))
+            await fetched(url, FetchLimits(max_pause_s=5.0, total_s=0.4))
 
 
 async def test_the_whole_time_holds_over_redirects():

@@ -83,18 +83,18 @@ async def test_two_services_in_one_process_count_for_themselves(starting, callin
 def test_every_figure_has_its_name():
     """Each metric has a documented name with its unit."""
     metrics = Metrics()
-    metrics.analyzed("palette", ["colors", "tags"], 3)
-    metrics.inferred("palette", 3, 0.02)
-    metrics.backend_failed("palette")
-    metrics.cache(hit=True)
-    metrics.job("completed")
-    metrics.charged(7)
-    metrics.refused("inference")
-    metrics.depth("jobs", 4)
-    metrics.watch_depth("inference", lambda: 9)
-    with metrics.timed("fetch"):
+    metrics.count_pictures("palette", ["colors", "tags"], 3)
+    metrics.count_inference("palette", 3, 0.02)
+    metrics.count_backend_failure("palette")
+    metrics.count_cache_lookup(hit=True)
+    metrics.count_job("completed")
+    metrics.count_charge(7)
+    metrics.count_refusal("inference")
+    metrics.set_queue_depth("jobs", 4)
+    metrics.watch_queue_depth("inference", lambda: 9)
+    with metrics.time_step("fetch"):
         pass
-    with pytest.raises(OSError, match="away"), metrics.timed("fetch"):
+    with pytest.raises(OSError, match="away"), metrics.time_step("fetch"):
         raise OSError("away")
     told = figures(metrics.as_text().decode())
     expected = {

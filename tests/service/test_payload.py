@@ -35,7 +35,7 @@ async def test_wherever_it_lies_it_is_the_same(size):
         for first in range(0, size, 300_000):
             writer.add(content[first : first + 300_000])
         payload = writer.payload()
-        for one in (payload, AssetPayload.of(content)):
+        for one in (payload, AssetPayload.from_bytes(content)):
             assert await one.digest() == sha256(content).digest()
             assert one.content() == content
             async with one.as_file() as path:
@@ -45,7 +45,7 @@ async def test_wherever_it_lies_it_is_the_same(size):
 
 async def test_a_digest_that_is_known_is_not_computed_again():
     """A known digest is used without hashing again."""
-    assert await AssetPayload.of(b"content", b"known").digest() == b"known"
+    assert await AssetPayload.from_bytes(b"content", b"known").digest() == b"known"
 
 
 async def test_nothing_stays_on_disk():
@@ -56,7 +56,7 @@ async def test_nothing_stays_on_disk():
         assert isinstance(large, Path)
     with PayloadWriter() as torn:
         torn.add(bytes(IN_MEMORY_BYTES + 1))
-    async with AssetPayload.of(b"small").as_file() as small:
+    async with AssetPayload.from_bytes(b"small").as_file() as small:
         assert small.exists()
     assert not large.parent.exists()
     assert not small.parent.exists()

@@ -1,4 +1,4 @@
-"""Assembles the service from its parts, and starts it on a socket or as a worker."""
+"""Creates the components of the service, and starts it as an HTTP server or as a worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lightmeter.service.analysis.analyzer import Analyzer, AnalyzerLimits
 from lightmeter.service.backends.availability import BackendAvailability
 from lightmeter.service.backends.catalog import AnyBackend, BackendCatalog, read_catalog
 from lightmeter.service.faults.config import NO_FAULTS, Faults
-from lightmeter.service.http.backend_list import offers
+from lightmeter.service.http.backend_list import list_backends
 from lightmeter.service.http.fault_injection import FaultInjector
 from lightmeter.service.http.handlers import Handlers
 from lightmeter.service.http.routes import application
@@ -35,7 +35,7 @@ from lightmeter.service.metrics import Metrics
 from lightmeter.service.store import auth
 from lightmeter.service.store import credits as money
 from lightmeter.service.store.credits import Tariff
-from lightmeter.service.store.database import Connection, is_postgres, scheme_of
+from lightmeter.service.store.database import Connection, is_postgres, url_scheme
 from lightmeter.service.store.store import Store
 
 __all__ = [
@@ -51,17 +51,26 @@ __all__ = [
 log = logging.getLogger("lightmeter.service")
 
 DEFAULT_LEASE_S: Final = 30.0
-"""Longer than a busy machine may pause a process, and short enough for a client that polls."""
+"""Seconds without a heartbeat after which a process counts as dead.
+
+Longer than a busy machine pauses a process, and short enough for a client that polls."""
 
 DEFAULT_DRAIN_S: Final = 15.0
-"""Longer than a picture takes, and shorter than supervisors wait before SIGKILL."""
+"""Seconds that running requests may take at shutdown.
+
+Longer than a picture takes, and shorter than process supervisors wait before SIGKILL."""
 
 MAX_LINE_BYTES: Final = 64 * 1024
-"""Larger than the contract allows for a query string, so that a too long one is refused with its error text."""
+"""Maximum line of an HTTP request.
+
+Longer than the maximum query string, so that the API can answer a query that is too long with its own error."""
 
 
 def default_workers() -> int:
-    """Return two for each core of this process: one asset is decoded while another is analyzed; more are not faster."""
+    """Return the default number of workers: two per CPU core that this process may use.
+
+    One asset is decoded while another is analyzed; more workers are not faster.
+    """
     return 2 * process_cpu_count()
 
 
@@ -71,23 +80,24 @@ class ServiceConfig:
 
     Attributes:
         database: `sqlite:///PATH` for one process, or `postgresql://…` for any number of services and workers.
-        backends: Names of back ends; None: all available ones. Requests that name none use those that the catalog marks
-            as defaults, or all if none is marked.
-        accounts: Credits by key. Each key has its own account, which is created with these credits if it is missing.
-        allow_private: Also fetch from private addresses.
+        backends: Names of back ends; None: all available ones. Requests that name none use the defaults of the catalog,
+            or all if the catalog has no defaults.
+        accounts: Credits by API key. Each key has its own account; a missing account is created with these credits.
+        allow_private: Whether to fetch from private addresses too.
         fetch_limits: Limits of each fetch.
-        resolver: Creates the resolver of host names; by default that of the system. Its answers are checked.
-        workers: Videos that are decoded and analyzed at once; see `Analyzer`.
+        resolver: Function that creates the resolver of host names; None: that of the system. The fetcher checks the
+            addresses that it returns.
+        workers: Videos that are decoded and analyzed at once; see `Analyzer` for images.
         limits: Limits of the analyzer.
-        rounding: Where charges are rounded up to whole credits.
+        rounding: Whether the price of each image or of each request is rounded up to whole credits.
         result_lifetime_s: Seconds after completion during which a result can be read.
-        lease_s: Seconds without a heartbeat after which other processes take over the work; for PostgreSQL.
-        drain_s: Seconds that running requests may take to finish when the service closes: first with open connections,
-            then without.
-        rates: Prices; by default those of the catalog.
-        clock: Time; by default that of the machine.
-        faults: Faults to inject; none by default.
-        catalog: Known back ends; by default read from the settings.
+        lease_s: Seconds without a heartbeat after which other processes take over the work of a process; only with
+            PostgreSQL.
+        drain_s: Seconds that running requests may take to finish when the service closes.
+        rates: Prices; None: those of the catalog.
+        clock: Clock.
+        faults: Faults to inject.
+        catalog: Known back ends; None: those of the settings.
     """
 
     database: str = "sqlite:///lightmeter.db"
@@ -113,8 +123,8 @@ class RunningService:
 
     Attributes:
         base_url: Its URL, without a slash at the end.
-        port: Its port.
-        fault_counts: How often each injected fault has happened, by name.
+        port: TCP port.
+        fault_counts: Number of injected faults so far, by name.
     """
 
     def __init__(self, base_url: str, port: int, stack: AsyncExitStack, fault_counts: Mapping[str, int]) -> None:
@@ -124,15 +134,15 @@ class RunningService:
         self._stack = stack
 
     async def close(self) -> None:
-        """Stop accepting requests, let running ones finish for `drain_s`, and close the store; idempotent.
+        """Stop accepting requests, wait up to `drain_s` for running ones, and close the store; idempotent.
 
-        Acknowledged requests that do not finish in time are run after the next start.
+        Acknowledged requests that do not finish in time run again after the next start.
         """
         await self._stack.aclose()
 
 
 async def open_account(database: str, name: str, credits_: int) -> str:
-    """Return a new key for an account, which is created if it is missing. Only a hash of the key is stored.
+    """Return a new API key for an account; create the account if it is missing. Only a hash of the key is stored.
 
     Args:
         database: URL of the database.
@@ -157,10 +167,10 @@ def _add_key(db: Connection, name: str, credits_: int, key: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _LoadedBackends:
-    """The back ends of a service.
+    """Back ends of a service, with their prices.
 
     Attributes:
-        backends: Back ends by name: those that requests can name, and those that composing ones build on.
+        backends: Back ends by name: those that requests can name, and those whose entries composing back ends combine.
         availability: Which back ends requests can name.
         offers: Body of GET /api/backends.
         rates: Prices.
@@ -173,7 +183,10 @@ class _LoadedBackends:
 
 
 def _load_usable(catalog: BackendCatalog, metrics: Metrics) -> tuple[BackendCatalog, dict[str, AnyBackend]]:
-    """Load every available back end, and mark those that fail as unavailable in the catalog that is returned."""
+    """Load every available back end.
+
+    Return them by name, with a catalog that marks those that failed to load as unavailable.
+    """
     backends = {}
     for name in catalog.available:
         try:
@@ -198,8 +211,8 @@ def _load(config: ServiceConfig, metrics: Metrics) -> _LoadedBackends:
         raise SettingsError(f"No price is known for: {', '.join(unpriced)}.", hint="Give the service a price table.")
     features = {name: backend.features for name, backend in backends.items()}
     defaults = tuple(name for name in names if catalog.entries[name].default) or names
-    listed = offers(catalog, rates, names)
-    reasons = {offer.name: offer.reason for offer in listed.backends if offer.reason is not None}
+    backend_list = list_backends(catalog, rates, names)
+    reasons = {offer.name: offer.reason for offer in backend_list.backends if offer.reason is not None}
     aliases = {name: target for name, target in catalog.aliases.items() if target in backends}
     base_backends = {
         name: catalog.create_backend(name, metrics)
@@ -208,13 +221,13 @@ def _load(config: ServiceConfig, metrics: Metrics) -> _LoadedBackends:
         if name not in backends
     }
     return _LoadedBackends(
-        {**backends, **base_backends}, BackendAvailability(features, defaults, aliases, reasons), listed, rates
+        {**backends, **base_backends}, BackendAvailability(features, defaults, aliases, reasons), backend_list, rates
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Engine:
-    """The parts that run requests, for a service with HTTP and for a worker without."""
+class _Components:
+    """Components that an HTTP service and a worker have in common."""
 
     store: Store
     runner: Runner
@@ -223,12 +236,12 @@ class _Engine:
     offers: Backends
 
 
-async def _start_engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine:
+async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> _Components:
     logs.enable()
     metrics = Metrics()
     loaded = _load(config, metrics)
     for backend in loaded.backends.values():
-        if (close := getattr(backend, "close", None)) is not None:  # adapters of providers have open connections
+        if (close := getattr(backend, "close", None)) is not None:  # adapters of AI providers have open connections
             stack.callback(close)
     tariff = Tariff(loaded.rates, config.rounding, config.faults.price_factor)
     policy = ServicePolicy(
@@ -245,14 +258,14 @@ async def _start_engine(config: ServiceConfig, stack: AsyncExitStack) -> _Engine
     stack.callback(analyzer.close)
     await analyzer.warm()
     runner = Runner(store, analyzer, policy, config.clock, metrics)
-    queue = _queue(config, store, runner)
+    queue = _create_queue(config, store, runner)
     stack.push_async_callback(queue.drain, config.drain_s)
     stack.push_async_callback(runner.drain, config.drain_s)
     await queue.open()
-    return _Engine(store, runner, queue, metrics, loaded.offers)
+    return _Components(store, runner, queue, metrics, loaded.offers)
 
 
-def _queue(config: ServiceConfig, store: Store, runner: Runner) -> JobQueue:
+def _create_queue(config: ServiceConfig, store: Store, runner: Runner) -> JobQueue:
     if not is_postgres(config.database):
         return LocalQueue(store, runner, config.clock)
     from lightmeter.service.jobs.postgres_queue import PostgresQueue  # noqa: PLC0415 (an extra that SQLite does not need)
@@ -261,7 +274,9 @@ def _queue(config: ServiceConfig, store: Store, runner: Runner) -> JobQueue:
 
 
 async def start_worker(config: ServiceConfig) -> AsyncExitStack:
-    """Start to run requests of a shared database, without HTTP; close the returned stack to drain and stop.
+    """Start to run requests of a shared database, without HTTP.
+
+    Closing the returned stack stops the worker after running requests have ended or `drain_s` has passed.
 
     Raises:
         SettingsError: the database cannot be used, or cannot be shared.
@@ -269,11 +284,11 @@ async def start_worker(config: ServiceConfig) -> AsyncExitStack:
     """
     if not is_postgres(config.database):
         raise SettingsError(
-            f"A worker needs a database that can be shared, and {scheme_of(config.database)}://… cannot.",
+            f"A worker needs a database that can be shared, and {url_scheme(config.database)}://… cannot.",
             hint="Use --database postgresql://…, here and for lightmeter serve.",
         )
     async with AsyncExitStack() as stack:
-        await _start_engine(config, stack)
+        await _start_components(config, stack)
         return stack.pop_all()
 
 
@@ -281,34 +296,34 @@ async def start_service(config: ServiceConfig, host: str = "127.0.0.1", port: in
     """Start the service, and return it when it accepts requests.
 
     Args:
-        config: Its configuration.
+        config: Configuration of the service.
         host: Address to listen on.
-        port: Port to listen on; 0: a free one.
+        port: TCP port to listen on; 0: a free one.
 
     Raises:
         SettingsError: the database, a back end or the address cannot be used.
         BackendError: a model cannot be loaded.
     """
     async with AsyncExitStack() as stack:
-        engine = await _start_engine(config, stack)
+        components = await _start_components(config, stack)
         for key, credits_ in config.accounts.items():
-            await engine.store.write(partial(_add_key, name=auth.account_name(key), credits_=credits_, key=key))
-        handlers = Handlers(engine.store, engine.runner, engine.queue, config.clock, engine.offers)
-        purging = asyncio.create_task(handlers.purge_expired())
-        stack.callback(purging.cancel)
+            await components.store.write(partial(_add_key, name=auth.account_name(key), credits_=credits_, key=key))
+        handlers = Handlers(components.store, components.runner, components.queue, config.clock, components.offers)
+        purge_task = asyncio.create_task(handlers.purge_expired())
+        stack.callback(purge_task.cancel)
         ready = asyncio.Event()
         injector = _fault_injector(config)
         runner = web.AppRunner(
-            application(handlers, ready.is_set, engine.metrics, injector),
+            application(handlers, ready.is_set, components.metrics, injector),
             access_log=None,
             shutdown_timeout=config.drain_s,
             max_line_size=MAX_LINE_BYTES,
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        # On closing, running requests end before the socket is closed, so that clients can poll their results.
-        stack.push_async_callback(engine.queue.drain, config.drain_s)
-        stack.push_async_callback(engine.runner.drain, config.drain_s)
+        # At shutdown, running requests end before the socket closes, so that clients can still poll their results.
+        stack.push_async_callback(components.queue.drain, config.drain_s)
+        stack.push_async_callback(components.runner.drain, config.drain_s)
         stack.callback(ready.clear)
         try:
             site = web.TCPSite(runner, host, port)

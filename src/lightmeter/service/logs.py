@@ -1,7 +1,7 @@
 """Logging of the service: one line for each event, as text or JSON.
 
-Each line that belongs to an HTTP request has its id. Keys, bodies and query strings are never logged: the access log
-has method, path, status, time and account number.
+Lines that belong to an HTTP request contain its id. The access log has method, path, status, duration and account
+number. Keys, bodies and query strings are never logged.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ __all__ = ["LogFormat", "access", "configure", "enable", "request_id", "request_
 LogFormat = Literal["text", "json"]
 
 request_id: ContextVar[str] = ContextVar("lightmeter_request_id", default="")
-"""Id of the current HTTP request; the tasks that it starts inherit it."""
+"""Id of the current HTTP request; tasks that the request starts inherit it."""
 
 ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-"""Pattern of request ids that clients may set; other text could forge log lines."""
+"""Pattern of request ids that clients may set. Other characters could forge log lines."""
 
 log = logging.getLogger("lightmeter.access")
 
 
-def request_id_or_new(given: str | None) -> str:
-    """Return the request id from a client or proxy if it is valid, otherwise a new one."""
-    return given if given is not None and ID.fullmatch(given) else secrets.token_hex(8)
+def request_id_or_new(client_id: str | None) -> str:
+    """Return the request id that a client or proxy sent if it is valid, otherwise a new random id."""
+    return client_id if client_id is not None and ID.fullmatch(client_id) else secrets.token_hex(8)
 
 
 def access(method: str, path: str, status: int, seconds: float, account_id: int | None) -> None:
@@ -38,10 +38,10 @@ def access(method: str, path: str, status: int, seconds: float, account_id: int 
 
     Args:
         method: HTTP method.
-        path: Path as it was sent, still percent-encoded, without the query.
+        path: Percent-encoded path, as the client sent it, without the query.
         status: HTTP status of the answer.
         seconds: Time from the request to the answer.
-        account_id: Account of the key; None: there is none.
+        account_id: Number of the account; None: the request has no valid key.
     """
     if not log.isEnabledFor(logging.INFO):
         return
@@ -64,16 +64,16 @@ class _TextFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
         self._second = -1
-        self._shown = ""
+        self._second_text = ""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 (logging's own name)
         second = int(record.created)
         if second != self._second:  # formatted once for all lines of the same second
-            self._second, self._shown = (
+            self._second, self._second_text = (
                 second,
                 time.strftime(datefmt or self.default_time_format, time.localtime(second)),
             )
-        return f"{self._shown},{int(record.msecs):03d}"
+        return f"{self._second_text},{int(record.msecs):03d}"
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's own name)
         current = request_id.get()
@@ -99,16 +99,16 @@ class _JsonFormatter(logging.Formatter):
 
 
 def enable() -> None:
-    """Enable the logger of the service, which the logging configuration of another library may have disabled.
+    """Enable the logger of the service again after another library has disabled it.
 
-    `logging.config.dictConfig` disables existing loggers by default; Prefect calls it when it is imported.
+    Prefect calls `logging.config.dictConfig` when it is imported, which disables existing loggers by default.
     """
     for name in ("lightmeter.service", "lightmeter.access"):
         logging.getLogger(name).disabled = False
 
 
 def configure(log_format: LogFormat = "text", *, level: int = logging.INFO) -> None:
-    """Log to standard error, replacing any earlier logging configuration."""
+    """Send all log records of the process to standard error; replace the earlier logging configuration."""
     handler = logging.StreamHandler()
     handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)

@@ -1,7 +1,7 @@
 """Prometheus metrics of the service.
 
-Each service has its own registry, so that several services in one process do not mix their counts. Counting takes a
-microsecond, so parts that are given no metrics create an instance that nobody reads.
+Each service has its own registry, so that several services in one process do not mix their counts. A component that
+gets no `Metrics` creates its own instance, which nobody reads; counting takes only a microsecond.
 """
 
 from __future__ import annotations
@@ -23,40 +23,38 @@ CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 """Content type of `Metrics.as_text`: the text format that every Prometheus since 0.0.4 reads."""
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-"""Histogram buckets: from a cached answer to the longest allowed fetch."""
+"""Histogram buckets in seconds, from a cached answer to the longest allowed fetch."""
 
 PICTURES: Final = (1, 2, 4, 8, 16, 32)
-"""Histogram buckets for the pictures in a call."""
+"""Histogram buckets for the number of pictures in a call of a back end."""
 
 
 class Metrics:
-    """Counters, gauges and histograms of one service. Safe to call from any thread."""
+    """Counters, gauges and histograms of one service. Thread-safe."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         count = partial(Counter, registry=self._registry)
         histogram = partial(Histogram, registry=self._registry, buckets=SECONDS)
-        # Children are cached by their labels: looking one up takes longer than counting.
+        # Cached by label values, because `labels` takes longer than counting.
         self._requests = cache(count("lightmeter_http_requests", "Answers.", ("endpoint", "status")).labels)
-        self._request_s = cache(
-            histogram("lightmeter_http_seconds", "From the head of a request to its answer.", ("endpoint",)).labels
-        )
+        self._request_s = cache(histogram("lightmeter_http_seconds", "From request to answer.", ("endpoint",)).labels)
         pictures = count("lightmeter_pictures", "Images and frames that were analyzed.", ("feature", "backend"))
         self._pictures = cache(pictures.labels)
         self._failures = cache(
             count("lightmeter_backend_failures", "Calls of a back end that failed.", ("backend",)).labels
         )
-        self._jobs = cache(count("lightmeter_jobs", "Jobs that came into a state.", ("state",)).labels)
-        worked_s = histogram("lightmeter_work_seconds", "Fetching or decoding one asset.", ("step", "outcome"))
-        self._work_s = cache(worked_s.labels)
+        self._jobs = cache(count("lightmeter_jobs", "Jobs that have entered a state.", ("state",)).labels)
+        work_s = histogram("lightmeter_work_seconds", "Time to fetch or decode one asset.", ("step", "outcome"))
+        self._work_s = cache(work_s.labels)
         self._inference_s = cache(
-            histogram("lightmeter_inference_seconds", "One call of a back end.", ("backend",)).labels
+            histogram("lightmeter_inference_seconds", "Time of one call of a back end.", ("backend",)).labels
         )
         batch = histogram("lightmeter_inference_pictures", "Pictures in a call.", ("backend",), buckets=PICTURES)
         self._batch = cache(batch.labels)
-        self._cache = cache(count("lightmeter_cache_lookups", "Looks into the cache of results.", ("outcome",)).labels)
-        self._queue = Gauge("lightmeter_queue_depth", "What waits now.", ("queue",), registry=self._registry)
-        self._refused = cache(count("lightmeter_refusals", "Requests turned away for lack of room.", ("queue",)).labels)
+        self._cache = cache(count("lightmeter_cache_lookups", "Lookups in the result cache.", ("outcome",)).labels)
+        self._queue = Gauge("lightmeter_queue_depth", "Items that wait now.", ("queue",), registry=self._registry)
+        self._refused = cache(count("lightmeter_refusals", "Requests refused: queue full.", ("queue",)).labels)
         self._credits = count("lightmeter_credits_charged", "Credits charged.")
         by_model = ("backend", "model")
         self._provider_calls = cache(count("lightmeter_provider_calls", "Calls that were answered.", by_model).labels)
@@ -69,18 +67,18 @@ class Metrics:
             count("lightmeter_provider_usd", "Cost in US dollars by published prices, where known.", by_model).labels
         )
 
-    def answered(self, endpoint: str, status: int, seconds: float) -> None:
-        """Count an HTTP answer and its time.
+    def count_answer(self, endpoint: str, status: int, seconds: float) -> None:
+        """Count an HTTP answer and record its duration.
 
         Args:
-            endpoint: Pattern of the route, without ids.
+            endpoint: Pattern of the route, such as `/api/response/{request_id}`.
             status: HTTP status.
             seconds: Time from the request to the answer.
         """
         self._requests(endpoint, str(status)).inc()
         self._request_s(endpoint).observe(seconds)
 
-    def analyzed(self, backend: str, features: Iterable[str], pictures: int) -> None:
+    def count_pictures(self, backend: str, features: Iterable[str], pictures: int) -> None:
         """Count pictures that a back end has analyzed, for each feature.
 
         Args:
@@ -91,8 +89,8 @@ class Metrics:
         for feature in features:
             self._pictures(feature, backend).inc(pictures)
 
-    def inferred(self, backend: str, pictures: int, seconds: float) -> None:
-        """Count a call of a back end.
+    def count_inference(self, backend: str, pictures: int, seconds: float) -> None:
+        """Count a successful call of a back end.
 
         Args:
             backend: Name of the back end.
@@ -102,20 +100,20 @@ class Metrics:
         self._inference_s(backend).observe(seconds)
         self._batch(backend).observe(pictures)
 
-    def backend_failed(self, backend: str) -> None:
+    def count_backend_failure(self, backend: str) -> None:
         """Count a failed call of a back end."""
         self._failures(backend).inc()
 
-    def cache(self, *, hit: bool) -> None:
+    def count_cache_lookup(self, *, hit: bool) -> None:
         """Count a lookup in the result cache."""
         self._cache("hit" if hit else "miss").inc()
 
-    def job(self, state: str) -> None:
+    def count_job(self, state: str) -> None:
         """Count a job that has entered a state: `queued`, `running`, `completed` or `failed`."""
         self._jobs(state).inc()
 
     def provider_usage(self, backend: str, usage: Usage) -> None:
-        """Count a call that a provider has answered, its tokens and its cost."""
+        """Count a call that an AI provider has answered, with its tokens and cost."""
         self._provider_calls(backend, usage.model).inc()
         if usage.input_tokens is not None:
             self._provider_tokens(backend, usage.model, "input").inc(usage.input_tokens)
@@ -125,28 +123,31 @@ class Metrics:
             self._provider_usd(backend, usage.model).inc(float(usage.usd))
 
     def provider_error(self, backend: str, kind: str) -> None:
-        """Count a failed call of a provider."""
+        """Count a failed call of an AI provider, by kind of failure."""
         self._provider_errors(backend, kind).inc()
 
-    def charged(self, credits_: int) -> None:
+    def count_charge(self, credits_: int) -> None:
         """Count the credits that a finished request was charged."""
         self._credits.inc(credits_)
 
-    def refused(self, queue: str) -> None:
+    def count_refusal(self, queue: str) -> None:
         """Count a request that was refused because a queue was full."""
         self._refused(queue).inc()
 
-    def depth(self, queue: str, depth: int) -> None:
+    def set_queue_depth(self, queue: str, depth: int) -> None:
         """Set the number of items that wait in a queue."""
         self._queue.labels(queue).set(depth)
 
-    def watch_depth(self, queue: str, depth: Callable[[], float]) -> None:
-        """Call `depth` for the number of waiting items whenever the metrics are read; it must not block."""
+    def watch_queue_depth(self, queue: str, depth: Callable[[], float]) -> None:
+        """Report `depth()` as the number of items that wait in a queue.
+
+        `depth` is called whenever the metrics are read, from any thread. It must not block.
+        """
         self._queue.labels(queue).set_function(depth)
 
     @contextmanager
-    def timed(self, step: str) -> Iterator[None]:
-        """Time a step of one asset, `fetch` or `decode`; an exception counts as failed."""
+    def time_step(self, step: str) -> Iterator[None]:
+        """Record the duration of the block as a `fetch` or `decode` of one asset; an exception counts as failed."""
         start_s = time.perf_counter()
         outcome = "failed"
         try:

@@ -17,7 +17,7 @@ from lightmeter.media.image import load_rgb, load_views
 from lightmeter.media.image_transforms import transform_array
 from lightmeter.service.backends.base import MAX_SIDE, AnalysisOptions
 from lightmeter.service.backends.imagenet.tagger import INPUT, ImageNet
-from lightmeter.service.ingest.allocator import keep_small_blocks
+from lightmeter.service.ingest.allocator import configure_allocators
 
 Work = Callable[[int], object]
 
@@ -28,7 +28,7 @@ def works(folder: Path) -> Iterator[tuple[str, Work]]:
     The last decodes as the service does, in one process and one thread, with nothing around it: no faster way from the
     same bytes to the same tags is known here.
     """
-    keep_small_blocks()
+    configure_allocators()
     files = [path.read_bytes() for path in sorted(folder.glob("*.jpg"))]
     pictures = [load_rgb(content, max_side=MAX_SIDE) for content in files]
     backend = ImageNet()

@@ -76,7 +76,7 @@ def add(name: str, credits_: int, database: str) -> int:
     def change(db: Connection) -> int:
         account_id = money.open_account(db, name, credits_, SystemClock().now())
         auth.add_key(db, account_id, key)
-        return money.balance_of(db, account_id)
+        return money.read_balance(db, account_id)
 
     balance = _run_transaction(database, change)
     click.echo(f"New key of {name}, balance {balance}. It is not shown again:", err=True)
@@ -117,7 +117,7 @@ def grant(name: str, credits_: int, database: str) -> int:
     def change(db: Connection) -> int:
         account_id = _existing_account(db, name)
         money.grant(db, LedgerReference(account_id, None, SystemClock().now()), credits_)
-        return money.balance_of(db, account_id)
+        return money.read_balance(db, account_id)
 
     click.echo(_run_transaction(database, change))
     return 0

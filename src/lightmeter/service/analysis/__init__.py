@@ -1,1 +1,1 @@
-"""Analysis of assets: limits, inference queues, the result cache, and the merging of entries."""
+"""Analysis of assets: admission limits, inference queues, result cache, and merging of entries."""

@@ -1,6 +1,6 @@
-"""Runs an analysis request: fetches and decodes its assets, calls the back ends, merges their entries, prices them.
+"""Runs an analysis job: fetches and decodes its assets, calls the back ends, merges their entries, computes the charge.
 
-An asset that cannot be analyzed becomes a sentence in `all.errors`; the request does not fail because of it.
+An asset that cannot be analyzed becomes a message in `all.errors`; the other assets are answered.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lightmeter.service.analysis.merge import (
     as_json,
     compose_entries,
     merge_entries,
-    metadata_of,
+    picture_metadata,
     select_features,
 )
 from lightmeter.service.analysis.result_cache import DEFAULT_CACHE_BYTES, ContentKey, ResultCache
@@ -50,28 +50,30 @@ from lightmeter.service.store.credits import Tariff
 __all__ = ["Analyzer", "AnalyzerLimits"]
 
 MAX_OPEN_ASSETS: Final = 64
-"""Assets that are being fetched or wait, over all requests. Bounds connections and temporary files."""
+"""Maximum assets of all requests that are being fetched or analyzed. Limits connections and temporary files."""
 
 IMAGES_PER_VIDEO: Final = 4
-"""Images analyzed at once for each video that may be. A decoded image takes little memory, and batches are cheaper:
-measured on one core, a picture took 19.0 ms with 2 images at once, 18.2 ms with 4, 17.8 ms with 8 and with 16."""
+"""Images analyzed at once per worker; a worker analyzes one video at once.
+
+A decoded image takes little memory, and batches are faster. Measured on one core, a picture took 19.0 ms with 2 images
+at once, 18.2 ms with 4, and 17.8 ms with 8 or 16."""
 
 MAX_OPEN_ASSETS_OF_REQUEST: Final = 8
-"""Of `MAX_OPEN_ASSETS`, those of one request, so that a request with slow hosts does not block the others."""
+"""Maximum open assets of one request, so that a request with slow hosts does not block the others."""
 
 MAX_FRAMES_ON_LOOP: Final = 16
-"""Frames that are summarized on the event loop; more are summarized in a thread, because they would block it."""
+"""Maximum frames that are summarized on the event loop; more would block it and are summarized in a thread."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class AnalyzerLimits:
-    """Limits of an analyzer.
+    """Limits of the analyzer.
 
     Attributes:
-        max_pending_pictures: Pictures accepted and not finished; beyond it requests are refused.
-        cache_bytes: Memory for cached results of back ends; 0: no cache.
+        max_pending_pictures: Maximum pictures that are accepted and not finished; further requests are refused.
+        cache_bytes: Size of the cache of back-end results in bytes; 0: no cache.
         decoding: Limits of decoding.
     """
 
@@ -85,11 +87,11 @@ _LIMITS: Final = AnalyzerLimits()
 
 @dataclass(frozen=True, slots=True)
 class _AssetResult:
-    """The result of one asset.
+    """Result of one asset.
 
     Attributes:
-        asset: Its JSON; None if it could not be analyzed.
-        backends: Back ends that succeeded, which are charged.
+        asset: The asset as JSON; None if it could not be analyzed.
+        backends: Names of the back ends that succeeded and are charged.
         pictures: Number of pictures.
         errors: Messages for `all.errors`.
     """
@@ -102,14 +104,14 @@ class _AssetResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RunningJob:
-    """A job in progress. Fair queues use it as the caller, so no two are equal.
+    """A job in progress. It identifies the caller in fair queues, so it compares by identity.
 
     Attributes:
         job: The job.
-        callbacks: Its callbacks.
-        open_assets: Limits the assets of this job that are open at once.
+        callbacks: Callbacks to the request of the job.
+        open_assets: Semaphore for the assets of this job that are open at once.
         params: Inference parameters by back end.
-        views: Input transforms of these back ends.
+        views: Views (input transforms) that these back ends need.
     """
 
     job: AnalysisJob
@@ -121,7 +123,7 @@ class _RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class _AssetTask:
-    """One asset of a job: its URL or content, its name, the pictures whose price is held, and its SHA-256 if known."""
+    """One asset of a job: URL or content, name, number of pictures whose price is held, and SHA-256 if known."""
 
     source: str | bytes
     name: str
@@ -134,16 +136,16 @@ class Analyzer:
 
     Args:
         backends: Back ends by name.
-        fetcher: Fetches assets that are given by URL.
+        fetcher: Fetches assets by URL.
         tariff: Prices.
-        workers: Videos that are decoded and analyzed at once, over all requests; `IMAGES_PER_VIDEO` times as many
-            images. Bounds processor time and memory.
-        limits: Limits.
+        workers: Maximum videos of all requests that are decoded and analyzed at once; for images the maximum is
+            `IMAGES_PER_VIDEO` times as large. Limits CPU time and memory.
+        limits: Further limits.
         metrics: Receives counts and times.
-        clock: Time.
+        clock: Clock.
     """
 
-    def __init__(  # noqa: PLR0913 (the parts are put together in one place)
+    def __init__(  # noqa: PLR0913 (all components meet here)
         self,
         backends: Mapping[str, Backend | ComposingBackend],
         fetcher: Fetcher,
@@ -168,40 +170,40 @@ class Analyzer:
         self._open_assets = FairSemaphore(MAX_OPEN_ASSETS)
         self._images = FairSemaphore(IMAGES_PER_VIDEO * workers)
         self._videos = FairSemaphore(workers)
-        self._metrics.watch_depth("inference", self._inference.depth)
-        self._metrics.watch_depth("pictures", lambda: self._admission.waiting)
+        self._metrics.watch_queue_depth("inference", self._inference.depth)
+        self._metrics.watch_queue_depth("pictures", lambda: self._admission.pending_pictures)
 
     async def warm(self) -> None:
         """Load all models.
 
         Raises:
-            BackendError: one cannot be loaded.
+            BackendError: a model cannot be loaded.
         """
         await self._inference.warm()
 
     def close(self) -> None:
-        """Stop the threads when they have finished what is running."""
+        """Stop the threads after their present tasks."""
         self._decoder.close()
         self._inference.close()
 
-    def admit(self, pictures: int, elsewhere: int = 0) -> CapacityReservation:
-        """Return capacity for the pictures of one more request; enter it until `run` is called.
+    def admit(self, pictures: int, waiting_requests: int = 0) -> CapacityReservation:
+        """Return capacity for the pictures of one more request, as a context manager to enter until `run` is called.
 
         Args:
-            pictures: Pictures of the request, at most.
-            elsewhere: Pictures that wait for this analyzer in a queue, so that `run` was not called for them yet.
+            pictures: Maximum number of pictures of the request.
+            waiting_requests: Requests in the job queue, not passed to `run` yet; each counts as one picture.
 
         Raises:
             ServiceOverloaded: there is no capacity now.
         """
         try:
-            return self._admission.admit(pictures, elsewhere)
+            return self._admission.admit(pictures, waiting_requests)
         except ServiceOverloaded:
-            self._metrics.refused("pictures")
+            self._metrics.count_refusal("pictures")
             raise
 
     async def run(self, job: AnalysisJob, callbacks: JobCallbacks) -> AnalysisResult:
-        """Analyze every asset of a job."""
+        """Analyze every asset of a job; return the results and the charge."""
         request = job.request
         sources: list[str | bytes] = [*request.url, *job.uploads]
         params = self._inference_params(request)
@@ -217,7 +219,7 @@ class Analyzer:
         return AnalysisResult(orjson.dumps({"assets": analyzed, "errors": errors}), paid)
 
     def _inference_params(self, request: AnalyzeRequest) -> dict[str, InferenceParams]:
-        """Return parameters for each requested back end, and for those that composing back ends build on."""
+        """Return the parameters of each requested back end, and of those whose entries composing back ends combine."""
         options = AnalysisOptions(role=request.role, language=request.language, prompt=request.prompt)
         requested = frozenset(request.feature)
         features = {name: self._backends[name].features & requested for name in request.backend}
@@ -228,14 +230,14 @@ class Analyzer:
         return {name: InferenceParams(each, options) for name, each in features.items()}
 
     async def _run_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
-        """Analyze one asset within the limits; an error of the asset becomes a message."""
+        """Analyze one asset within the limits; return an error message in the result if it fails."""
         with self._admission.reserve(asset.held_pictures):
             async with running.open_assets, self._open_assets.slot(running):
                 try:
                     result = await self._analyze_asset(running, asset)
                 except (MediaError, FetchError, OutOfCredits) as error:
                     result = _AssetResult(None, (), 0, (f"{asset.name}: {error}",))
-            self._admission.finished(asset.held_pictures)
+            self._admission.record_finished(asset.held_pictures)
         return result
 
     async def _analyze_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
@@ -263,41 +265,41 @@ class Analyzer:
     async def _open(self, asset: _AssetTask) -> AsyncIterator[AssetPayload]:
         source = asset.source
         if isinstance(source, bytes):
-            yield AssetPayload.of(source, asset.digest)
+            yield AssetPayload.from_bytes(source, asset.digest)
             return
         async with AsyncExitStack() as stack:
-            with self._metrics.timed("fetch"):
+            with self._metrics.time_step("fetch"):
                 payload = await stack.enter_async_context(self._fetcher.fetch(source))
             yield payload
 
     async def _analyze_image(self, running: _RunningJob, _: _AssetTask, payload: AssetPayload) -> AssetFindings:
-        with self._metrics.timed("decode"):
+        with self._metrics.time_step("decode"):
             pictures = await self._decoder.decode_image(payload, running.views)
-        return AssetFindings(metadata_of(pictures), await self._infer_all(pictures, running))
+        return AssetFindings(picture_metadata(pictures), await self._infer_all(pictures, running))
 
     async def _analyze_video(self, running: _RunningJob, asset: _AssetTask, payload: AssetPayload) -> AssetFindings:
         interval_s, max_frames = running.job.request.capture_interval, running.job.max_frames
         findings = None
         async with payload.as_file() as path:
-            if not max_frames or asset.held_pictures < max_frames:  # its URL did not tell that it is a video
+            if not max_frames or asset.held_pictures < max_frames:  # its URL did not show that it is a video
                 max_frames = await self._decoder.count_frames(path, interval_s, max_frames)
                 if max_frames > asset.held_pictures:
                     await running.callbacks.hold_more(max_frames - asset.held_pictures)
             async with aclosing(self._decoder.decode_video(path, running.views, interval_s, max_frames)) as slices:
                 while (pictures := await self._next_slice(slices)) is not None:
                     entries = await self._infer_all(pictures, running)
-                    findings = append_slice(findings, metadata_of(pictures), entries)
+                    findings = append_slice(findings, picture_metadata(pictures), entries)
                     del pictures  # frees its memory before the next slice is decoded
         if findings is None:
             raise BrokenMedia("there is no picture in it")
         return findings
 
     async def _next_slice(self, slices: AsyncIterator[DecodedPictures]) -> DecodedPictures | None:
-        with self._metrics.timed("decode"):
+        with self._metrics.time_step("decode"):
             return await anext(slices, None)
 
     async def _infer_all(self, pictures: DecodedPictures, running: _RunningJob) -> EntriesByBackend:
-        """Return the entries of each back end, the composing ones last."""
+        """Call all back ends, and return their entries. Composing back ends run last."""
         entries = dict(
             await _gather(
                 [
@@ -324,7 +326,7 @@ class Analyzer:
         return backend, in_asset_pixels(entries, view, pictures)
 
     def _cached_findings(self, content: ContentKey | None, running: _RunningJob) -> AssetFindings | None:
-        """Return the cached findings of a content, if those of all back ends are cached."""
+        """Return the cached findings of an asset; None if those of any back end are missing."""
         if self._cache is None or content is None:
             return None
         metadata = self._cache.get_metadata(content)
@@ -335,7 +337,7 @@ class Analyzer:
                 break
             cached[backend] = entries
         hit = metadata is not None and len(cached) == len(running.params)
-        self._metrics.cache(hit=hit)
+        self._metrics.count_cache_lookup(hit=hit)
         return AssetFindings(metadata, cached) if metadata is not None and hit else None
 
     def _cache_findings(self, content: ContentKey | None, running: _RunningJob, findings: AssetFindings) -> None:
@@ -343,7 +345,7 @@ class Analyzer:
             return
         self._cache.put_metadata(content, findings.metadata)
         for backend, entries in findings.entries.items():
-            if not isinstance(entries, BackendError):  # an error may not happen the next time
+            if not isinstance(entries, BackendError):  # the next call may succeed
                 self._cache.put_entries(content, backend, running.params[backend], entries)
 
     def _asset_result(self, running: _RunningJob, name: str, findings: AssetFindings) -> _AssetResult:
@@ -362,14 +364,17 @@ class Analyzer:
             return _AssetResult(None, (), 0, errors)
         for backend in entries:
             features = self._backends[backend].features & frozenset(request.feature)
-            self._metrics.analyzed(backend, features, findings.count)
+            self._metrics.count_pictures(backend, features, findings.count)
         frames = [merge_entries([each[index] for each in entries.values()]) for index in range(findings.count)]
         asset = as_json(name, findings.metadata, frames, request.tag_score, running.job.requested_features)
         return _AssetResult(asset, tuple(entries), findings.count, errors)
 
 
 async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return all results; after an error or a cancellation, cancel the others and wait until they have ended."""
+    """Run coroutines concurrently, and return their results.
+
+    After an error or a cancellation, cancel the other coroutines and wait until they have ended.
+    """
     if len(coroutines) == 1:  # most requests have one picture, which needs no task of its own
         return [await coroutines[0]]
     tasks = [asyncio.create_task(each) for each in coroutines]

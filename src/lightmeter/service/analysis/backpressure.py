@@ -1,7 +1,7 @@
-"""Backpressure: limits the pictures that wait, and estimates when a refused client should retry.
+"""Backpressure: limits the pending pictures, and estimates when a refused client should retry.
 
-A request that would wait for minutes is refused at once, before its price is held, so that its client can retry later
-or use another service. The estimate uses the throughput of the last seconds.
+A picture is pending from its admission until its analysis ends. A request that would wait for minutes is refused at
+once, before its price is held. The estimate uses the throughput of the last `WINDOW_S` seconds.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from lightmeter.errors import LightmeterError
 __all__ = ["MAX_PENDING_PICTURES", "AdmissionController", "CapacityReservation", "ServiceOverloaded"]
 
 MAX_PENDING_PICTURES: Final = 2000
-"""Pictures accepted and not finished: about 40 s of tags on one core, measured at 48 pictures a second."""
+"""Default limit of pending pictures: about 40 s of tagging on one core, at the measured 48 pictures a second."""
 
 WINDOW_S: Final = 30.0
-"""Period over which throughput is measured."""
+"""Period in seconds over which throughput is measured."""
 INITIAL_PICTURES_PER_S: Final = 10.0
-"""Assumed throughput until a picture has been finished."""
+"""Assumed throughput before the first measurement."""
 MIN_RETRY_S: Final = 1
 MAX_RETRY_S: Final = 300
-"""A client that waits longer would rather give up."""
+"""Limits of Retry-After in seconds. Clients would rather give up than wait longer."""
 
 
 class ServiceOverloaded(LightmeterError):
-    """The service has reached its limit of waiting pictures; nothing was held or charged.
+    """The service has reached its limit of pending pictures; no credits were held or charged.
 
     Attributes:
         retry_after_s: Estimated whole seconds until there is capacity, 1 or more.
@@ -41,81 +41,80 @@ class ServiceOverloaded(LightmeterError):
 
 
 class CapacityReservation:
-    """Capacity for the pictures of one request, reserved for as long as the block lasts."""
+    """Context manager that counts the pictures of one request as pending during the block."""
 
     def __init__(self, controller: AdmissionController, pictures: int) -> None:
         self._controller = controller
         self._pictures = pictures
 
     def __enter__(self) -> Self:
-        self._controller.begin(self._pictures)
+        self._controller.add_pending(self._pictures)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._controller.end(self._pictures)
+        self._controller.remove_pending(self._pictures)
 
 
 class AdmissionController:
-    """Counts accepted pictures, measures throughput, and refuses requests beyond a limit.
+    """Counts pending pictures, measures throughput, and refuses requests beyond a limit.
 
     Args:
-        max_pending_pictures: Limit of pictures accepted and not finished. A larger request is accepted when nothing
-            else waits.
-        clock: Time.
+        max_pending_pictures: Limit of pending pictures. A larger request is accepted if nothing else is pending.
+        clock: Clock.
 
     Attributes:
-        waiting: Pictures accepted and not finished.
+        pending_pictures: Number of pending pictures.
     """
 
     def __init__(self, max_pending_pictures: int, clock: Clock) -> None:
-        self.waiting = 0
+        self.pending_pictures = 0
         self._max_pending_pictures = max_pending_pictures
         self._clock = clock
         self._finished: deque[tuple[float, int]] = deque()
         self._busy_since = clock.monotonic()
         self._last_pictures_per_s = INITIAL_PICTURES_PER_S
 
-    def admit(self, pictures: int, elsewhere: int = 0) -> CapacityReservation:
-        """Return capacity for the pictures of one request; enter it to reserve it.
+    def admit(self, pictures: int, waiting_requests: int = 0) -> CapacityReservation:
+        """Return a reservation for the pictures of a new request; entering it reserves the capacity.
 
         Args:
-            pictures: Pictures of the request.
-            elsewhere: Pictures that wait for this process in a queue on disk.
+            pictures: Number of pictures of the request.
+            waiting_requests: Requests that wait in the job queue; each counts as one picture.
 
         Raises:
             ServiceOverloaded: there is no capacity.
         """
-        waiting = self.waiting + elsewhere
+        waiting = self.pending_pictures + waiting_requests
         if waiting and waiting + pictures > self._max_pending_pictures:
             raise ServiceOverloaded(self._retry_after_s(min(waiting, waiting + pictures - self._max_pending_pictures)))
         return self.reserve(pictures)
 
     def reserve(self, pictures: int) -> CapacityReservation:
-        """Return capacity for a request that was accepted already, without a limit."""
+        """Return a reservation without a limit, for a request that was admitted before."""
         return CapacityReservation(self, pictures)
 
-    def begin(self, pictures: int) -> None:
-        """Add waiting pictures."""
-        if not self.waiting:
+    def add_pending(self, pictures: int) -> None:
+        """Add pending pictures."""
+        if not self.pending_pictures:
             self._busy_since = self._clock.monotonic()
-        self.waiting += pictures
+        self.pending_pictures += pictures
 
-    def end(self, pictures: int) -> None:
-        """Remove waiting pictures, finished or not."""
-        self.waiting -= pictures
-        if not self.waiting:  # the idle time that starts now must not lower the throughput
+    def remove_pending(self, pictures: int) -> None:
+        """Remove pending pictures, whether they were finished or not."""
+        self.pending_pictures -= pictures
+        if not self.pending_pictures:  # the idle time that starts now must not lower the throughput
             self._last_pictures_per_s = self.pictures_per_s()
             self._finished.clear()
 
-    def finished(self, pictures: int) -> None:
-        """Record finished pictures for the measurement."""
+    def record_finished(self, pictures: int) -> None:
+        """Record finished pictures for the measurement of throughput."""
         self._finished.append((self._clock.monotonic(), pictures))
         self._drop_old_measurements()
 
     def pictures_per_s(self) -> float:
-        """Return the recent throughput while pictures waited; `INITIAL_PICTURES_PER_S` before the first measurement."""
+        """Return the recent throughput, without times when no picture was pending."""
         self._drop_old_measurements()
         pictures = sum(count for _, count in self._finished)
         seconds = min(self._clock.monotonic() - self._busy_since, WINDOW_S)

@@ -1,7 +1,7 @@
 """Converts coordinates from pixels of a back end's input picture to pixels of the asset.
 
-A back end answers in pixels of its input picture, which may be smaller than the asset, or a part of it. Clients know
-only the asset, whose `width` and `height` are in the answer.
+A back end returns pixels of its input picture, which may be scaled or cropped. Clients know only the size of the asset,
+which is in the answer.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _IDENTITY: Final = PixelMapping(0, 0, 1, 1)
 EntryT = TypeVar("EntryT", bound=Wire)
 
 
-def in_asset_pixels(found: Sequence[Entries], view: InputTransform, pictures: DecodedPictures) -> list[Entries]:
+def in_asset_pixels(entries: Sequence[Entries], view: InputTransform, pictures: DecodedPictures) -> list[Entries]:
     """Return the entries of a back end with coordinates in pixels of the asset.
 
     Args:
-        found: Entries of each picture, in order.
-        view: Input transform of the back end.
-        pictures: The pictures, and the size of the asset.
+        entries: Entries of each picture, in order.
+        view: View (input transform) that the back end analyzed.
+        pictures: The decoded pictures, with the size of the asset.
     """
     mappings = (
         pixel_mapping(view, pictures.width, pictures.height, pixels) for pixels in pictures.pixels_by_view[view]
     )
-    return [_convert_entries(entries, mapping) for entries, mapping in zip(found, mappings, strict=True)]
+    return [_convert_entries(each, mapping) for each, mapping in zip(entries, mappings, strict=True)]
 
 
 def _convert_entries(entries: Entries, mapping: PixelMapping) -> Entries:
@@ -57,14 +57,14 @@ def _convert_entry(entry: EntryT, mapping: PixelMapping) -> EntryT:
 
 
 def convert_coordinates(value: Any, mapping: PixelMapping) -> Any:
-    """Return a JSON value with converted coordinates, at any depth; everything else stays.
+    """Return a JSON value with all coordinates in it converted, at any depth; other values do not change.
 
     `x`, `left` and `right`, `y`, `top` and `bottom` are positions; `width` and `height` are lengths. Integers are
     rounded to integers, other numbers to hundredths of a pixel.
 
     Args:
-        value: The value, in pixels of an input picture.
-        mapping: Position and scale of that picture in the asset.
+        value: JSON value with coordinates in pixels of an input picture.
+        mapping: Position and scale of the input picture in the asset.
     """
     if isinstance(value, list):
         return [convert_coordinates(inner, mapping) for inner in value]

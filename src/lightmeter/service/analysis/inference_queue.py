@@ -1,13 +1,13 @@
-"""A queue of pictures for each back end, shared by all requests, and the threads that call the back end.
+"""One queue of pictures per back end, shared by all requests, with the threads that call the back end.
 
 Requests take turns, so that a request with a thousand pictures does not delay a request with one. A back end declares
-how many calls it takes at once and how many pictures in a call (`BackendTraits`). A call takes the pictures that wait
-with equal parameters, from any request; it never waits for more. When a call fails, each of its pictures is tried
-alone, so that one bad picture does not fail the others.
+how many calls may run at once and how many pictures a call may have (`BackendTraits`). A call gets waiting pictures
+with equal parameters from any request, and does not wait for more. If it fails, the back end is called again for each
+picture alone, so that one bad picture does not fail the others.
 
-How to run the local models was measured (two cores, onnxruntime 1.31, EfficientNet-Lite0, pictures a second of the
-model alone). These are single runs on a shared machine: repeats of the first column gave 98 to 112, 140 to 185 and 151
-to 219, so differences of a tenth along a row mean nothing:
+Throughput of a local model in pictures a second (two cores, onnxruntime 1.31, EfficientNet-Lite0, the model alone).
+These are single runs on a shared machine. Repeats of the first column gave 98 to 112, 140 to 185 and 151 to 219, so
+differences of 10 % in a row are not significant:
 
 ==========================  ===  ===  ===  ===
 pictures in a call            1    2    4    8
@@ -17,13 +17,13 @@ two threads, one caller     140  180  207  202
 one thread, two callers     219  188  187  187
 ==========================  ===  ===  ===  ===
 
-So a model runs on one thread and on one picture at a time, with as many threads as cores: larger batches were not
-faster, and the result of a picture does not depend on the number of cores nor on the other pictures of a batch. The
-cost is that a single picture has only one core.
+So each call of a model uses one core and one picture at a time, and there are as many calls at once as cores. Larger
+batches were not faster. The result of a picture depends neither on the number of cores nor on the other pictures of a
+batch. The disadvantage: a single picture uses only one core.
 
-A call may still take several waiting pictures, divided evenly over the free threads: the work after the model (prices,
-JSON, the write to disk) is then done for several requests in a row, which saved about 0.5 ms of the 18.7 ms that a
-picture took with eight clients.
+A call may still get several waiting pictures, which are divided evenly among the free threads. Then prices, JSON and
+writes to disk of several requests are processed together, which saved about 0.5 of 18.7 ms per picture with eight
+clients.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ InferenceOutcome: TypeAlias = Entries | BackendError
 
 @dataclass(frozen=True, slots=True)
 class InferenceParams:
-    """The parameters of an inference; pictures with equal parameters may share a call."""
+    """Features and options of an inference. Pictures with equal parameters may share a call."""
 
     features: frozenset[str]
     options: AnalysisOptions
@@ -67,7 +67,7 @@ class _QueuedPicture:
 
 
 class _BackendQueue:
-    """One back end with its queue. Its state changes only on the event loop, so it needs no lock."""
+    """A back end with its queue and threads. Its state changes only on the event loop, so it needs no lock."""
 
     def __init__(self, backend: Backend, metrics: Metrics) -> None:
         traits = traits_of(backend)
@@ -102,9 +102,9 @@ class _BackendQueue:
                 result.cancel()
 
     def _start_calls(self) -> None:
-        """Start calls until no thread is free or nothing waits."""
+        """Start calls until no thread is free or the queue is empty."""
         while self._free_threads and self._queue:
-            # Divided evenly: a thread does not take pictures that another free thread could process meanwhile.
+            # Divided evenly, so that a call does not get pictures that another free thread could process.
             batch_size = min(self._pictures_a_call, ceil(len(self._queue) / self._free_threads))
             queued = self._queue.pop_batch(batch_size, lambda item: item.params)
             batch = [item for item in queued if not item.result.done()]
@@ -113,7 +113,9 @@ class _BackendQueue:
             self._free_threads -= 1
             pictures = [item.picture for item in batch]
             loop = asyncio.get_running_loop()
-            call = loop.run_in_executor(self._threads, _call, self._backend, pictures, batch[0].params, self._metrics)
+            call = loop.run_in_executor(
+                self._threads, _call_backend, self._backend, pictures, batch[0].params, self._metrics
+            )
             call.add_done_callback(partial(self._finish_call, batch))
 
     def _finish_call(self, batch: Sequence[_QueuedPicture], call: asyncio.Future[list[InferenceOutcome]]) -> None:
@@ -135,7 +137,7 @@ class _BackendQueue:
 
 
 class InferenceQueues:
-    """The queues of all back ends.
+    """Queues of all back ends.
 
     Args:
         backends: Back ends by name.
@@ -149,29 +151,29 @@ class InferenceQueues:
         """Load all models.
 
         Raises:
-            BackendError: one cannot be loaded.
+            BackendError: a model cannot be loaded.
         """
         await asyncio.gather(*(queue.warm() for queue in self._queues.values()))
 
     def close(self) -> None:
-        """Stop the threads when they have finished what is running, and cancel what waits."""
+        """Cancel waiting pictures, and stop the threads after their present calls."""
         for queue in self._queues.values():
             queue.close()
 
     def depth(self) -> int:
-        """Return the number of pictures that wait, over all back ends."""
+        """Return the number of pictures that wait in all queues."""
         return sum(len(queue) for queue in self._queues.values())
 
     async def infer(
         self, backend: str, pictures: Sequence[RGB], params: InferenceParams, caller: Hashable
     ) -> list[Entries]:
-        """Return what a back end finds in each picture, in order.
+        """Return the entries that a back end finds in each picture, in the order of `pictures`.
 
         Args:
             backend: Name of the back end.
             pictures: Pictures of one asset.
-            params: Parameters for all of them.
-            caller: Key of the request; callers take turns.
+            params: Parameters of the inference.
+            caller: Key that identifies the request; callers take turns.
 
         Raises:
             BackendError: the back end failed for a picture; the message is for the client.
@@ -179,10 +181,13 @@ class InferenceQueues:
         return await self._queues[backend].infer(pictures, params, caller)
 
 
-def _call(
+def _call_backend(
     backend: Backend, pictures: Sequence[RGB], params: InferenceParams, metrics: Metrics
 ) -> list[InferenceOutcome]:
-    """Call a back end; after an error with several pictures, call it for each picture alone."""
+    """Call a back end, and return entries or an error for each picture.
+
+    If a call with several pictures fails, call the back end for each picture alone.
+    """
     start_s = time.perf_counter()
     try:
         entries: Sequence[InferenceOutcome] = backend.analyze(pictures, params.features, params.options)
@@ -190,11 +195,11 @@ def _call(
             raise BackendError(f"answered {len(entries)} times for {len(pictures)} pictures")  # noqa: TRY301 (as its own error)
     except Exception as error:  # a back end of another package may raise anything
         if len(pictures) > 1:
-            return [outcome for picture in pictures for outcome in _call(backend, [picture], params, metrics)]
-        metrics.backend_failed(backend.name)
+            return [outcome for picture in pictures for outcome in _call_backend(backend, [picture], params, metrics)]
+        metrics.count_backend_failure(backend.name)
         if isinstance(error, LightmeterError):
             return [BackendError(str(error))]
         log.exception("back end %s failed", backend.name)
         return [BackendError(f"failed ({type(error).__name__})")]
-    metrics.inferred(backend.name, len(pictures), time.perf_counter() - start_s)
+    metrics.count_inference(backend.name, len(pictures), time.perf_counter() - start_s)
     return list(entries)

@@ -1,4 +1,4 @@
-"""What the analyzer gets for a request, and what it returns."""
+"""Input and output of the analyzer: job, callbacks and result."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["AnalysisJob", "AnalysisResult", "JobCallbacks"]
 
 @dataclass(frozen=True, slots=True)
 class AnalysisJob:
-    """A request, prepared for the analyzer.
+    """A request that is prepared for the analyzer.
 
     Attributes:
-        request: The request; `backend` and `feature` name those that are active, which may be none.
+        request: The request, with only available back ends and features in `backend` and `feature`; they may be empty.
         uploads: Contents of uploaded files.
-        names: Names of the assets in the answer: the URLs as they were sent, then the file names.
-        held_pictures: For each asset, the number of pictures whose price is held already.
+        names: Names of the assets in the answer: URLs as the client sent them, then file names.
+        held_pictures: For each asset, the number of pictures whose price is held.
         max_frames: Maximum frames captured of a video; 0: no limit.
-        digests: SHA-256 of each upload; empty if not known.
+        digests: SHA-256 of each upload; empty: not computed yet.
         requested_features: Features that the request names, available or not; every asset has their fields.
         unavailable_errors: Messages for `all.errors` on requested back ends and features that are not available.
     """
@@ -37,11 +37,11 @@ class AnalysisJob:
 
 @dataclass(frozen=True, slots=True)
 class JobCallbacks:
-    """What a running job needs from its request.
+    """Functions that the analyzer calls while it runs a job.
 
     Attributes:
-        on_video: Called when an asset turns out to be a video.
-        hold_more: Holds the price of so many more pictures; raises OutOfCredits.
+        on_video: Called when the analyzer finds that an asset is a video.
+        hold_more: Holds the price of a number of additional pictures; raises OutOfCredits.
     """
 
     on_video: Callable[[], None]
@@ -50,7 +50,7 @@ class JobCallbacks:
 
 @dataclass(frozen=True, slots=True)
 class AnalysisResult:
-    """The result of a request: the object `all` as JSON, and the credits to charge."""
+    """Result of a job: the object `all` of the answer as JSON, and the credits to charge."""
 
     result: bytes
     paid: int

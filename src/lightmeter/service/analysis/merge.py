@@ -1,4 +1,4 @@
-"""Combines the entries of an asset: over the slices of a video, over the back ends, and into JSON for the answer."""
+"""Combines the entries of an asset from the slices of a video and from all back ends, and writes them as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
     "as_json",
     "compose_entries",
     "merge_entries",
-    "metadata_of",
+    "picture_metadata",
     "select_features",
 ]
 
@@ -33,15 +33,15 @@ EMPTY_FIELDS: Final[dict[str, Any]] = {"tags": {}, "colors": {}, "nsfw": [], "de
 
 
 EntriesByBackend: TypeAlias = Mapping[str, list[Entries] | BackendError]
-"""For each back end the entries of every picture, or the error that it raised."""
+"""By name of the back end, the entries of every picture, or the error that the back end raised."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssetFindings:
-    """The findings of all back ends in one asset.
+    """Entries of all back ends for one asset, with its metadata.
 
     Attributes:
-        metadata: Kind, size and times.
+        metadata: Kind, size and duration of the asset, and times of its frames.
         entries: Entries by back end.
     """
 
@@ -50,20 +50,23 @@ class AssetFindings:
 
     @property
     def count(self) -> int:
-        """Number of pictures."""
+        """Number of pictures: 1 for an image, or the frames of a video."""
         return 1 if self.metadata.times_s is None else len(self.metadata.times_s)
 
 
-def metadata_of(pictures: DecodedPictures) -> AssetMetadata:
-    """Return the metadata of decoded pictures, without the pixels."""
+def picture_metadata(pictures: DecodedPictures) -> AssetMetadata:
+    """Return the metadata of decoded pictures."""
     return AssetMetadata(pictures.kind, pictures.width, pictures.height, pictures.duration_s, pictures.times_s)
 
 
 def append_slice(findings: AssetFindings | None, metadata: AssetMetadata, entries: EntriesByBackend) -> AssetFindings:
-    """Return the findings of a video with those of its next slice; a back end that failed in one slice has failed.
+    """Return the findings of a video after adding its next slice of frames.
+
+    A back end that failed in one slice has failed for the video.
+
 
     Args:
-        findings: Findings of the earlier slices; None: there are none.
+        findings: Findings of the earlier slices; None: this is the first slice.
         metadata: Metadata of the next slice.
         entries: Entries of the next slice.
     """
@@ -83,11 +86,11 @@ def append_slice(findings: AssetFindings | None, metadata: AssetMetadata, entrie
 def compose_entries(
     backend: ComposingBackend, entries: EntriesByBackend, count: int, options: AnalysisOptions
 ) -> list[Entries] | BackendError:
-    """Return what a back end composes for each picture from the entries of others, or the error that it raises.
+    """Return the entries that a composing back end makes from the entries of others, or the error that it raises.
 
     Args:
         backend: The composing back end.
-        entries: Entries of the others.
+        entries: Entries of the other back ends.
         count: Number of pictures.
         options: Options of the request.
     """
@@ -99,7 +102,7 @@ def compose_entries(
 
 
 def select_features(entries: Entries, features: Collection[str]) -> Entries:
-    """Return the entries of these features alone; a composing back end may have needed further ones."""
+    """Return only the entries of these features; others were computed for a composing back end."""
     extra = [name for name in (*FEATURES, *EXTRA_FEATURES) if name not in features and getattr(entries, name)]
     if not extra:
         return entries
@@ -107,7 +110,7 @@ def select_features(entries: Entries, features: Collection[str]) -> Entries:
 
 
 def merge_entries(entries_of_backends: Sequence[Entries]) -> Entries:
-    """Return the entries of all back ends for one picture as one."""
+    """Merge the entries of all back ends for one picture."""
     if len(entries_of_backends) == 1:
         return entries_of_backends[0]
     merged = Entries()
@@ -128,30 +131,36 @@ def merge_entries(entries_of_backends: Sequence[Entries]) -> Entries:
 def as_json(
     name: str, metadata: AssetMetadata, frames: Sequence[Entries], tag_score: float, requested_features: frozenset[str]
 ) -> dict[str, Any]:
-    """Return an asset as JSON; `kind`, `width`, `height`, `duration` and `frames` extend the specification.
+    """Return an asset as JSON.
+
+    The fields `kind`, `width`, `height`, `duration` and `frames` are extensions of the public API.
+
 
     Args:
-        name: Its URL or file name.
-        metadata: Its kind, size and times.
-        frames: Entries of each picture.
+        name: URL or file name of the asset.
+        metadata: Kind, size and duration of the asset, and times of its frames.
+        frames: Entries of the image, or of each frame.
         tag_score: Minimum score of a tag in the answer.
-        requested_features: Features whose fields exist, empty where nothing was found.
+        requested_features: Features whose fields the answer has, even if they are empty.
     """
     whole = frames[0] if metadata.times_s is None else summarize_frames(frames)
     facts: dict[str, Any] = {"kind": metadata.kind, "width": metadata.width, "height": metadata.height}
-    asset = {"name": name, **_entries(whole, tag_score, requested_features), **facts}
+    asset = {"name": name, **_entries_as_json(whole, tag_score, requested_features), **facts}
     if metadata.times_s is not None:
         if metadata.duration_s is not None:
             asset["duration"] = metadata.duration_s
         asset["frames"] = [
-            {"index": index, "time": time_s, **_entries(entries, tag_score, requested_features)}
+            {"index": index, "time": time_s, **_entries_as_json(entries, tag_score, requested_features)}
             for index, (time_s, entries) in enumerate(zip(metadata.times_s, frames, strict=True))
         ]
     return asset
 
 
-def _entries(entries: Entries, tag_score: float, requested_features: frozenset[str]) -> dict[str, Any]:
-    """Return entries as JSON without tags below `tag_score`; fields that were not requested are absent or empty."""
+def _entries_as_json(entries: Entries, tag_score: float, requested_features: frozenset[str]) -> dict[str, Any]:
+    """Return entries as JSON without tags below `tag_score`.
+
+    Optional fields (`OPTIONAL_LISTS`) are present if they were requested; the other fields always.
+    """
     empty: dict[str, Any] = {feature: [] for feature in OPTIONAL_LISTS if feature in requested_features}
     written = {**EMPTY_FIELDS, **empty, **entries.model_dump(exclude_none=True)}
     written["tags"] = {

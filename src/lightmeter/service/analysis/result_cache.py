@@ -1,7 +1,7 @@
-"""In-memory LRU cache of the entries that back ends found, keyed by content.
+"""In-memory LRU cache of the entries that back ends found, keyed by the SHA-256 of the asset.
 
-The same picture is analyzed once. A cached result saves processor time, not credits: it costs the same, and is equal to
-the byte.
+The same picture is analyzed only once. A cached result is identical to the computed one and costs the same credits; it
+saves only CPU time.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _OVERHEAD_BYTES: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class ContentKey:
-    """The pictures of a file.
+    """Cache key of the pictures of a file.
 
     Attributes:
         digest: SHA-256 of the file.
-        interval_s, max_frames: How a video is sampled; 0 for an image.
+        interval_s, max_frames: Seconds between captured frames of a video, and their maximum number; 0 for an image.
     """
 
     digest: bytes
@@ -39,7 +39,7 @@ class ContentKey:
 
 @dataclass(frozen=True, slots=True)
 class AssetMetadata:
-    """The attributes of `DecodedPictures` without the pixels."""
+    """Kind, size and duration of an asset, and times of its frames; see `DecodedPictures`."""
 
     kind: MediaKind
     width: int
@@ -50,7 +50,7 @@ class AssetMetadata:
 
 @dataclass(frozen=True, slots=True)
 class _EntriesKey:
-    """Cache key of the entries that a back end found in a content, with these parameters."""
+    """Cache key of the entries that a back end found in a file with some parameters."""
 
     content: ContentKey
     backend: str
@@ -58,13 +58,13 @@ class _EntriesKey:
 
 
 class ResultCache:
-    """A cache of metadata and entries. Not thread-safe: use it from one event loop.
+    """LRU cache of metadata and entries. Not thread-safe: use it only on one event loop.
 
     Args:
-        max_bytes: Size of the values as JSON, with an estimate for the overhead of each.
+        max_bytes: Maximum size: values as JSON, with an estimated overhead per value.
 
     Attributes:
-        size_bytes: Present size, by the same measure.
+        size_bytes: Present size, computed in the same way.
     """
 
     def __init__(self, max_bytes: int = DEFAULT_CACHE_BYTES) -> None:
@@ -76,36 +76,36 @@ class ResultCache:
         return len(self._items)
 
     def get_metadata(self, content: ContentKey) -> AssetMetadata | None:
-        """Return the metadata of a content; None if it is not cached."""
+        """Return the metadata of a file; None if it is not cached."""
         value = self._get(content)
         return value if isinstance(value, AssetMetadata) else None
 
     def put_metadata(self, content: ContentKey, metadata: AssetMetadata) -> None:
-        """Cache the metadata of a content."""
+        """Cache the metadata of a file."""
         self._put(content, metadata)
 
     def get_entries(self, content: ContentKey, backend: str, params: InferenceParams) -> list[Entries] | None:
-        """Return what a back end found in the pictures of a content, as new objects; None if it is not cached.
+        """Return new copies of the entries that a back end found in a file; None if they are not cached.
 
         Args:
-            content: The content.
+            content: Key of the file.
             backend: Name of the back end.
-            params: The parameters of the inference.
+            params: Parameters of the inference.
         """
         value = self._get(_EntriesKey(content, backend, params))
-        # Cached as JSON, so that no reader can change what the next one gets, and the size is known.
+        # Cached as JSON, so that callers get independent copies, and the size is known.
         return [Entries.model_validate_json(each) for each in value] if isinstance(value, tuple) else None
 
     def put_entries(
         self, content: ContentKey, backend: str, params: InferenceParams, entries: Sequence[Entries]
     ) -> None:
-        """Cache what a back end found in the pictures of a content.
+        """Cache the entries that a back end found in a file.
 
         Args:
-            content: The content.
+            content: Key of the file.
             backend: Name of the back end.
-            params: The parameters of the inference.
-            entries: The entries of each picture.
+            params: Parameters of the inference.
+            entries: Entries of each picture.
         """
         self._put(_EntriesKey(content, backend, params), tuple(each.model_dump_json().encode() for each in entries))
 

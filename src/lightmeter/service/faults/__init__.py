@@ -1,1 +1,1 @@
-"""Fault injection: what the service does wrong on purpose, so that users and tests can rehearse failures."""
+"""Fault injection: faults that the service makes on purpose, so that users and tests can rehearse failures."""

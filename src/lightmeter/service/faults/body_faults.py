@@ -1,6 +1,6 @@
-"""The faults that change the JSON of an answer: functions from JSON to JSON, or to bytes. Pure.
+"""Faults that change the JSON body of an answer. Pure functions from JSON to JSON or bytes.
 
-The source of randomness is a parameter.
+Random numbers come from a generator that the caller passes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CREDIT_FIELDS: Final = ("credits_paid", "credits")
 
 
 def as_unfinished(body: Body) -> Body:
-    """Return the answer with status `processing` and without its result."""
+    """Return the body with status `processing` and without the result fields."""
     return {name: value for name, value in body.items() if name not in _RESULT_FIELDS} | {"status": "processing"}
 
 
@@ -33,7 +33,7 @@ def _with_assets(body: Body, assets: Any) -> Body:
 
 
 def _drop_assets(body: Body, random: Random, fault: Fault) -> Body:
-    """Leave out each asset with the chance of the fault, silently."""
+    """Return the body without some assets; each is left out with probability `fault.chance`."""
     return _with_assets(body, [asset for asset in body["all"]["assets"] if random.random() >= fault.chance])
 
 
@@ -66,7 +66,10 @@ def _add_asset(body: Body, random: Random, _: Fault) -> Body:
 
 
 def _key_assets_by_name(body: Body, _: Random, __: Fault) -> Body:
-    """Make assets an object: keyed by name, or by number where one has no name or the name is used already."""
+    """Return the body with `assets` as an object keyed by asset name.
+
+    An asset without a name, or with the name of an earlier one, gets its index as the key.
+    """
     keyed: Body = {}
     for index, asset in enumerate(body["all"]["assets"]):
         name = asset.get("name")
@@ -96,21 +99,24 @@ BODY_FAULTS: Final[Mapping[FaultName, Callable[[Body, Random, Fault], Body]]] = 
     "no-credits": _omit_credits,
     "fail-charged": _fail_after_charge,
 }
-"""How each fault changes an answer, in this order. The caller draws the chance, except for `missing`."""
+"""The function that applies each fault, in the order of application.
+
+The caller decides by `chance` whether a fault happens; `missing` decides for each asset itself."""
 
 
 def encode_malformed(body: Body, kind: OddValue) -> bytes:
-    """Return the answer as bytes that break JSON, UTF-8 or the expectations of most readers.
+    """Return the body as bytes with a value that violates JSON or UTF-8, or that most JSON readers do not expect.
 
-    A number replaces the first score, a text is added to the first source; where there is none, to an unknown field.
+    An odd number replaces the first `score`, or is a new field `elapsed` if there is no score. An odd text is appended
+    to the first `source`, or is a new field `note` if there is no source.
     """
     if kind in _ODD_NUMBERS:
-        changed = _replaced(body, "score", lambda _: _PLACEHOLDER)
+        changed = _replace_first(body, "score", lambda _: _PLACEHOLDER)
         return _encode(changed or {**body, "elapsed": _PLACEHOLDER}).replace(
             f'"{_PLACEHOLDER}"'.encode(), _ODD_NUMBERS[kind]
         )
     if kind in _ODD_TEXTS:
-        changed = _replaced(body, "source", lambda source: f"{source}{_PLACEHOLDER}")
+        changed = _replace_first(body, "source", lambda source: f"{source}{_PLACEHOLDER}")
         return _encode(changed or {**body, "note": _PLACEHOLDER}).replace(_PLACEHOLDER.encode(), _ODD_TEXTS[kind])
     if kind == "duplicate":
         return b'{"credits_paid":0,"status":"processing",' + _encode(body)[1:]
@@ -126,11 +132,11 @@ def _encode(body: Body) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _replaced(value: Any, field: str, change: Callable[[Any], Any]) -> Any:
-    """Return a copy in which the first field of that name is changed; None if there is none."""
+def _replace_first(value: Any, field: str, change: Callable[[Any], Any]) -> Any:
+    """Return a copy of a JSON value with its first field of that name changed; None if there is no such field."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in pairs:
-        changed = change(inner) if key == field else _replaced(inner, field, change)
+        changed = change(inner) if key == field else _replace_first(inner, field, change)
         if changed is not None:
             copy = value.copy()
             copy[key] = changed

@@ -1,7 +1,7 @@
-"""The faults that the service injects on purpose: their settings, and how they are read from TOML or JSON. Pure.
+"""Settings of the faults that the service injects on purpose, and their parser for TOML and JSON.
 
-Each key names a fault of `FAULT_KINDS`. Its value is a table of settings, a bare value for its main setting, or `true`
-for the defaults; a list of tables gives the same fault several times::
+Each key names a fault of `FAULT_KINDS`. Its value is a table of settings, or a single value for its main setting, or
+`true` for the defaults. A list of tables sets the same fault several times::
 
     seed = 7
     drop-after = 0.05
@@ -31,7 +31,7 @@ __all__ = ["FAULT_KINDS", "NO_FAULTS", "ODD_VALUES", "Fault", "FaultKind", "Faul
 
 
 class Lane(StrEnum):
-    """The purpose of an API request; a client limits the rate of each lane separately."""
+    """Purpose of an API request: submit, poll or read the balance. Clients limit the rate of each lane separately."""
 
     SUBMIT = "submit"
     POLL = "poll"
@@ -45,7 +45,7 @@ FaultName: TypeAlias = Literal[
 ]  # fmt: skip
 OddValue: TypeAlias = Literal["nan", "infinity", "digits", "surrogate", "byte", "duplicate", "bom", "trailing"]
 ODD_VALUES: Final[tuple[OddValue, ...]] = get_args(OddValue)
-"""How an answer can be broken, one of them at random by default."""
+"""Values of the setting `kind` of the fault `odd-value`: the ways to break the JSON of an answer."""
 
 
 def _as_lanes(value: object) -> object:
@@ -69,23 +69,23 @@ RESULTS: Final = SUBMIT | POLL
 
 
 class Fault(BaseModel):
-    """One fault. Which settings it has is in `FAULT_KINDS`; the others keep their defaults.
+    """One fault with its settings. `FAULT_KINDS` lists the settings of each fault; the others keep their defaults.
 
     Attributes:
         name: Key of the fault in a fault file, and its name in logs and counts.
-        on: Lanes that the fault affects.
+        on: Lanes (purposes of requests) that the fault affects.
         chance: Probability for each request, 0 to 1.
-        seconds: Range of a delay.
-        factor: Factor of all charges.
-        per_second: Requests that a queue admits in a second.
+        seconds: Shortest and longest delay in seconds; drawn at random for each request.
+        factor: Multiplier of all charges.
+        per_second: Requests a second that a queue admits.
         bucket: Requests a second of a token-bucket limit, whose size is `burst`.
-        window: Requests and seconds of a fixed-window limit.
-        cap: Requests at once of a concurrency limit.
-        retry_after: Value of the Retry-After header: none, exact seconds, a date, or so many seconds.
-        status: HTTP status of a rejection or an error; None: 429, or one of 500, 502, 503 and 504.
+        window: Number of requests, and length in seconds, of a fixed-window limit.
+        cap: Maximum requests at once of a concurrency limit.
+        retry_after: Retry-After header: "no" header, "yes" with the true seconds, a "date", or this number of seconds.
+        status: HTTP status; None: 429 for a limit, one of 500, 502, 503 and 504 at random for an error.
         when: Whether an error comes before or after the charge.
-        names: Names of shuffled assets: temporary or their own, other URLs, or none.
-        kind: How the JSON is broken; None: at random.
+        names: Names of shuffled assets: temporary paths, their own ("keep"), other URLs ("redirect"), or none.
+        kind: Way to break the JSON, one of `ODD_VALUES`; None: at random.
     """
 
     model_config = ConfigDict(frozen=True, alias_generator=lambda setting: setting.replace("_", "-"))
@@ -122,13 +122,14 @@ class Fault(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class FaultKind:
-    """A kind of fault.
+    """Description of a kind of fault.
 
     Attributes:
-        settings: Names of its settings, separated by blanks; first the one that a bare value stands for, or `-`.
+        settings: Names of its settings, separated by spaces. The first is the main setting, which a single value sets;
+            `-`: there is none.
         lanes: Lanes that it affects by default.
-        example: A value, as JSON; with `true` all settings have defaults.
-        help: What it does.
+        example: A valid value, as JSON; `true` if all settings have defaults.
+        help: Description of the fault for the command-line help.
     """
 
     settings: str
@@ -175,16 +176,16 @@ FAULT_KINDS: Final[Mapping[FaultName, FaultKind]] = {
     "prices": FaultKind("factor", frozenset(Lane), "2", "Charges are those of the price table times so many."),
     "forgetful": FaultKind("-", SUBMIT, "true", "The Idempotency-Key header is ignored."),
 }  # fmt: skip
-"""All faults, in the order of the help."""
+"""All kinds of faults, in the order of the command-line help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """The faults that a service injects; none by default.
+    """The faults that a service injects.
 
     Attributes:
         entries: The faults.
-        seed: Seed of all random choices: the same requests in the same order meet the same faults.
+        seed: Seed of all random choices: the same requests in the same order get the same faults.
         text: The settings as JSON, for messages.
     """
 
@@ -196,17 +197,17 @@ class Faults:
         return bool(self.entries)
 
     def active(self, name: FaultName, lane: Lane | None = None) -> list[Fault]:
-        """Return the faults of one kind that affect `lane`, or any lane."""
+        """Return the faults of one kind that affect `lane`; None: any lane."""
         return [each for each in self.entries if each.name == name and (lane is None or lane in each.on)]
 
     @property
     def price_factor(self) -> float:
-        """The factor of all charges; 1 unless a fault sets it."""
+        """Multiplier of all charges; 1 unless faults set it."""
         return prod(fault.factor for fault in self.active("prices"))
 
     @classmethod
     def read(cls, source: str) -> Faults:
-        """Read faults from an inline JSON object, or from the TOML or JSON file at that path.
+        """Return the faults in `source`: an inline JSON object, or the path of a TOML or JSON file.
 
         Raises:
             SettingsError: the file cannot be read, or its content is not a valid set of faults.
@@ -222,30 +223,30 @@ class Faults:
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any]) -> Faults:
-        """Return the faults that a mapping from names to settings describes.
+        """Return the faults of a mapping from fault names to settings.
 
         Raises:
             SettingsError: a name or a setting is not valid; the message names it and what is allowed.
         """
         if not isinstance(settings, Mapping):
-            raise _invalid("(file)", "must be an object that maps names of faults to their settings")
+            raise _invalid_fault("(file)", "must be an object that maps names of faults to their settings")
         seed = settings.get("seed", 0)
         if type(seed) is not int or not 0 <= seed <= 2**63:
-            raise _invalid("seed", f"must be an integer from 0 to 2^63, not {seed!r}")
+            raise _invalid_fault("seed", f"must be an integer from 0 to 2^63, not {seed!r}")
         entries = []
         for name, value in settings.items():
             if name not in {*FAULT_KINDS, "seed"}:
-                raise _invalid(name, f"unknown; the names are {', '.join(FAULT_KINDS)} and seed")
+                raise _invalid_fault(name, f"unknown; the names are {', '.join(FAULT_KINDS)} and seed")
             if name != "seed":
                 is_list = isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value)
-                entries += [_fault(name, each) for each in (value if is_list else [value])]
+                entries += [_parse_fault(name, each) for each in (value if is_list else [value])]
         return cls(tuple(entries), seed, json.dumps(settings, default=str))
 
 
 NO_FAULTS: Final = Faults()
 
 
-def _fault(name: str, value: Any) -> Fault:
+def _parse_fault(name: str, value: Any) -> Fault:
     kind = FAULT_KINDS[cast("FaultName", name)]
     main, *others = kind.settings.split()
     allowed = {main, *others} - {"-"}
@@ -253,7 +254,9 @@ def _fault(name: str, value: Any) -> Fault:
     unknown = set(table) - allowed
     if unknown or (main in allowed and main not in table and kind.example != "true"):
         what = f"{min(unknown)} is not a setting" if unknown else f"{main} is missing"
-        raise _invalid(name, f"{what}; write it like {kind.example}, settings: {', '.join(sorted(allowed)) or 'none'}")
+        raise _invalid_fault(
+            name, f"{what}; write it like {kind.example}, settings: {', '.join(sorted(allowed)) or 'none'}"
+        )
     try:
         return Fault.model_validate({"name": name, "on": kind.lanes, **table})
     except ValidationError as error:
@@ -261,8 +264,8 @@ def _fault(name: str, value: Any) -> Fault:
             ": ".join([*map(str, each["loc"][:1]), f"{each['msg']}, not {each['input']!r:.100}"])
             for each in error.errors()
         ]
-        raise _invalid(name, "; ".join(details)) from error
+        raise _invalid_fault(name, "; ".join(details)) from error
 
 
-def _invalid(name: str, reason: str) -> SettingsError:
+def _invalid_fault(name: str, reason: str) -> SettingsError:
     return SettingsError(f"Fault {name}: {reason}.", hint="See `lightmeter serve --help` for all faults.")

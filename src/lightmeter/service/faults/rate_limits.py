@@ -1,6 +1,6 @@
-"""Rate limiters as services have them. Each decides at an instant whether a request is admitted, or when. Pure.
+"""Rate limiters for fault injection. Each decides whether a request is admitted now, or how long it must wait.
 
-Times are seconds on a monotonic clock.
+The caller passes the time, in seconds on a monotonic clock. No I/O.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class LimitCounter(ABC):
 
     @abstractmethod
     def enter(self, now_s: float) -> float:
-        """Return 0 if the request is admitted, otherwise the seconds until one would be."""
+        """Return 0 and count the request if it is admitted; otherwise return the seconds until one can be."""
 
     def leave(self) -> None:  # noqa: B027 (most limits count only the start of a request)
         """Record that an admitted request has been answered."""
 
 
 class TokenBucketLimit(LimitCounter):
-    """A token bucket: it refills evenly, starts full, and each request takes one token.
+    """Token-bucket limit. The bucket starts full and refills at a constant rate; each request takes one token.
 
     Args:
-        per_s: Requests a second.
+        per_s: Tokens added per second.
         burst: Tokens in a full bucket, 1 or more.
     """
 
@@ -45,7 +45,7 @@ class TokenBucketLimit(LimitCounter):
         self._updated_s: float | None = None
 
     def enter(self, now_s: float) -> float:
-        """Take a token if there is one, else return the seconds until there is."""
+        """Take a token and return 0, or return the seconds until the next token."""
         if self._updated_s is not None:
             self._tokens = min(self._burst, self._tokens + (now_s - self._updated_s) * self._per_s)
         self._updated_s = now_s
@@ -56,10 +56,10 @@ class TokenBucketLimit(LimitCounter):
 
 
 class FixedWindowLimit(LimitCounter):
-    """A fixed-window counter; windows follow one another without gaps from the first request on.
+    """Fixed-window limit. The first window starts at the first request; windows follow one another without gaps.
 
     Args:
-        max_requests: Requests in each window.
+        max_requests: Maximum requests in each window.
         window_s: Length of a window in seconds.
     """
 
@@ -70,7 +70,7 @@ class FixedWindowLimit(LimitCounter):
         self._count = 0
 
     def enter(self, now_s: float) -> float:
-        """Count the request if the window has room, else return the seconds until the next window."""
+        """Count the request and return 0, or return the seconds until the next window if this one is full."""
         if self._window_start_s is None:
             self._window_start_s = now_s
         elapsed_s = now_s - self._window_start_s
@@ -84,10 +84,10 @@ class FixedWindowLimit(LimitCounter):
 
 
 class ConcurrencyLimit(LimitCounter):
-    """A limit of requests at once. It cannot know when a request ends, so a rejection always says one second.
+    """Limit of requests at once. A rejected request always waits one second, because it is unknown when one ends.
 
     Args:
-        max_requests: Requests at once.
+        max_requests: Maximum requests at once.
     """
 
     def __init__(self, max_requests: float) -> None:
@@ -95,19 +95,19 @@ class ConcurrencyLimit(LimitCounter):
         self._running = 0
 
     def enter(self, now_s: float) -> float:  # noqa: ARG002 (of the protocol)
-        """Count the request if there is room, else return 1."""
+        """Count the request and return 0 if fewer than the maximum run; otherwise return 1."""
         if self._running + 1 > self._max_requests:
             return 1.0
         self._running += 1
         return 0.0
 
     def leave(self) -> None:
-        """Make room for another request."""
+        """Remove a request that has been answered from the count."""
         self._running -= 1
 
 
 def limit_counter(limit: Fault) -> LimitCounter:
-    """Return a new counter of a limit, for one API key."""
+    """Return a new counter for one API key of the limit that a fault describes."""
     if limit.bucket is not None:
         return TokenBucketLimit(limit.bucket, limit.burst)
     if limit.window is not None:
@@ -116,10 +116,10 @@ def limit_counter(limit: Fault) -> LimitCounter:
 
 
 class LeakyBucketQueue:
-    """A queue that rejects nobody: requests leave it one after another, at even intervals.
+    """Leaky-bucket queue: it rejects no request; requests leave it one at a time, at a constant rate.
 
     Args:
-        per_s: Requests a second.
+        per_s: Requests per second that leave the queue.
     """
 
     def __init__(self, per_s: float) -> None:
@@ -127,7 +127,7 @@ class LeakyBucketQueue:
         self._next_start_s = float("-inf")
 
     def delay_s(self, now_s: float) -> float:
-        """Return how long a request that arrives now must wait, in seconds."""
+        """Add a request, and return the seconds that it must wait."""
         start_s = max(now_s, self._next_start_s)
         self._next_start_s = start_s + self._interval_s
         return start_s - now_s

@@ -1,1 +1,1 @@
-"""HTTP: routes, request parameters, handlers, the index page, the OpenAPI document, and the fault middleware."""
+"""HTTP interface: routes, request parameters, endpoint logic, index page, OpenAPI document, fault injection."""

@@ -1,4 +1,4 @@
-"""Builds the body of GET /api/backends, which `lightmeter backends` shows too."""
+"""Creates the list of back ends for GET /api/backends and for the command `lightmeter backends`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from lightmeter.models.response import BackendOffer, Backends
 from lightmeter.pricing.rates import MILLICREDITS, RateTable
 from lightmeter.service.backends.catalog import BackendCatalog, CatalogEntry
 
-__all__ = ["NOT_STARTED", "offers"]
+__all__ = ["NOT_STARTED", "list_backends"]
 
 NOT_STARTED = "This service was started without it: name it in --backends."
 
 
-def offers(catalog: BackendCatalog, rates: RateTable, loaded: Collection[str] | None = None) -> Backends:
-    """Return all known back ends: the available ones by name, then the others.
+def list_backends(catalog: BackendCatalog, rates: RateTable, loaded: Collection[str] | None = None) -> Backends:
+    """Return all known back ends with prices: the available ones sorted by name, then the others.
 
     Args:
-        catalog: The known back ends.
+        catalog: Known back ends.
         rates: Prices.
-        loaded: Back ends that the service was started with; None: all available ones.
+        loaded: Names of the back ends that the service has loaded; None: all available ones.
     """
     listed = [_offer(entry, rates, _reason(entry, loaded)) for entry in catalog.entries.values()]
     return Backends(backends=sorted(listed, key=lambda offer: (not offer.available, offer.name)))

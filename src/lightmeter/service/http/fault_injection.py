@@ -1,7 +1,7 @@
-"""The middleware that injects faults between HTTP and the API; a service without faults has no such middleware.
+"""Middleware that injects faults into requests and answers. A service without faults does not use it.
 
-A fault that happens before the work costs nothing; one that happens afterwards leaves the charge, as with a real
-service. Each fault has its own random numbers, so that one more fault does not change what the others do.
+A fault before the analysis charges nothing. A fault after it does not refund the charge, as with a real service. Each
+fault has its own random generator, so that adding a fault does not change when the others happen.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ __all__ = ["IGNORE_IDEMPOTENCY_KEY", "FaultInjector"]
 log = logging.getLogger("lightmeter.service")
 
 IGNORE_IDEMPOTENCY_KEY: Final = web.RequestKey("lightmeter_ignore_idempotency_key", bool)
-"""Set on a request whose Idempotency-Key is to be ignored."""
+"""Key that is set on a request if the service must ignore its Idempotency-Key header."""
 
 TOO_MANY_STATUS: Final = 429
 ERROR_STATUSES: Final = (500, 502, 503, 504)
 ABORTED_STATUS: Final = 499
-"""Status in the log for an answer that was never sent, because its connection was closed (nginx's code)."""
+"""Status that the log shows for an answer that was not sent, as in nginx."""
 
 TOO_MANY: Final = {"error": "Too many requests.", "status": "failed"}
 ERROR_PAGE: Final = "<!doctype html><title>{0}</title><h1>{0} on purpose</h1>"
 RESPONSE_PATH: Final = "/api/response/"
 
 _BODY_READERS: Final = frozenset({*BODY_FAULTS, "late", "unknown", "odd-value", "charge-late"})
-"""Faults for which the JSON of an answer must be read."""
+"""Faults that need the parsed JSON of an answer."""
 
 
 class FaultInjector:
     """Injects faults into the requests of a service.
 
     Args:
-        faults: Which faults.
-        clock: Time; delays sleep on it.
+        faults: Faults to inject.
+        clock: Clock for limits and delays.
 
     Attributes:
-        fault_counts: How often each fault has happened, by its name.
+        fault_counts: Number of injected faults so far, by name.
     """
 
     def __init__(self, faults: Faults, clock: Clock) -> None:
@@ -70,11 +70,11 @@ class FaultInjector:
         self._late_charges: dict[str, list[tuple[float, int]]] = {}
 
     def middleware(self) -> Middleware:
-        """Return the middleware."""
+        """Return an aiohttp middleware that injects the faults."""
 
         @web.middleware
         async def inject(request: web.Request, handler: Handler) -> web.StreamResponse:
-            lane = _lane(request)
+            lane = _request_lane(request)
             if lane is None:
                 return await handler(request)
             key = read_key(request.headers) or ""
@@ -97,16 +97,16 @@ class FaultInjector:
         self.fault_counts[fault.name] += 1
         log.info("fault on purpose: %s", fault.name)
 
-    def _draw(self, name: FaultName, lane: Lane) -> Fault | None:
-        """Return the first fault of a kind that happens to this request, by chance."""
+    def _draw_fault(self, name: FaultName, lane: Lane) -> Fault | None:
+        """Draw at random whether a fault of this kind happens; return the first that does, or None."""
         for fault in self._faults.active(name, lane):
             if self._random[fault].random() < fault.chance:
                 self._count(fault)
                 return fault
         return None
 
-    def _random_of_request(self, fault: Fault, request_id: str) -> Random:
-        """Return the random numbers of one request: the same in each poll, and in each process."""
+    def _request_random(self, fault: Fault, request_id: str) -> Random:
+        """Return a random generator that gives the same numbers at each poll of a request, in each process."""
         return Random(f"{self._faults.seed}:{fault.name}:{request_id}")  # noqa: S311 (reproducible, no secret)
 
     def _rate_limited(self, limit: Fault, wait_s: float) -> web.Response:
@@ -122,11 +122,11 @@ class FaultInjector:
         return response
 
     async def _handle(self, request: web.Request, handler: Handler, lane: Lane) -> web.StreamResponse:
-        """Answer a request that no rate limit has rejected, with the faults that happen to it."""
+        """Answer a request that no rate limit has rejected, and inject the other faults."""
         for queue in self._faults.active("queue", lane):
             await self._clock.sleep(self._queues[queue].delay_s(self._clock.monotonic()))
-        error = self._draw("5xx", lane)
-        if self._draw("drop-before", lane):
+        error = self._draw_fault("5xx", lane)
+        if self._draw_fault("drop-before", lane):
             return _abort_connection(request)
         if error is not None and error.when == "before":
             return self._error_page(error)
@@ -142,10 +142,10 @@ class FaultInjector:
         return self._error_page(error) if error is not None else self._deliver(request, response, lane)
 
     def _deliver(self, request: web.Request, response: web.StreamResponse, lane: Lane) -> web.StreamResponse:
-        """Send the answer to work that is done and charged, with the faults that break its connection."""
-        if self._draw("drop-after", lane):
+        """Return the answer to a charged request, or a response that breaks the connection."""
+        if self._draw_fault("drop-after", lane):
             return _abort_connection(request)
-        if isinstance(response, web.Response) and self._draw("truncate", lane):
+        if isinstance(response, web.Response) and self._draw_fault("truncate", lane):
             return _TruncatedResponse(request, response)
         return response
 
@@ -154,24 +154,24 @@ class FaultInjector:
         return web.Response(status=status, text=ERROR_PAGE.format(status), content_type="text/html")
 
     def _is_delayed(self, name: FaultName, request: web.Request) -> bool:
-        """Return whether a poll of an acknowledged request comes before the delay of such a fault has passed."""
+        """Return whether a poll comes before the delay of fault `name` since the acknowledgment has passed."""
         request_id = request.match_info["request_id"]
         acknowledged_s = self._acknowledged_s.get(request_id)
         if acknowledged_s is None:
             return False
         for fault in self._faults.active(name, Lane.POLL):
-            delay_s = self._random_of_request(fault, request_id).uniform(*fault.seconds)
+            delay_s = self._request_random(fault, request_id).uniform(*fault.seconds)
             if self._clock.monotonic() - acknowledged_s < delay_s:
                 self._count(fault)
                 return True
         return False
 
     def _change_response(self, request: web.Request, response: web.StreamResponse, lane: Lane) -> web.StreamResponse:
-        """Apply the faults that change the JSON of an answer."""
-        is_read = any(fault.name in _BODY_READERS for fault in self._faults.entries)
-        if not is_read or not isinstance(response, web.Response) or response.status != 200:  # noqa: PLR2004 (an answer)
+        """Return the response with its JSON changed by faults."""
+        needs_json = any(fault.name in _BODY_READERS for fault in self._faults.entries)
+        if not needs_json or not isinstance(response, web.Response) or response.status != 200:  # noqa: PLR2004 (an answer)
             return response
-        body = orjson.loads(_content(response))
+        body = orjson.loads(_response_bytes(response))
         if body.get("status") == "queued":
             self._acknowledged_s[body["request_id"]] = self._clock.monotonic()
             return response
@@ -180,7 +180,7 @@ class FaultInjector:
         return response
 
     def _hide_late_charges(self, request: web.Request, body: dict[str, Any], lane: Lane) -> dict[str, Any]:
-        """Return the answer with a balance that does not show late charges yet."""
+        """Return the body with a balance that does not include late charges yet."""
         late = self._late_charges.setdefault(read_key(request.headers) or "", [])
         now_s = self._clock.monotonic()
         for fault in self._faults.active("charge-late", lane):
@@ -193,7 +193,7 @@ class FaultInjector:
         return {**body, "credits": body["credits"] + sum(credits_paid for _, credits_paid in late)}
 
     def _change_result(self, request: web.Request, body: dict[str, Any], lane: Lane) -> bytes:
-        """Return the answer to a request as bytes, changed by the faults that happen to it."""
+        """Return the body of an analysis answer as bytes, changed by faults."""
         is_final = body.get("status") in {"completed", "failed"}
         if is_final and lane is Lane.POLL and self._is_delayed("late", request):
             return orjson.dumps(as_unfinished(body))
@@ -203,22 +203,22 @@ class FaultInjector:
         self._acknowledged_s.pop(request_id, None)
         for name, change in BODY_FAULTS.items():
             for fault in self._faults.active(name, lane):
-                random = self._random_of_request(fault, request_id)
+                random = self._request_random(fault, request_id)
                 if name != "missing" and random.random() >= fault.chance:
                     continue
                 before, body = body, change(body, random, fault)
                 if body != before:
                     self._count(fault)
         for odd in self._faults.active("odd-value", lane) if "all" in body else ():
-            random = self._random_of_request(odd, request_id)
+            random = self._request_random(odd, request_id)
             if random.random() < odd.chance:
                 self._count(odd)
                 return encode_malformed(body, random.choice(ODD_VALUES) if odd.kind is None else odd.kind)
         return orjson.dumps(body)
 
 
-def _lane(request: web.Request) -> Lane | None:
-    """Return the lane of an API request; None for probes, the index page and preflights."""
+def _request_lane(request: web.Request) -> Lane | None:
+    """Return the lane (purpose) of an API request; None for other requests, such as probes and CORS preflights."""
     if request.method not in {"GET", "POST"}:
         return None
     if request.path.startswith(RESPONSE_PATH) and "request_id" in request.match_info:
@@ -226,23 +226,23 @@ def _lane(request: web.Request) -> Lane | None:
     return {"/api/fetch": Lane.SUBMIT, "/api/credits": Lane.CREDITS}.get(request.path)
 
 
-def _content(response: web.Response) -> bytes:
+def _response_bytes(response: web.Response) -> bytes:
     return response.body if isinstance(response.body, bytes) else b"{}"
 
 
 def _abort_connection(request: web.Request) -> web.Response:
-    """Close the connection at once; the response that is returned is for the log and is never sent."""
+    """Close the connection at once, and return a response for the log, which is not sent."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response(status=ABORTED_STATUS)
 
 
 class _TruncatedResponse(web.StreamResponse):
-    """A response that declares its whole length and ends after half of it."""
+    """Response that sends only half of the bytes that its Content-Length declares."""
 
     def __init__(self, request: web.Request, whole: web.Response) -> None:
         super().__init__(status=whole.status, headers=whole.headers)
-        self._whole = _content(whole)
+        self._whole = _response_bytes(whole)
         self._request = request
         self.content_length = len(self._whole)
 

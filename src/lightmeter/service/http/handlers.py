@@ -1,4 +1,4 @@
-"""The logic of each endpoint without HTTP: admits requests, holds credits, waits for results, and builds replies."""
+"""Logic of each endpoint, independent of the HTTP framework: admits requests, waits for results, builds replies."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from lightmeter.service.analysis.backpressure import ServiceOverloaded
 from lightmeter.service.http.parameters import BadRequest, read_uploads, validate, with_file_names
 from lightmeter.service.http.request_ids import random_hex
 from lightmeter.service.jobs.local_queue import JobQueue
-from lightmeter.service.jobs.runner import Runner, RunningRequest, ServicePolicy, kinds_of
+from lightmeter.service.jobs.runner import Runner, RunningRequest, ServicePolicy, guess_kinds
 from lightmeter.service.store import auth, requests
 from lightmeter.service.store.auth import Account
-from lightmeter.service.store.credits import balance_of
+from lightmeter.service.store.credits import read_balance
 from lightmeter.service.store.database import StoreError
 from lightmeter.service.store.request_states import FINISHED, JobState
 from lightmeter.service.store.requests import Attempt, NewRequest, StoredRequest, Superseded
@@ -50,25 +50,25 @@ BAD_KEY: Final = "Idempotency-Key must be 1 to 255 printable ASCII characters."
 REQUEST_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 MAX_WAIT_FOR_OTHER_S: Final = 20.0
-"""Wait for a request with the same idempotency key that another process runs; after that the client must poll."""
+"""Seconds to wait for a request with the same idempotency key in another process; then the client must poll."""
 
 CHECK_INTERVAL_S: Final = 0.05
-"""Interval between looks at that request."""
+"""Seconds between checks whether the other process has finished that request."""
 
 SMALL_CHARS: Final = 512 * 1024
 """Base64 up to this size is decoded and hashed on the event loop, which takes less than half a millisecond."""
 
 
 DEFAULT_FIELDS: Final = AnalyzeRequest().model_dump()
-"""Values of fields that an earlier version of this service did not store."""
+"""Default values for fields that requests stored by earlier versions do not have."""
 
 ECHOED_FIELDS: Final = ("role", "language", "prompt", "tag_score", "capture_interval", "max_frames")
-"""Fields that replies echo under their own names."""
+"""Fields of a request that replies repeat under the same names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: HTTP status, JSON body, and additional headers."""
+    """HTTP status, JSON body and additional headers of an answer."""
 
     status: int
     body: dict[str, Any]
@@ -76,17 +76,17 @@ class Reply:
 
 
 class Handlers:
-    """The endpoints.
+    """Logic of the API's endpoints.
 
     Args:
-        store: Requests, accounts, credits.
+        store: Store of requests, accounts and credits.
         runner: Runs requests.
-        queue: Queue of acknowledged requests.
-        clock: Time.
+        queue: Job queue of acknowledged requests.
+        clock: Clock.
         offers: Body of GET /api/backends.
 
     Attributes:
-        policy: What the service offers.
+        policy: Prices, back ends and limits of the service.
         offers: Body of GET /api/backends.
     """
 
@@ -99,10 +99,10 @@ class Handlers:
         self._clock = clock
 
     async def account(self, headers: Mapping[str, str]) -> Account:
-        """Return the account whose key is in the headers.
+        """Return the account of the API key in the headers.
 
         Raises:
-            AccessDenied: there is no key, or it is unknown.
+            AccessDenied: the key is missing or unknown.
         """
         key = auth.read_key(headers)
         account = None if key is None else await self._store.read_inline(lambda db: auth.find_account(db, key))
@@ -111,26 +111,26 @@ class Handlers:
         return account
 
     async def credits(self, account: Account) -> Reply:
-        """GET /api/credits."""
-        return Reply(200, {"credits": await self._store.read_inline(lambda db: balance_of(db, account.account_id))})
+        """Return the reply to GET /api/credits."""
+        return Reply(200, {"credits": await self._store.read_inline(lambda db: read_balance(db, account.account_id))})
 
     def backends(self) -> Reply:
-        """GET /api/backends."""
+        """Return the reply to GET /api/backends."""
         return Reply(200, self.offers.model_dump())
 
     async def analyze(self, account: Account, request: AnalyzeRequest, base_url: str, key: str | None) -> Reply:
-        """POST and GET /api/fetch.
+        """Admit a request of POST or GET /api/fetch, and return its result or an acknowledgment.
 
         Args:
-            account: Who sends the request.
-            request: The request as it was sent.
-            base_url: Base of the URL at which the result can be polled.
+            account: Account of the client.
+            request: The request as the client sent it.
+            base_url: URL of this service, for the URL at which the client polls.
             key: Idempotency key; None: there is none.
 
         Raises:
             BadRequest: the request is not valid.
             OutOfCredits: the balance does not cover the maximum price.
-            ServiceOverloaded: too many pictures wait; nothing was held.
+            ServiceOverloaded: too many pictures wait; no credits were held.
         """
         policy = self.policy
         if key is not None and not KEY.fullmatch(key):
@@ -139,10 +139,12 @@ class Handlers:
             request, policy.availability.features, allow_private=policy.allow_private, ports=policy.ports
         )
         is_small = sum(map(len, request.file)) < SMALL_CHARS
-        uploads, digests = _uploads(request) if is_small else await asyncio.to_thread(_uploads, request)
+        uploads, digests = (
+            _read_and_hash_uploads(request) if is_small else await asyncio.to_thread(_read_and_hash_uploads, request)
+        )
         request = with_file_names(request, uploads)
-        kinds = kinds_of(request, uploads)
-        job = self._runner.job(request, uploads, digests)
+        kinds = guess_kinds(request, uploads)
+        job = self._runner.make_job(request, uploads, digests)
         new = NewRequest(
             request_id=random_hex(16),
             account_id=account.account_id,
@@ -154,33 +156,37 @@ class Handlers:
             idempotency_key=key,
             digests=digests,
         )
-        with self._runner.capacity(job, self._queue.waiting):
+        with self._runner.reserve_capacity(job, self._queue.waiting_requests):
             if not new.acknowledged:
-                await self._runner.wait_until_accepting()
+                await self._runner.wait_for_isolated_request()
             earlier = await self._store.write(lambda db: requests.admit(db, new, self._queue.enqueue))
             if earlier is not None:
-                return await self._repeat(earlier, new, base_url)
+                return await self._reply_to_repeat(earlier, new, base_url)
             if new.acknowledged:
-                self._runner.metrics.job(JobState.QUEUED.value)
-                self._queue.admitted(new.request_id)
-                return _acknowledgment(new.request_id, account.account_id, new.echo, base_url)
+                self._runner.metrics.count_job(JobState.QUEUED.value)
+                self._queue.notify_admitted(new.request_id)
+                return _acknowledgment_reply(new.request_id, account.account_id, new.echo, base_url)
             running = self._runner.start(Attempt(new.request_id, 1), job)
         return await self._synchronous_reply(running, new, base_url)
 
     async def _synchronous_reply(self, running: RunningRequest, new: NewRequest, base_url: str) -> Reply:
-        """Return the result of a single asset, or an acknowledgment as soon as it turns out to be a video."""
+        """Wait for the result of a single asset, and return it; return an acknowledgment if the asset is a video."""
         await asyncio.shield(running.can_answer)
         if running.is_video:
             return await self._acknowledge(new.request_id, new.account_id, new.echo, base_url)
-        return _finished(await asyncio.shield(running.task), FAILED_STATUS)
+        return _result_reply(await asyncio.shield(running.task), FAILED_STATUS)
 
     async def _acknowledge(self, request_id: str, account_id: int, echo: str, base_url: str) -> Reply:
         if not await self._store.write(lambda db: requests.acknowledge(db, request_id)):
             raise Superseded(request_id)
-        return _acknowledgment(request_id, account_id, echo, base_url)
+        return _acknowledgment_reply(request_id, account_id, echo, base_url)
 
-    async def _repeat(self, earlier: StoredRequest, new: NewRequest, base_url: str) -> Reply:
-        """Return the reply to an earlier request with the same idempotency key; nothing more is charged."""
+    async def _reply_to_repeat(self, earlier: StoredRequest, new: NewRequest, base_url: str) -> Reply:
+        """Return the reply to an earlier request with the same idempotency key, without another charge.
+
+        Raises:
+            BadRequest: the two requests differ.
+        """
         if not earlier.is_same_request(new):
             raise BadRequest(OTHER_BODY, OTHER_BODY_STATUS)
         acknowledgment = (earlier.request_id, earlier.account_id, earlier.echo, base_url)
@@ -190,53 +196,59 @@ class Handlers:
         if not earlier.acknowledged and earlier.state not in FINISHED:
             earlier = await self._wait_for_other_process(earlier)
         if earlier.acknowledged:
-            return _acknowledgment(*acknowledgment)
+            return _acknowledgment_reply(*acknowledgment)
         return (
-            _finished(earlier, FAILED_STATUS) if earlier.state in FINISHED else await self._acknowledge(*acknowledgment)
+            _result_reply(earlier, FAILED_STATUS)
+            if earlier.state in FINISHED
+            else await self._acknowledge(*acknowledgment)
         )
 
     async def _wait_for_other_process(self, earlier: StoredRequest) -> StoredRequest:
-        """Wait until a request of another process has ended or is acknowledged, and return it; or time out."""
+        """Wait until a request that another process runs has ended or is acknowledged, or time is up; return it.
+
+        Raises:
+            Superseded: its process has died, and the request was deleted.
+        """
         until = self._clock.monotonic() + MAX_WAIT_FOR_OTHER_S
         while not earlier.acknowledged and earlier.state not in FINISHED and self._clock.monotonic() < until:
             await self._clock.sleep(CHECK_INTERVAL_S)
             request_id, account_id = earlier.request_id, earlier.account_id
             current = await self._store.read(lambda db: requests.find(db, request_id, account_id, 0))  # noqa: B023 (awaited here)
-            if current is None:  # its process has died, and the request was undone
+            if current is None:  # its process has died, and the request was deleted
                 raise Superseded(request_id)
             earlier = current
         return earlier
 
     async def result(self, account: Account, request_id: str) -> Reply:
-        """GET /api/response/<request_id>."""
+        """Return the reply to GET /api/response/REQUEST_ID."""
         not_before = self._clock.now() - self.policy.result_lifetime_s
         stored = None
-        if REQUEST_ID.fullmatch(request_id):  # other texts are no ids: PostgreSQL could not even store some of them
+        if REQUEST_ID.fullmatch(request_id):  # other text is no id, and PostgreSQL rejects some of it, such as NUL
             stored = await self._store.read(lambda db: requests.find(db, request_id, account.account_id, not_before))
         if stored is None:
             return Reply(404, {"error": not_found(request_id), "status": "failed"})
         if stored.state in FINISHED:
-            return _finished(stored, 200)
-        return Reply(200, {**_echo(stored.request_id, stored.account_id, stored.echo), "status": "processing"})
+            return _result_reply(stored, 200)
+        return Reply(200, {**_echo_fields(stored.request_id, stored.account_id, stored.echo), "status": "processing"})
 
     async def purge_expired(self) -> None:
-        """Delete requests whose results have expired, again and again until cancelled."""
+        """Delete requests whose results have expired, at regular intervals until cancelled."""
         while True:
             before = self._clock.now() - self.policy.result_lifetime_s
             try:
                 await self._store.write(lambda db: requests.purge(db, before))  # noqa: B023 (awaited here)
-            except StoreError:  # tried again after the interval
+            except StoreError:  # retried after the interval
                 log.exception("expired results were not deleted")
             await self._clock.sleep(PURGE_INTERVAL_S)
 
 
-def _uploads(request: AnalyzeRequest) -> tuple[tuple[bytes, ...], list[bytes]]:
-    """Return the uploads of a request, and the SHA-256 of each."""
+def _read_and_hash_uploads(request: AnalyzeRequest) -> tuple[tuple[bytes, ...], list[bytes]]:
+    """Return the decoded uploads of a request, and the SHA-256 of each."""
     uploads = read_uploads(request)
     return uploads, [sha256(content).digest() for content in uploads]
 
 
-def _echo(request_id: str, user_id: int, echo: str) -> dict[str, Any]:
+def _echo_fields(request_id: str, user_id: int, echo: str) -> dict[str, Any]:
     fields = {**DEFAULT_FIELDS, **orjson.loads(echo)}
     return {
         "request_id": request_id,
@@ -250,13 +262,13 @@ def _echo(request_id: str, user_id: int, echo: str) -> dict[str, Any]:
     }
 
 
-def _acknowledgment(request_id: str, user_id: int, echo: str, base_url: str) -> Reply:
+def _acknowledgment_reply(request_id: str, user_id: int, echo: str, base_url: str) -> Reply:
     more = {"success": True, "status": "queued", "response_uri": f"{base_url}/api/response/{request_id}"}
-    return Reply(200, {**_echo(request_id, user_id, echo), **more})
+    return Reply(200, {**_echo_fields(request_id, user_id, echo), **more})
 
 
-def _finished(stored: StoredRequest, failed_status: int) -> Reply:
-    echo = _echo(stored.request_id, stored.account_id, stored.echo)
+def _result_reply(stored: StoredRequest, failed_status: int) -> Reply:
+    echo = _echo_fields(stored.request_id, stored.account_id, stored.echo)
     if stored.state is JobState.FAILED:
         return Reply(failed_status, {**echo, "status": "failed", "error": stored.error})
     money = {"credits_paid": stored.paid, "credits": stored.remaining}
@@ -265,7 +277,7 @@ def _finished(stored: StoredRequest, failed_status: int) -> Reply:
 
 
 def error_reply(error: Exception) -> Reply | None:
-    """Return the reply to an error that the client can act on; None for an internal error."""
+    """Return the reply to an error of the API; None for any other error."""
     if isinstance(error, BadRequest):
         return Reply(error.status, {"error": str(error), "status": "failed"})
     if isinstance(error, AccessDenied):

@@ -1,4 +1,4 @@
-"""The page at `/`: one HTML file with its style and script, which loads nothing from other hosts."""
+"""The index page at `/`: one HTML file with style and script, and a JSON index of the API for programs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["IndexPage", "index", "page"]
 BLOCK: Final = re.compile(rb"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 LISTED_FIELDS: Final = ("name", "model", "licence", "default", "available", "reason", "alias_of")
-"""Fields of a back end that the page shows beside its prices."""
+"""Fields of a back end that the page shows in addition to its prices."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexPage:
-    """The page and its HTTP headers.
+    """Index page and its HTTP headers.
 
     Attributes:
         body: HTML in UTF-8.
@@ -36,7 +36,7 @@ class IndexPage:
 
 @cache
 def page() -> IndexPage:
-    """Return the page; it is read once."""
+    """Return the index page; the file is read only once."""
     body = files("lightmeter.service.http").joinpath("page.html").read_bytes()
     allowed: dict[str, list[str]] = {"script": [], "style": []}
     for kind, content in BLOCK.findall(body):
@@ -47,7 +47,7 @@ def page() -> IndexPage:
         f"script-src {' '.join(allowed['script'])}",
         f"style-src {' '.join(allowed['style'])}",
         "connect-src 'self'",
-        # The page shows pictures by the URLs that the visitor has entered.
+        # The page shows pictures from URLs that the visitor enters.
         "img-src data: blob: http: https:",
         "media-src blob:",
         "base-uri 'none'",
@@ -63,10 +63,10 @@ def page() -> IndexPage:
 
 
 def index(offers: Backends) -> dict[str, Any]:
-    """Return the JSON at `/`: the endpoints, and the back ends with the price in credits of each feature.
+    """Return the JSON index at `/`: endpoints, and back ends with the price of each feature in credits.
 
     Args:
-        offers: The body of GET /api/backends.
+        offers: Body of GET /api/backends.
     """
     return {
         "service": "lightmeter",

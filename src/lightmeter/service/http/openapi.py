@@ -1,6 +1,6 @@
-"""The OpenAPI 3.1 document of the API, generated from the pydantic models of requests and answers.
+"""Generates the OpenAPI 3.1 document of the API from the pydantic models of requests and answers.
 
-The models accept the answers of every service of the contract; the document narrows them to the answers of this one.
+The models accept answers of any service with this API. The document adds the rules that this service keeps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NUMBER_PATTERNS: Final = {
     "capture_interval": "^[1-9][0-9]{0,8}$",
     "max_frames": "^[0-9]{1,9}$",
 }
-"""Patterns of numbers as text, which queries have and JSON may have."""
+"""Patterns of numbers that are sent as strings, in a query or in JSON."""
 
 UNAVAILABLE_NOTE: Final = "Names that are not available are reported in `all.errors`; the others are answered."
 
@@ -48,14 +48,14 @@ ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     500: ("Processing has failed; the text has the cause. Nothing was charged.", f"{words.REQUEST_FAILED}: …"),
     503: ("The service is busy; retry after `Retry-After` seconds. Nothing was charged.", "Too busy."),
 }
-"""Description and example text of each error status."""
+"""Description and example text by error status."""
 
 
 def document(offers: Backends) -> Json:
-    """Return the document.
+    """Return the OpenAPI document of this service.
 
     Args:
-        offers: The body of GET /api/backends.
+        offers: Body of GET /api/backends.
     """
     security: list[Json] = [{"key": []}, {"authorization": []}]
     return {
@@ -114,7 +114,7 @@ def _post() -> Json:
             "required": False,
             "content": {"application/json": {"schema": {"$ref": f"{REF}AnalyzeRequest"}, "example": example}},
         },
-        "responses": _answers(_analyzed(), (400, 401, 402, 405, 413, 422, 500, 503)),
+        "responses": _responses(_analyze_answer(), (400, 401, 402, 405, 413, 422, 500, 503)),
     }
 
 
@@ -133,7 +133,7 @@ def _get(offers: Backends) -> Json:
         "operationId": "analyze_by_query",
         "summary": "Analyze images and videos, with a query of at most 2048 characters",
         "parameters": parameters,
-        "responses": _answers(_analyzed(), (400, 401, 402, 405, 414, 500, 503)),
+        "responses": _responses(_analyze_answer(), (400, 401, 402, 405, 414, 500, 503)),
     }
 
 
@@ -151,7 +151,7 @@ def _poll() -> Json:
                 "schema": {"type": "string", "minLength": 1},
             }
         ],
-        "responses": _answers(_ok("The result, or the state of the request.", schema), (401, 404, 405, 500)),
+        "responses": _responses(_ok("The result, or the state of the request.", schema), (401, 404, 405, 500)),
     }
 
 
@@ -160,7 +160,7 @@ def _credits() -> Json:
     return {
         "operationId": "read_credits",
         "summary": "The balance of credits",
-        "responses": _answers(answer, (401, 405, 500)),
+        "responses": _responses(answer, (401, 405, 500)),
     }
 
 
@@ -169,7 +169,7 @@ def _backends() -> Json:
     return {
         "operationId": "read_backends",
         "summary": "The back ends, their features and prices; an extension of the contract",
-        "responses": _answers(answer, (401, 405, 500)),
+        "responses": _responses(answer, (401, 405, 500)),
     }
 
 
@@ -200,12 +200,12 @@ def _probes() -> Json:
     }
 
 
-def _analyzed() -> Json:
+def _analyze_answer() -> Json:
     schema = {"oneOf": [{"$ref": f"{REF}Completed"}, {"$ref": f"{REF}Acknowledged"}]}
     return _ok("The result of a single image; an acknowledgment of anything else.", schema)
 
 
-def _answers(answer: Json, error_statuses: Sequence[int]) -> Json:
+def _responses(answer: Json, error_statuses: Sequence[int]) -> Json:
     errors = {str(status): {"$ref": f"#/components/responses/Refused{status}"} for status in error_statuses}
     return {"200": answer, **errors}
 
@@ -239,15 +239,18 @@ def _schemas(offers: Backends) -> Json:
     return {
         "AnalyzeRequest": _request_schema(offers),
         **schemas,
-        "Completed": _narrowed("Finished: the results, their price, and the balance.", "completed", money),
-        "Acknowledged": _narrowed("Accepted: poll `response_uri`.", "queued", ("success", "response_uri")),
-        "Processing": _narrowed("Not finished: poll again, for example every two seconds.", "processing", ()),
-        "Failed": _narrowed("The request has failed, and costs nothing.", "failed", ("error",)),
+        "Completed": _answer_schema("Finished: the results, their price, and the balance.", "completed", money),
+        "Acknowledged": _answer_schema("Accepted: poll `response_uri`.", "queued", ("success", "response_uri")),
+        "Processing": _answer_schema("Not finished: poll again, for example every two seconds.", "processing", ()),
+        "Failed": _answer_schema("The request has failed, and costs nothing.", "failed", ("error",)),
     }
 
 
-def _narrowed(description: str, status: str, more: Sequence[str]) -> Json:
-    """Return the schema of an answer with one status: its fields are required and not null."""
+def _answer_schema(description: str, status: str, more: Sequence[str]) -> Json:
+    """Return the schema of an answer with one `status`.
+
+    Its fields, and those in `more`, are required and not null.
+    """
     required = (*ECHO, *NUMBERS, "status", *more)
     not_null: Json = {name: {"not": {"type": "null"}} for name in required}
     narrowed = {"type": "object", "properties": {**not_null, "status": {"const": status}}, "required": list(required)}
@@ -258,14 +261,18 @@ def _request_schema(offers: Backends) -> Json:
     schema = AnalyzeRequest.model_json_schema(ref_template=REF + "{model}")
     features = sorted({*words.FEATURES, *words.EXTRA_FEATURES, *_features(offers)})
     names = {"feature": features, "role": list(words.ROLES)}
-    described = _attributes(AnalyzeRequest)
-    available = "; ".join(f"{offer.name} ({_about(offer)})" for offer in offers.backends if offer.available)
+    described = _attribute_descriptions(AnalyzeRequest)
+    available = "; ".join(f"{offer.name} ({_describe_backend(offer)})" for offer in offers.backends if offer.available)
     described["backend"] += f" Available: {available}. {UNAVAILABLE_NOTE}"
     by_name = f"By name only: {', '.join(words.EXTRA_FEATURES)}."
     described["feature"] += f" {by_name} {UNAVAILABLE_NOTE} At least one must exist."
     for name, field in schema["properties"].items():
         plain = {key: field[key] for key in ("default", "title") if key in field}
-        schema["properties"][name] = {**plain, "description": described[name], **_allowed(name, field, names.get(name))}
+        schema["properties"][name] = {
+            **plain,
+            "description": described[name],
+            **_field_schema(name, field, names.get(name)),
+        }
     return {**schema, "description": (AnalyzeRequest.__doc__ or "").partition("\n")[0]}
 
 
@@ -273,13 +280,16 @@ def _features(offers: Backends) -> frozenset[str]:
     return frozenset(feature for offer in offers.backends if offer.available for feature in offer.features)
 
 
-def _about(offer: BackendOffer) -> str:
-    """Return features, model and licence of a back end, as far as they are known."""
+def _describe_backend(offer: BackendOffer) -> str:
+    """Return the features, model and licence of a back end as text; unknown ones are left out."""
     return ", ".join(filter(None, (" ".join(sorted(offer.features)), offer.model, offer.licence)))
 
 
-def _allowed(name: str, field: Json, names: Sequence[str] | None) -> Json:
-    """Return the schema of a request field. Null and the empty string mean omitted; numbers may be sent as strings."""
+def _field_schema(name: str, field: Json, names: Sequence[str] | None) -> Json:
+    """Return the schema of a request field.
+
+    Null and the empty string mean that the field is omitted. Numbers may be sent as strings.
+    """
     unset: list[Json] = [{"const": ""}, {"type": "null"}]
     if name in {"backend", "feature"}:
         item: Json = {"type": "string", "maxLength": MAX_NAME_CHARS}
@@ -299,8 +309,8 @@ def _allowed(name: str, field: Json, names: Sequence[str] | None) -> Json:
     return {"type": ["string", "null"]}
 
 
-def _attributes(model: type[BaseModel]) -> dict[str, str]:
-    """Return the descriptions of the fields of a model, from its docstring."""
+def _attribute_descriptions(model: type[BaseModel]) -> dict[str, str]:
+    """Return the descriptions of the fields of a model, read from its docstring."""
     section = inspect.cleandoc(model.__doc__ or "").partition("Attributes:")[2]
     described = re.findall(r"^ {4}(\w+): (.+(?:\n {5,}.+)*)", section, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in described}

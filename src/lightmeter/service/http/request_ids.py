@@ -1,6 +1,7 @@
-"""Random request ids, from random bytes that are read from the system in large chunks.
+"""Generates random request ids.
 
-A system call for each id would release the interpreter lock, and wait to get it back.
+Random bytes are read from the operating system in large chunks, because each system call releases Python's global
+interpreter lock and waits to get it back.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ _random_bytes = bytearray()
 
 
 def random_hex(size_bytes: int) -> str:
-    """Return cryptographically random bytes as hexadecimal digits. Not thread-safe: for the event loop only."""
+    """Return cryptographically secure random bytes as hexadecimal digits.
+
+    Not thread-safe: call it only on the event loop.
+    """
     if len(_random_bytes) < size_bytes:
         _random_bytes.extend(os.urandom(CHUNK_BYTES))
     digits = _random_bytes[-size_bytes:].hex()

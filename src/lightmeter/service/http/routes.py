@@ -1,7 +1,7 @@
-"""The aiohttp application: routes, and the middlewares that log requests and turn errors into JSON.
+"""The aiohttp application: its routes, and middlewares that log requests and turn errors into JSON.
 
-The outer middleware gives each request an id, times it, counts it and logs it. The inner one turns errors of the
-service, the client and the framework into JSON answers of the same form.
+The outer middleware gives each request an id, and counts, times and logs it. The inner middleware turns all errors
+into JSON answers of the same form.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ MAX_BODY_BYTES: Final = 10 * MAX_FILE_BYTES * 4 // 3 + 1024 * 1024
 """Maximum size of a body: ten files of the largest size, as base64."""
 
 LARGE_BODY_BYTES: Final = 1024 * 1024
-"""Larger bodies are parsed in a thread, because they would block the event loop."""
+"""Bodies of at least this size are parsed in a thread, because they would block the event loop."""
 
 
 RETRY_AFTER_S: Final = 2
-"""Retry-After of a 503 without an estimate: the poll interval of the public clients."""
+"""Seconds in the Retry-After header of a 503 without an estimate: the poll interval of public clients."""
 
 NOT_READY: Final = Reply(503, {"error": "The service is starting or stopping: ask again.", "status": "failed"})
 """Reply to new requests while the service starts or drains; results can still be polled."""
@@ -56,7 +56,7 @@ CORS_HEADERS: Final = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Expose-Headers": f"{REQUEST_ID}, Retry-After",
 }
-"""Pages of any host may call the API: browsers do not add the API key by themselves."""
+"""Web pages of any host may call the API. This is safe because browsers do not add the API key by themselves."""
 
 PREFLIGHT: Final = {
     **CORS_HEADERS,
@@ -76,8 +76,8 @@ def application(
 
     Args:
         handlers: Logic of the endpoints.
-        is_ready: Returns whether new requests are accepted: not while models load or while the service drains.
-        metrics: Metrics, shown at `/metrics`.
+        is_ready: Function that returns whether new requests are accepted: False while the service starts or drains.
+        metrics: Metrics that `/metrics` shows; None: new ones.
         injector: Injects faults; None: no faults.
     """
     metrics = metrics or Metrics()
@@ -88,7 +88,7 @@ def application(
     endpoints = _Endpoints(handlers, is_ready)
     probes = _Probes(handlers, is_ready, metrics)
     app.router.add_post("/api/fetch", endpoints.post_fetch)
-    app.router.add_get("/api/fetch", endpoints.get_fetch, allow_head=False)  # HEAD must cost nothing
+    app.router.add_get("/api/fetch", endpoints.get_fetch, allow_head=False)  # HEAD must not be charged
     app.router.add_get("/api/response/{request_id}", endpoints.response)
     app.router.add_get("/api/credits", endpoints.credits)
     app.router.add_get("/api/backends", endpoints.backends)
@@ -109,7 +109,7 @@ def _json(reply: Reply) -> web.Response:
 
 
 def _log_requests(metrics: Metrics) -> Middleware:
-    """Return the outer middleware, which adds an id to each request and its log lines, and logs its time and status."""
+    """Return the outer middleware, which gives each request an id, and counts, times and logs it."""
 
     @web.middleware
     async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -126,7 +126,7 @@ def _log_requests(metrics: Metrics) -> Middleware:
         finally:
             seconds = time.perf_counter() - start_s
             resource = request.match_info.route.resource
-            metrics.answered("other" if resource is None else resource.canonical, status, seconds)
+            metrics.count_answer("other" if resource is None else resource.canonical, status, seconds)
             account = request.get(ACCOUNT)
             account_id = None if account is None else account.account_id
             logs.access(request.method, request.rel_url.raw_path, status, seconds, account_id)
@@ -137,7 +137,7 @@ def _log_requests(metrics: Metrics) -> Middleware:
 
 @web.middleware
 async def _respond_in_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn errors into JSON, and add the CORS headers to answers of the API."""
+    """Turn errors into JSON answers, and add CORS headers to answers of the API."""
     if not request.path.startswith("/api/"):
         return await _handle_errors(request, handler)
     if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
@@ -172,7 +172,7 @@ ACCOUNT: Final = web.RequestKey("lightmeter_account", Account)
 
 
 class _Endpoints:
-    """Handlers of the API's routes: they read the request, call the logic, and write the reply."""
+    """Route handlers of the API: they parse the HTTP request, call `Handlers`, and return the reply as JSON."""
 
     def __init__(self, handlers: Handlers, is_ready: Callable[[], bool]) -> None:
         self._handlers = handlers
@@ -216,13 +216,13 @@ class _Endpoints:
 
 
 class _Probes:
-    """Handlers of the routes that need no key: probes, metrics, the OpenAPI document and the index page."""
+    """Route handlers that need no API key: probes, metrics, OpenAPI document and index page."""
 
     def __init__(self, handlers: Handlers, is_ready: Callable[[], bool], metrics: Metrics) -> None:
         self._is_ready = is_ready
         self._metrics = metrics
         self._index = index_page.index(handlers.offers)
-        # Created at the first request: most services never get one.
+        # Created at the first request for it, because most services get none.
         self._openapi = cache(lambda: orjson.dumps(openapi.document(handlers.offers)))
 
     async def health(self, _: web.Request) -> web.Response:

@@ -1,1 +1,1 @@
-"""Untrusted input: fetches assets from public addresses only, and decodes them within limits."""
+"""Fetches assets from public addresses only, and decodes them within limits; all input is untrusted."""

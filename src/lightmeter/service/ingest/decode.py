@@ -1,11 +1,11 @@
-"""Decodes assets within limits that hold over all requests.
+"""Decodes images and videos, within limits shared by all requests.
 
-Images are decoded in threads, with a limit of pixels at a time; videos in processes (`media.decoder_client`), with a
-limit of processes at a time and limits for each. The results are small: the views that back ends need of a picture; a
-video comes slice by slice, so that a video of any length needs bounded memory.
+Images are decoded in threads, with a limit of pixels at a time. Videos are decoded in processes
+(`media.decoder_client`), with a limit of processes at a time. Only the views of a picture that back ends need are kept.
+A video is decoded in slices of a few frames, so that a video of any length needs bounded memory.
 
-Each picture is decoded once, and each view is computed from the decoded picture: the input of one back end does not
-depend on which others are requested.
+Each picture is decoded once, and each view is computed from the decoded picture. So the input of a back end does not
+depend on which other back ends a request names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lightmeter.media.media_info import ImageInfo, MediaKind, VideoInfo, sniff
 from lightmeter.media.sampling import frame_count
 from lightmeter.media.video import MAX_CAPTURES, DecoderLimits, VideoFrame, iter_video, probe_video
 from lightmeter.service.backends.base import MAX_SIDE
-from lightmeter.service.ingest.allocator import keep_small_blocks
+from lightmeter.service.ingest.allocator import configure_allocators
 from lightmeter.service.ingest.payload import AssetPayload
 
 __all__ = ["DecodedPictures", "DecodingLimits", "MediaDecoder", "PixelsByView"]
@@ -41,14 +41,14 @@ PixelsByView: TypeAlias = Mapping[InputTransform, tuple[NDArray[np.uint8], ...]]
 
 @dataclass(frozen=True, slots=True)
 class DecodingLimits:
-    """Limits of decoding, over all requests.
+    """Limits of decoding for all requests together.
 
     Attributes:
-        decoders: Processes that decode videos at once.
-        threads: Threads that decode images.
-        pixels_in_flight: Pixels of the images that are decoded at once; a larger image is decoded alone. A pixel takes
-            up to 10 bytes, measured with a palette with transparency, which takes the most.
-        slice_frames: Frames of one video that are in memory at once, each up to 3 MB.
+        decoders: Maximum processes that decode videos at once.
+        threads: Number of threads that decode images.
+        pixels_in_flight: Maximum pixels of all images that are decoded at once; a larger image is decoded alone. A
+            pixel takes up to 10 bytes (measured with palette images with transparency).
+        slice_frames: Maximum frames of one video in memory at once, each up to 3 MB.
         video: Limits of time, memory and pixels of each decoder process.
     """
 
@@ -64,14 +64,14 @@ _LIMITS: Final = DecodingLimits()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodedPictures:
-    """A decoded image, or a decoded slice of a video.
+    """A decoded image, or a slice (some consecutive frames) of a decoded video.
 
     Attributes:
         kind: Image or video.
-        width, height: Size of the original in pixels, upright.
+        width, height: Size of the upright original in pixels.
         duration_s: Duration of the whole video; None for an image, or if unknown.
-        times_s: Time of each frame from the start of the video; None for an image.
-        pixels_by_view: The pictures.
+        times_s: Time of each frame in seconds from the start of the video; None for an image.
+        pixels_by_view: Pixels of each picture by view (input transform).
     """
 
     kind: MediaKind
@@ -83,7 +83,7 @@ class DecodedPictures:
 
 
 class _PixelBudget:
-    """A counting semaphore for pixels, first come, first served, so that small requests do not overtake large ones."""
+    """Counting semaphore for pixels, in FIFO order, so that small pictures do not overtake large ones."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -93,7 +93,7 @@ class _PixelBudget:
 
     @asynccontextmanager
     async def acquire(self, pixels: int) -> AsyncIterator[None]:
-        """Wait for `pixels`, at most the total, and hold them for as long as the block lasts."""
+        """Wait until `pixels` are available (or the total, if smaller), and hold them during the block."""
         pixels = min(pixels, self._total)
         async with self._lock:
             while self._available < pixels:
@@ -111,16 +111,16 @@ class MediaDecoder:
     """Decodes the assets of one process."""
 
     def __init__(self, limits: DecodingLimits = _LIMITS) -> None:
-        keep_small_blocks()
+        configure_allocators()
         self._limits = limits
         self._decoders = asyncio.Semaphore(limits.decoders)
         self._pixels = _PixelBudget(limits.pixels_in_flight)
         self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="lightmeter-decode")
-        # Pixels that each thread may decode before the size of a picture is known; most pictures are not larger.
+        # Pixels reserved for a picture before its size is known; most pictures are not larger.
         self._pixels_per_thread = max(1, limits.pixels_in_flight // limits.threads)
 
     def close(self) -> None:
-        """Stop the threads when they have finished what is running."""
+        """Stop the threads after their present tasks."""
         self._threads.shutdown(cancel_futures=True)
 
     async def decode_image(self, payload: AssetPayload, views: frozenset[InputTransform]) -> DecodedPictures:
@@ -133,23 +133,25 @@ class MediaDecoder:
             raise UnsupportedMedia("not an image or a video of a known format")
         loop = asyncio.get_running_loop()
         async with self._pixels.acquire(self._pixels_per_thread):
-            info, pixels = await loop.run_in_executor(self._threads, _decode, payload, views, self._pixels_per_thread)
+            info, pixels = await loop.run_in_executor(
+                self._threads, _decode_image, payload, views, self._pixels_per_thread
+            )
         if pixels is None:  # too large for one thread
             async with self._pixels.acquire(info.width * info.height):
-                info, pixels = await loop.run_in_executor(self._threads, _decode, payload, views, None)
+                info, pixels = await loop.run_in_executor(self._threads, _decode_image, payload, views, None)
         pixels_by_view = {view: (rgb,) for view, rgb in (pixels or {}).items()}
         return DecodedPictures("image", info.width, info.height, None, None, pixels_by_view)
 
     async def count_frames(self, path: Path, interval_s: int, max_frames: int) -> int:
-        """Return how many frames `decode_video` captures.
+        """Return the number of frames that `decode_video` captures.
 
         Args:
-            path: The file.
-            interval_s: Seconds between captures.
-            max_frames: Maximum captures; 0: no limit.
+            path: Video file.
+            interval_s: Seconds between captured frames.
+            max_frames: Maximum number of frames; 0: no limit.
 
         Raises:
-            UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: as `decode_video`.
+            UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: the video cannot be decoded.
         """
         async with self._decoders:
             info = await probe_video(path, limits=self._limits.video)
@@ -161,18 +163,18 @@ class MediaDecoder:
     async def decode_video(
         self, path: Path, views: frozenset[InputTransform], interval_s: int, max_frames: int
     ) -> AsyncGenerator[DecodedPictures, None]:
-        """Decode a video slice by slice, and compute the views of its frames.
+        """Decode a video in slices of frames, and compute the views of each frame.
 
-        No decoder slot is held while the caller processes a slice.
+        Other videos may use the decoder processes while the caller handles a slice.
 
         Args:
-            path: The file; it must not change meanwhile.
+            path: Video file; it must not change meanwhile.
             views: Views to compute of each frame.
-            interval_s: Seconds between captures.
-            max_frames: Maximum captures; 0: no limit.
+            interval_s: Seconds between captured frames.
+            max_frames: Maximum number of frames; 0: no limit.
 
         Yields:
-            Slices, in order.
+            Slices in order of time.
 
         Raises:
             UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: the video cannot be decoded; possibly after
@@ -200,14 +202,14 @@ class MediaDecoder:
             except StopAsyncIteration:
                 return None
         times = tuple(frame.time_s for frame in frames)
-        pixels = await asyncio.get_running_loop().run_in_executor(self._threads, _views_of_frames, frames, views)
+        pixels = await asyncio.get_running_loop().run_in_executor(self._threads, _transform_frames, frames, views)
         return DecodedPictures("video", info.width, info.height, info.duration_s, times, pixels)
 
 
-def _decode(
+def _decode_image(
     payload: AssetPayload, views: frozenset[InputTransform], max_pixels: int | None
 ) -> tuple[ImageInfo, dict[InputTransform, NDArray[np.uint8]] | None]:
-    """Return the size of an image, and its views; None instead of the views if it has more than `max_pixels`."""
+    """Return the size of an image and its views; None instead of the views if it has more than `max_pixels`."""
     content = payload.content()
     info = read_image_info(content)
     if max_pixels is not None and info.width * info.height > max_pixels:
@@ -215,5 +217,5 @@ def _decode(
     return info, load_views(content, views)
 
 
-def _views_of_frames(frames: Sequence[VideoFrame], views: frozenset[InputTransform]) -> PixelsByView:
+def _transform_frames(frames: Sequence[VideoFrame], views: frozenset[InputTransform]) -> PixelsByView:
     return {view: tuple(transform_array(frame.rgb, view) for frame in frames) for view in views}

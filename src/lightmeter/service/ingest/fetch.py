@@ -1,9 +1,9 @@
 """Fetches URLs from public addresses only, as protection from server-side request forgery (SSRF).
 
-Every address is checked where its socket is created, after name resolution and for each redirect, so that no host
-name, spelling or redirect can get around the check. Credentials in URLs, other schemes, other ports and more than three
-redirects are refused. Sizes count decoded bytes, whatever the headers say; headers, pauses and the total time have
-limits. The rules are in `public_addresses` and `url_rules`.
+Every address is checked when its socket is created, after name resolution and for each redirect. So no host name,
+spelling of an address or redirect can avoid the check. URLs with credentials, schemes other than http and https, other
+ports, and more than three redirects are refused. Size limits count decoded bytes, not what the headers declare.
+Headers, pauses and the total time have limits too. `public_addresses` and `url_rules` have the rules.
 """
 
 from __future__ import annotations
@@ -38,14 +38,17 @@ CHUNK_BYTES: Final = 256 * 1024
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 USER_AGENT: Final = "lightmeter-service"
 HEADER_BYTES: Final = 8190
-"""Maximum size of a header and of the status line; the HTTP client accepts at most 128 headers."""
+"""Maximum size of a header and of the status line. aiohttp accepts at most 128 headers."""
 MAX_REASON_CHARS: Final = 120
 RESOLVER_THREADS: Final = 16
-"""Host names that are resolved at once."""
+"""Maximum host names that are resolved at once."""
 
 
-class _NotPublic(PermissionError):
-    """Raised instead of creating a socket; an OSError, so that the connector tries the next address of the host."""
+class _AddressNotPublic(PermissionError):
+    """The address to connect to is not public.
+
+    This is an OSError, so that the connector tries the next address of the host.
+    """
 
     def __init__(self) -> None:
         super().__init__(errno.EACCES, "the address is not public")
@@ -53,23 +56,23 @@ class _NotPublic(PermissionError):
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """Limits of a fetch.
+    """Limits of one fetch.
 
     Attributes:
-        max_image_bytes: Maximum size of anything that is not a video, after content decoding; as for uploads.
+        max_image_bytes: Maximum size of content that is not a video, after decompression.
         max_video_bytes: Maximum size of a video.
-        total_s: Maximum total time, with redirects, also for servers that keep sending.
-        connect_s: Maximum time for a connection, with name resolution.
-        silence_s: Maximum pause between two chunks of an answer.
+        total_s: Maximum total time in seconds, with redirects.
+        connect_s: Maximum time in seconds to resolve the name and connect.
+        max_pause_s: Maximum seconds between two chunks of an answer.
         ports: Allowed ports of public hosts.
-        is_public: Returns whether an address may be connected to.
+        is_public: Function that returns whether the fetcher may connect to an address.
     """
 
     max_image_bytes: int = MAX_FILE_BYTES
     max_video_bytes: int = 200 * 1024 * 1024
     total_s: float = 60.0
     connect_s: float = 10.0
-    silence_s: float = 20.0
+    max_pause_s: float = 20.0
     ports: frozenset[int] = PORTS
     is_public: Callable[[str], bool] = is_public
 
@@ -78,7 +81,7 @@ _LIMITS: Final = FetchLimits()
 
 
 class _ThreadedResolver(AbstractResolver):
-    """A resolver with its own threads, so that deliberately slow host names do not block other work in threads."""
+    """Resolver of host names with its own threads, so that slow names do not block other tasks in threads."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(RESOLVER_THREADS, thread_name_prefix="lightmeter-names")
@@ -100,12 +103,13 @@ class _ThreadedResolver(AbstractResolver):
 
 
 class Fetcher:
-    """Fetches URLs.
+    """Fetches URLs within limits, by default only from public addresses.
 
     Args:
-        allow_private: Also fetch from private addresses and all ports, for use on one's own machine.
+        allow_private: Whether to fetch from private addresses and all ports too, for use on one's own machine.
         limits: Limits of each fetch.
-        resolver: Resolves host names; by default that of the system. Its answers are checked. Closed with the fetcher.
+        resolver: Resolver of host names; None: that of the system. The fetcher checks the addresses that it returns,
+            and closes it.
     """
 
     def __init__(
@@ -118,14 +122,14 @@ class Fetcher:
 
     async def __aenter__(self) -> Self:
         limits = self._limits
-        timeout = aiohttp.ClientTimeout(total=limits.total_s, connect=limits.connect_s, sock_read=limits.silence_s)
+        timeout = aiohttp.ClientTimeout(total=limits.total_s, connect=limits.connect_s, sock_read=limits.max_pause_s)
         self._resolver = self._resolver or _ThreadedResolver()
-        connector = aiohttp.TCPConnector(limit=64, resolver=self._resolver, socket_factory=self._socket)
+        connector = aiohttp.TCPConnector(limit=64, resolver=self._resolver, socket_factory=self._create_socket)
         self._session = aiohttp.ClientSession(
             connector=connector,
             timeout=timeout,
             trust_env=False,
-            cookie_jar=aiohttp.DummyCookieJar(),  # one caller's fetch must not show in another's
+            cookie_jar=aiohttp.DummyCookieJar(),  # cookies of one client must not be sent for another one
             headers={"User-Agent": USER_AGENT},
             max_line_size=HEADER_BYTES,
             max_field_size=HEADER_BYTES,
@@ -140,31 +144,31 @@ class Fetcher:
         if self._resolver is not None:
             await self._resolver.close()
 
-    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
-        family, kind, protocol, _, where = address
-        if not self._allow_private and not self._limits.is_public(str(where[0])):
-            raise _NotPublic
+    def _create_socket(self, address: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, _, socket_address = address
+        if not self._allow_private and not self._limits.is_public(str(socket_address[0])):
+            raise _AddressNotPublic
         return socket.socket(family=family, type=kind, proto=protocol)
 
     @asynccontextmanager
     async def fetch(self, url: str) -> AsyncIterator[AssetPayload]:
-        """Fetch a URL; a large content is in a temporary file that lasts as long as the block.
+        """Fetch a URL, and yield its content. Large content is in a temporary file, which is deleted after the block.
 
         Raises:
             ForbiddenAddress: the URL or its address is not allowed.
             FetchError: the fetch has failed.
-            MediaTooLarge: the content exceeds the limits.
+            MediaTooLarge: the content is larger than the limits allow.
         """
         with PayloadWriter() as writer:
             try:
                 async with asyncio.timeout(self._limits.total_s):
                     payload = await self._follow_redirects(url, writer)
             except aiohttp.ClientConnectorError as error:
-                if isinstance(error.os_error, _NotPublic):
+                if isinstance(error.os_error, _AddressNotPublic):
                     raise ForbiddenAddress("the address is not public") from error
-                raise FetchError(_reason(error)) from error
+                raise FetchError(_describe_error(error)) from error
             except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
-                raise FetchError(_reason(error)) from error
+                raise FetchError(_describe_error(error)) from error
             yield payload
 
     async def _follow_redirects(self, text: str, writer: PayloadWriter) -> AssetPayload:
@@ -179,7 +183,7 @@ class Fetcher:
                     # Joined as text: a URL parser could normalize away what `url_rejection` must see.
                     text = urljoin(str(url), response.headers["Location"])
                     continue
-                if response.status != 200:  # noqa: PLR2004 (the one status with a body worth having)
+                if response.status != 200:  # noqa: PLR2004 (only this status has the content)
                     raise FetchError(f"HTTP {response.status}")
                 return await self._read_body(response, writer)
         raise FetchError(f"more than {MAX_REDIRECTS} redirects")
@@ -199,11 +203,11 @@ def _is_video(head: bytes) -> bool:
     return media_type is not None and media_type[0] == "video"
 
 
-def _reason(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     if isinstance(error, asyncio.TimeoutError):
         return "no answer in time"
     if isinstance(error, aiohttp.ClientConnectorError):
         return f"no connection: {error.os_error.strerror or error.os_error}"
-    # Only a part of the first line, because the HTTP client quotes what the host has sent.
+    # Only part of the first line, because messages of aiohttp quote what the host has sent.
     message = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
     return message.strip().partition("\n")[0][:MAX_REASON_CHARS].rstrip(" :") or type(error).__name__

@@ -1,7 +1,7 @@
-"""The content of an asset before it is decoded: in memory if it is small, else in a temporary file.
+"""Undecoded content of an asset, in memory if it is small, otherwise in a temporary file.
 
-Most pictures have some hundred kilobytes. Writing, reading and removing a file for each took longer than the HTTP
-request around it, so only large contents, and videos for the decoder process, are written to disk.
+Most pictures have a few hundred kilobytes. Writing, reading and removing a file for each took longer than its HTTP
+request. So only large content, and videos for the decoder process, are written to disk.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from lightmeter.models.vocabulary import FILE_TOO_LARGE, MAX_FILE_BYTES
 __all__ = ["IN_MEMORY_BYTES", "AssetPayload", "PayloadWriter"]
 
 IN_MEMORY_BYTES: Final = 1024 * 1024
-"""Largest content that is kept in memory while it is fetched. Hashing it takes less than a millisecond.
+"""Maximum size of content that stays in memory while it is fetched. Hashing it takes less than a millisecond.
 
-Multiplied by the number of open assets, this is the maximum memory for contents."""
+This size times the number of open assets is the maximum memory for fetched content."""
 
 PREFIX: Final = "lightmeter-asset-"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AssetPayload:
-    """The content of an asset.
+    """Undecoded content of an asset.
 
     Attributes:
-        source: The content, or the file that has it; the file must not change.
+        source: The content, or a file that contains it and must not change.
         size_bytes: Size of the content.
         head: At least the first `SNIFF_BYTES` of the content, or all of it.
-        known_digest: SHA-256 of the content, if it is known already.
+        known_digest: SHA-256 of the content; None: not computed yet.
     """
 
     source: bytes | Path
@@ -46,22 +46,22 @@ class AssetPayload:
     known_digest: bytes | None = None
 
     @classmethod
-    def of(cls, content: bytes, digest: bytes | None = None) -> Self:
-        """Return the payload of an upload, with its SHA-256 if that is known."""
+    def from_bytes(cls, content: bytes, digest: bytes | None = None) -> Self:
+        """Return the payload of an upload, with its SHA-256 if the caller knows it."""
         return cls(content, len(content), content[:SNIFF_BYTES], digest)
 
     def content(self) -> bytes:
-        """Return the whole content; may read a file.
+        """Return the whole content of an image; this may read a file.
 
         Raises:
-            MediaTooLarge: it is larger than an image may be.
+            MediaTooLarge: the content is larger than the maximum for images.
         """
         if self.size_bytes > MAX_FILE_BYTES:
             raise MediaTooLarge(FILE_TOO_LARGE)
         return self.source if isinstance(self.source, bytes) else self.source.read_bytes()
 
     async def digest(self) -> bytes:
-        """Return the SHA-256 of the content; a large content is hashed in a thread."""
+        """Return the SHA-256 of the content. Large content is hashed in a thread."""
         if self.known_digest is not None:
             return self.known_digest
         if isinstance(self.source, bytes) and self.size_bytes <= IN_MEMORY_BYTES:
@@ -76,7 +76,7 @@ class AssetPayload:
 
     @asynccontextmanager
     async def as_file(self) -> AsyncIterator[Path]:
-        """Yield a file with the content that lasts at least as long as the block."""
+        """Yield the path of a file with the content, which exists at least during the block."""
         if isinstance(self.source, Path):
             yield self.source
             return
@@ -87,17 +87,19 @@ class AssetPayload:
 
 
 class PayloadWriter:
-    """Receives a content chunk by chunk; its temporary file, if any, is removed at the end of the `with` block.
+    """Collects the chunks of fetched content, in memory or in a temporary file.
+
+    The end of the `with` block removes the file.
 
     Attributes:
         head: The first bytes, up to `SNIFF_BYTES`.
-        size_bytes: Size so far.
+        size_bytes: Number of bytes so far.
     """
 
     def __init__(self) -> None:
         self.head = b""
         self.size_bytes = 0
-        self._buffer = bytearray()  # a list of a million chunks of one byte would take forty times the memory
+        self._buffer = bytearray()  # a list of one-byte chunks would take forty times the memory
         self._path: Path | None = None
         self._file: BinaryIO | None = None
         self._stack = ExitStack()
@@ -109,7 +111,7 @@ class PayloadWriter:
         self._stack.close()
 
     def add(self, chunk: bytes) -> None:
-        """Append bytes; they may be buffered until `payload` is called."""
+        """Append a chunk; it may be buffered until `payload` is called."""
         self.size_bytes += len(chunk)
         if len(self.head) < SNIFF_BYTES:
             self.head += chunk[: SNIFF_BYTES - len(self.head)]
@@ -124,7 +126,7 @@ class PayloadWriter:
             self._file.write(chunk)
 
     def payload(self) -> AssetPayload:
-        """Return the payload after the last chunk."""
+        """Return the payload with all chunks; call it after the last chunk."""
         if self._file is None or self._path is None:
             return AssetPayload(bytes(self._buffer), self.size_bytes, self.head)
         self._file.close()

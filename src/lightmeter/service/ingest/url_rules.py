@@ -1,4 +1,7 @@
-"""Which URLs the service accepts, judged by their text alone. Pure. `public_addresses` has the rules for addresses."""
+"""Rules for URLs that the service accepts, applied before the host is resolved.
+
+`public_addresses` has the rules for addresses.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ PORTS: Final = frozenset({80, 443})
 
 
 def url_rejection(text: str, *, allow_private: bool, ports: frozenset[int] = PORTS) -> str | None:
-    """Return why a URL is refused before its host is resolved; None if it is accepted.
+    """Return the reason why a URL is refused; None if it is accepted.
 
     Args:
-        text: The URL as it was sent.
-        allow_private: Whether private hosts, and with them all ports, are allowed.
-        ports: Ports that are allowed otherwise.
+        text: The URL as the client sent it.
+        allow_private: Whether all ports are allowed, because the service may fetch from private hosts.
+        ports: Allowed ports if `allow_private` is False.
     """
     try:
         url, authority = URL(text), urlsplit(text).netloc
@@ -39,5 +42,5 @@ def url_rejection(text: str, *, allow_private: bool, ports: frozenset[int] = POR
 
 
 def _is_host(host: str) -> bool:
-    """Return whether a host has neither spaces nor percent-encoding, which URL parsers read differently."""
+    """Return whether a host has neither spaces nor percent signs, which URL parsers interpret differently."""
     return not any(letter.isspace() for letter in host) and ("%" not in host or ":" in host)

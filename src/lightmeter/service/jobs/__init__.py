@@ -1,1 +1,1 @@
-"""Runs requests: the queues of acknowledged requests, the runner, and the lock that isolates suspect requests."""
+"""Job queues of acknowledged requests, the runner that processes them, and the lock that isolates suspects."""

@@ -1,7 +1,8 @@
-"""The interface of job queues, and the queue of a service with an SQLite file, which runs all requests itself.
+"""The interface `JobQueue`, and `LocalQueue`, the job queue of a service with an SQLite database.
 
-The process locks its SQLite file, so a request that it finds running at its start was left by a process that is dead:
-no lease has to expire. `postgres_queue` has the queue for PostgreSQL.
+A service with an SQLite database runs all requests in its own process and locks the database file. So a request that
+is in state `running` when the service starts was left by a dead process, and no lease has to expire. `postgres_queue`
+has the queue for PostgreSQL.
 """
 
 from __future__ import annotations
@@ -20,36 +21,45 @@ __all__ = ["JobQueue", "LocalQueue"]
 
 
 REQUESTS_AT_ONCE: Final = 16
-"""Requests that run at once, with their uploads in memory. A crash does not make those suspects that wait on disk."""
+"""Requests that run at once. Their uploads are in memory.
+
+Requests beyond this number wait in the database, so a crash of the process does not make them suspects."""
 
 
 class JobQueue(Protocol):
-    """A queue of acknowledged requests, and the workers of this process that run them."""
+    """Job queue of acknowledged requests, with the workers of this process that run them."""
 
     @property
-    def waiting(self) -> int:
-        """Number of requests that wait, as far as is known."""
+    def waiting_requests(self) -> int:
+        """Number of requests in the queue that are not running; may be a few seconds old."""
         ...
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:
-        """In the transaction that admits a request, ensure that it will be run, or undone when its process dies."""
+        """Enqueue a request, in the transaction that admits it.
+
+        An acknowledged request will be run. Another request will be deleted if this process dies before it answers.
+        """
         ...
 
-    def admitted(self, request_id: str) -> None:
-        """After that transaction, allow an acknowledged request to be run."""
+    def notify_admitted(self, request_id: str) -> None:
+        """Start to run an acknowledged request, after the commit of the transaction that enqueued it."""
         ...
 
     async def open(self) -> None:
-        """Start to run requests, including those of dead processes."""
+        """Start to run queued requests, including those that dead processes left."""
         ...
 
     async def drain(self, seconds: float) -> None:
-        """Start no more requests, and let running ones finish for some seconds; another process runs the rest."""
+        """Stop starting requests, and wait for running ones.
+
+        Args:
+            seconds: Maximum wait. Requests that run longer are cancelled; a later process runs them again.
+        """
         ...
 
 
 class LocalQueue:
-    """A queue of tasks in this process."""
+    """Job queue that runs each request as an asyncio task of this process."""
 
     def __init__(self, store: Store, runner: Runner, clock: Clock) -> None:
         self._store = store
@@ -57,17 +67,17 @@ class LocalQueue:
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(REQUESTS_AT_ONCE)
-        runner.metrics.watch_depth("jobs", lambda: self.waiting)
+        runner.metrics.watch_queue_depth("jobs", lambda: self.waiting_requests)
 
     @property
-    def waiting(self) -> int:
-        """Number of requests that wait for a running one to end."""
+    def waiting_requests(self) -> int:
+        """Number of requests that wait until a running one ends."""
         return max(0, len(self._tasks) - REQUESTS_AT_ONCE)
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:
-        """Do nothing: the row of the request is its queue entry."""
+        """Do nothing: the row in the table `requests` is the queue entry."""
 
-    def admitted(self, request_id: str) -> None:
+    def notify_admitted(self, request_id: str) -> None:
         """Start a task that runs the request."""
         task = asyncio.create_task(self._run(request_id))
         self._tasks.add(task)
@@ -78,19 +88,19 @@ class LocalQueue:
             await self._runner.run_acknowledged(request_id)
 
     async def open(self) -> None:
-        """Undo unfinished requests that were not acknowledged, and run those that were."""
-        for request_id in await self._store.read(lambda db: requests.unfinished(db, acknowledged=False)):
-            await self._undo(request_id)
-        for request_id in await self._store.read(lambda db: requests.unfinished(db, acknowledged=True)):
-            self.admitted(request_id)
+        """Delete unfinished requests that were not acknowledged, and run those that were."""
+        for request_id in await self._store.read(lambda db: requests.unfinished_ids(db, acknowledged=False)):
+            await self._delete(request_id)
+        for request_id in await self._store.read(lambda db: requests.unfinished_ids(db, acknowledged=True)):
+            self.notify_admitted(request_id)
 
-    async def _undo(self, request_id: str) -> None:
+    async def _delete(self, request_id: str) -> None:
         await self._store.write(lambda db: requests.delete_unacknowledged(db, request_id, self._clock.now()))
 
     async def drain(self, seconds: float) -> None:
-        """Let running requests finish for some seconds; the next start runs the rest."""
+        """Wait up to `seconds` for running requests, then cancel them; the next start runs them again."""
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=seconds)
-            for task in late:
+            _, unfinished = await asyncio.wait(self._tasks, timeout=seconds)
+            for task in unfinished:
                 task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await asyncio.gather(*unfinished, return_exceptions=True)

@@ -1,7 +1,7 @@
-"""The job queue of services that share a PostgreSQL database, on any number of machines: procrastinate.
+"""The job queue of services that share a PostgreSQL database, on any number of machines. It uses procrastinate.
 
-Why procrastinate: its jobs are rows in the same database, so a request, its hold, its ledger rows and its job are one
-transaction, and every acknowledged request has a job. Measured on PostgreSQL 15 with two cores, empty jobs, one worker:
+Procrastinate stores jobs as rows in the same database. So one transaction writes a request, its hold, its ledger rows
+and its job, and every acknowledged request has a job. Measured on PostgreSQL 15 with two cores, empty jobs, one worker:
 
 =================  =============  ===============  =====================  =========
 candidate          enqueued per s run per s        latency                installed
@@ -10,13 +10,14 @@ procrastinate 3.10 1038           519 (8 at once)  p50 4 ms, p95 13 ms    1.7 MB
 DBOS 3.4           907            8 (polls: 1 s)   1.0 s                  1.4 MB
 =================  =============  ===============  =====================  =========
 
-A picture takes tens of milliseconds, so hundreds of jobs a second are more than the models need; a low latency matters
-to clients that poll. DBOS has workflows, steps and replays, which a request of one step does not need.
+A picture takes tens of milliseconds to analyze, so hundreds of jobs a second are enough. Low latency matters to clients
+that poll. DBOS offers workflows of several steps, which a request does not need.
 
-Workers send a heartbeat every few seconds. When a worker has sent none for `lease_s`, another process retries its jobs;
-the attempt number then excludes the first worker, in case it was only slow. A request whose client waits for the answer
-has no job but a lease, which its process renews. When the lease expires, the request is undone, or queued if its client
-has been told to poll.
+Workers send a heartbeat every few seconds. When a worker has sent none for `lease_s`, another process retries its jobs.
+Each retry has a new attempt number, so a worker that was only slow can no longer finish the request.
+
+A request whose client waits for the answer has no job. It has a lease, which its process renews. When the lease
+expires, another process deletes the request, or adds a job for it if its client already polls.
 """
 
 from __future__ import annotations
@@ -48,30 +49,30 @@ TASK: Final = "lightmeter.analyze"
 QUEUE: Final = "lightmeter"
 
 REQUESTS_AT_ONCE: Final = 16
-"""Jobs that one process runs at once: enough to fetch some while others are analyzed."""
+"""Jobs that one process runs at once: some fetch their assets while others are analyzed."""
 
 RENEWALS_PER_LEASE: Final = 3
-"""A process may miss one renewal without losing its lease."""
+"""Renewals of a lease during its length: a process may miss one without losing the lease."""
 
 MAX_POLL_INTERVAL_S: Final = 5.0
-"""New jobs are announced by NOTIFY; retried ones are found by polling."""
+"""Seconds between polls for retried jobs; PostgreSQL's NOTIFY announces new jobs at once."""
 
 RETRY_DELAY_S: Final = 1.0
-"""Delay after a database error."""
+"""Seconds between a database error and the restart of the worker."""
 
 
 class PostgresQueue:
-    """The shared queue, and the worker of this process.
+    """Job queue in PostgreSQL that processes share, with the worker of this process.
 
     Args:
         database: URL of the database, `postgresql://…`.
         store: The store in the same database.
         runner: Runs requests.
-        clock: Time.
+        clock: Clock.
         lease_s: Seconds without a heartbeat after which other processes take over the work of a process.
 
     Attributes:
-        waiting: Requests that wait in the queue, as of the last renewal.
+        waiting_requests: Requests that wait in the queue, counted at the last renewal of leases.
     """
 
     def __init__(self, database: str, store: Store, runner: Runner, clock: Clock, lease_s: float) -> None:
@@ -81,19 +82,19 @@ class PostgresQueue:
         self._lease_s = lease_s
         self._tasks: list[asyncio.Task[None]] = []
         self._stack = AsyncExitStack()
-        self.waiting = 0
-        runner.metrics.watch_depth("jobs", lambda: self.waiting)
-        # Two connectors of one queue: threads enqueue on the connections of the store; the event loop runs jobs.
-        self._enqueuing = procrastinate.App(connector=procrastinate.SyncPsycopgConnector())
+        self.waiting_requests = 0
+        runner.metrics.watch_queue_depth("jobs", lambda: self.waiting_requests)
+        # Two apps on one queue: store threads add jobs on the connections of the store, and the event loop runs jobs.
+        self._enqueue_app = procrastinate.App(connector=procrastinate.SyncPsycopgConnector())
         connector = procrastinate.PsycopgConnector(conninfo=with_search_path(database), min_size=1, max_size=4)
-        self._running = procrastinate.App(connector=connector)
-        self._running.task(name=TASK, queue=QUEUE)(self._run_job)
+        self._worker_app = procrastinate.App(connector=connector)
+        self._worker_app.task(name=TASK, queue=QUEUE)(self._run_job)
 
     async def _run_job(self, request_id: str) -> None:
         await self._runner.run_acknowledged(request_id)
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:
-        """Add a job for an acknowledged request, and a lease for one whose client waits."""
+        """Add a job for an acknowledged request, or a lease for a request whose client waits."""
         if new.acknowledged:
             self._add_job(db, new.request_id)
         else:
@@ -102,20 +103,26 @@ class PostgresQueue:
             )
 
     def _add_job(self, db: Connection, request_id: str) -> None:
-        task = self._enqueuing.configure_task(TASK, queue=QUEUE, connection=psycopg_connection(db), allow_unknown=True)
+        task = self._enqueue_app.configure_task(
+            TASK, queue=QUEUE, connection=psycopg_connection(db), allow_unknown=True
+        )
         job_id = task.defer(request_id=request_id)
         db.execute("UPDATE requests SET job_id = ? WHERE request_id = ?", (job_id, request_id))
 
-    def admitted(self, request_id: str) -> None:
-        """Do nothing: the transaction has announced the job."""
+    def notify_admitted(self, request_id: str) -> None:
+        """Do nothing: the commit of the transaction has notified the workers."""
 
     async def open(self) -> None:
         """Start to run jobs, to renew leases, and to recover the work of dead processes."""
-        await self._stack.enter_async_context(self._running.open_async())
+        await self._stack.enter_async_context(self._worker_app.open_async())
         self._tasks = [asyncio.create_task(self._run_worker()), asyncio.create_task(self._renew_leases())]
 
     async def drain(self, seconds: float) -> None:
-        """Start no more jobs, and let running ones finish for some seconds; another process runs the rest."""
+        """Stop starting jobs, and wait for running ones.
+
+        Args:
+            seconds: Maximum wait, to which the worker adds up to `lease_s`. Another process runs the other jobs.
+        """
         for task in self._tasks:
             task.cancel()
         if self._tasks:  # the worker cancels what it cannot finish in time
@@ -126,7 +133,7 @@ class PostgresQueue:
     async def _run_worker(self) -> None:
         while True:
             try:
-                await self._running.run_worker_async(
+                await self._worker_app.run_worker_async(
                     queues=[QUEUE],
                     concurrency=REQUESTS_AT_ONCE,
                     delete_jobs=DeleteJobCondition.ALWAYS,  # the row of the request has its outcome
@@ -143,15 +150,15 @@ class PostgresQueue:
     async def _renew_leases(self) -> None:
         while True:
             try:
-                self.waiting = await self._store.write(self._renew)
+                self.waiting_requests = await self._store.write(self._renew_client_leases)
                 if await self._store.write(self._claim_recovery):
                     await self._recover()
             except (ConnectorException, StoreError) as error:
                 log.warning("leases cannot be renewed: %s", error)
             await asyncio.sleep(self._lease_s / RENEWALS_PER_LEASE)
 
-    def _renew(self, db: Connection) -> int:
-        """Renew the leases of requests whose clients wait here, and return the number of waiting jobs."""
+    def _renew_client_leases(self, db: Connection) -> int:
+        """Renew the leases of requests whose clients wait for this process; return the number of waiting jobs."""
         request_ids = list(self._runner.running)
         if request_ids:
             db.execute(
@@ -162,7 +169,10 @@ class PostgresQueue:
         return int(waiting)
 
     def _claim_recovery(self, db: Connection) -> bool:
-        """Return whether this process recovers lost work in this period: two would retry the same job twice."""
+        """Return whether this process is the one that recovers lost work in this period.
+
+        Two processes would retry the same job twice.
+        """
         return bool(
             db.execute(
                 "UPDATE version SET swept_at = now_s() WHERE swept_at < now_s() - ? RETURNING 1",
@@ -171,16 +181,19 @@ class PostgresQueue:
         )
 
     async def _recover(self) -> None:
-        jobs = self._running.job_manager
+        jobs = self._worker_app.job_manager
         for job in await jobs.get_stalled_jobs(queue=QUEUE, seconds_since_heartbeat=self._lease_s):
             log.warning("the worker of request %s has stopped; retrying", job.task_kwargs.get("request_id"))
             await jobs.retry_job(job, retry_at=datetime.fromtimestamp(0, tz=UTC))
-        for change in (self._requeue_lost, self._undo_abandoned):
+        for change in (self._requeue_lost, self._delete_abandoned):
             while await self._store.write(change):
                 pass
 
     def _requeue_lost(self, db: Connection) -> bool:
-        """Add a job for one acknowledged request that has none, because its process has died or was stopped."""
+        """Add a job for one acknowledged request that has none; return whether there was one.
+
+        A request has no job if its process died or stopped while its client waited.
+        """
         rows = db.execute(
             "SELECT r.request_id FROM requests r WHERE r.state IN ('queued', 'running') AND r.acknowledged = 1 "
             "AND (r.lease_until IS NULL OR r.lease_until < now_s()) AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs j "
@@ -190,8 +203,8 @@ class PostgresQueue:
             self._add_job(db, request_id)
         return bool(rows)
 
-    def _undo_abandoned(self, db: Connection) -> bool:
-        """Undo one request whose client waited for a process that has died."""
+    def _delete_abandoned(self, db: Connection) -> bool:
+        """Delete one request whose client waited for a process that has died; return whether there was one."""
         rows = db.execute(
             "SELECT request_id FROM requests WHERE state = 'running' AND acknowledged = 0 AND lease_until < now_s() "
             "LIMIT 1 FOR UPDATE SKIP LOCKED"

@@ -1,4 +1,4 @@
-"""Runs one admitted request to its charge: for a client that waits, or from the queue."""
+"""Runs one admitted request until it is charged or has failed, for a client that waits or from the job queue."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from lightmeter.service.store.request_states import JobState
 from lightmeter.service.store.requests import Attempt, AttemptResult, IsolationRequired, StoredRequest, Superseded
 from lightmeter.service.store.store import Store
 
-__all__ = ["Runner", "RunningRequest", "ServicePolicy", "kinds_of"]
+__all__ = ["Runner", "RunningRequest", "ServicePolicy", "guess_kinds"]
 
 log = logging.getLogger("lightmeter.service")
 
 MAX_ISOLATION_WAIT_S: Final = 5.0
-"""A client waits so long for an isolated suspect; most suspects are harmless, and finish in a moment."""
+"""Seconds that a client waits while a suspect request runs alone; most suspects finish in less than a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServicePolicy:
-    """What the service offers and allows.
+    """Prices, back ends, URL rules and result lifetime of the service.
 
     Attributes:
         tariff: Prices.
-        availability: Available back ends.
-        allow_private: Whether URLs may have private hosts.
+        availability: Which back ends requests can name.
+        allow_private: Whether URLs may point to private hosts.
         ports: Allowed ports of public hosts.
         result_lifetime_s: Seconds after completion during which a result can be read.
     """
@@ -59,9 +59,10 @@ class RunningRequest:
     """A request that runs in this process while its client waits.
 
     Attributes:
-        task: Runs the request.
-        can_answer: Done when the client can be answered: the request has ended, or is a video that is polled for.
-        is_video: Whether its asset has turned out to be a video.
+        task: The task that runs the request.
+        can_answer: Done when the service can answer the client: the request has ended, or its asset is a video, for
+            which the client must poll.
+        is_video: Whether the asset is a video.
     """
 
     task: asyncio.Task[StoredRequest]
@@ -69,23 +70,23 @@ class RunningRequest:
     is_video: bool = False
 
     def mark_as_video(self) -> None:
-        """Record that the asset is a video, and let the client be told to poll."""
+        """Record that the asset is a video, and let the service tell the client to poll."""
         self.is_video = True
         self.release_client()
 
     def release_client(self) -> None:
-        """Let the client be answered."""
+        """Let the service answer the client."""
         if not self.can_answer.done():
             self.can_answer.set_result(None)
 
 
 class Runner:
-    """Runs requests that are in the store.
+    """Runs admitted requests of the store.
 
     Attributes:
-        policy: What the service offers.
+        policy: Prices, back ends and limits of the service.
         metrics: Receives counts.
-        running: Requests whose clients wait in this process, by id.
+        running: Requests by id whose clients wait for this process.
     """
 
     def __init__(self, store: Store, analyzer: Analyzer, policy: ServicePolicy, clock: Clock, metrics: Metrics) -> None:
@@ -97,18 +98,20 @@ class Runner:
         self._isolation = SharedExclusiveLock()
         self.metrics = metrics
 
-    def job(self, request: AnalyzeRequest, uploads: tuple[bytes, ...], digests: Sequence[bytes] = ()) -> AnalysisJob:
-        """Return the job of a request, which is the same after a restart.
+    def make_job(
+        self, request: AnalyzeRequest, uploads: tuple[bytes, ...], digests: Sequence[bytes] = ()
+    ) -> AnalysisJob:
+        """Return the analysis job of a request; the same request gives the same job after a restart.
 
-        The price of one picture is held for an asset whose name is that of an image, and for any asset if frames are
-        not limited. More is held when a video turns out to have more frames, before it is analyzed.
+        An image holds the price of one picture. Any other asset holds the price of `max_frames` pictures, or of one
+        picture if the request sets no maximum. A video with more frames holds their price before it is analyzed.
 
         Args:
             request: The request.
             uploads: Contents of uploaded files.
             digests: SHA-256 of each upload, if known.
         """
-        pictures = tuple(1 if kind == "image" else request.max_frames or 1 for kind in kinds_of(request, uploads))
+        pictures = tuple(1 if kind == "image" else request.max_frames or 1 for kind in guess_kinds(request, uploads))
         return AnalysisJob(
             request=self.policy.availability.effective_request(request),
             requested_features=frozenset(request.feature or FEATURES),
@@ -121,23 +124,32 @@ class Runner:
         )
 
     def max_price(self, job: AnalysisJob, pictures: int | None = None) -> int:
-        """Return the maximum price of some pictures of a job; by default of those that are held at its start."""
+        """Return the maximum price in credits of pictures of a job.
+
+        Args:
+            job: The job.
+            pictures: Number of pictures; None: those whose price is held at the start of the job.
+        """
         request, count = job.request, sum(job.held_pictures) if pictures is None else pictures
         return self.policy.tariff.max_credits(request.backend, request.feature, request.prompt, count)
 
-    def capacity(self, job: AnalysisJob, elsewhere: int) -> CapacityReservation:
-        """Return capacity for a job that is not admitted yet, with `elsewhere` pictures in queues; enter it meanwhile.
+    def reserve_capacity(self, job: AnalysisJob, waiting_requests: int) -> CapacityReservation:
+        """Return capacity for a job that is not admitted yet, as a context manager to enter during its admission.
+
+        Args:
+            job: The job.
+            waiting_requests: Requests that wait in the job queue; each counts as one picture.
 
         Raises:
             ServiceOverloaded: there is no capacity now.
         """
-        return self._analyzer.admit(sum(job.held_pictures), elsewhere)
+        return self._analyzer.admit(sum(job.held_pictures), waiting_requests)
 
-    async def wait_until_accepting(self) -> None:
-        """Wait while a suspect request runs in isolation.
+    async def wait_for_isolated_request(self) -> None:
+        """Wait until no suspect request runs alone.
 
         Raises:
-            ServiceOverloaded: that takes too long.
+            ServiceOverloaded: it still runs after `MAX_ISOLATION_WAIT_S`.
         """
         if self._isolation.is_open:
             return
@@ -148,11 +160,14 @@ class Runner:
             raise ServiceOverloaded(math.ceil(MAX_ISOLATION_WAIT_S)) from None
 
     def start(self, attempt: Attempt, job: AnalysisJob) -> RunningRequest:
-        """Start a request whose client waits; its task raises Superseded if another attempt has replaced this one."""
+        """Start a request whose client waits.
+
+        The task of the returned request raises Superseded if another attempt has replaced this one.
+        """
         callbacks = self._callbacks(attempt, job, lambda: running.mark_as_video())  # noqa: PLW0108 (assigned below)
         task = asyncio.create_task(self._run_shared(attempt, job, callbacks))
         running = RunningRequest(task, asyncio.get_running_loop().create_future())
-        self.metrics.job(JobState.RUNNING.value)
+        self.metrics.count_job(JobState.RUNNING.value)
         self.running[attempt.request_id] = running
 
         def ended(_: object) -> None:
@@ -167,7 +182,7 @@ class Runner:
             return await self._run_attempt(attempt, job, callbacks)
 
     async def run_acknowledged(self, request_id: str) -> None:
-        """Run an acknowledged request, unless it is finished: with others, or isolated if it is a suspect."""
+        """Run an acknowledged request unless it has finished; run it alone if it is suspected of causing crashes."""
         try:
             async with self._isolation.shared():
                 await self._run_next_attempt(request_id, alone=False)
@@ -181,19 +196,19 @@ class Runner:
         if started is None:
             return
         stored, uploads = started
-        self.metrics.job(stored.state.value)
+        self.metrics.count_job(stored.state.value)
         if stored.state is JobState.FAILED:
-            log.error("request %s is given up: %s", request_id, stored.error)
+            log.error("request %s has failed and is not retried: %s", request_id, stored.error)
             return
-        attempt, job = stored.attempt, self.job(stored.request, uploads)
+        attempt, job = stored.attempt, self.make_job(stored.request, uploads)
         try:
             if attempt.number > 1:
                 held, at = self.max_price(job), self._clock.now()
                 await self._store.write(lambda db: requests.release_excess_hold(db, attempt, held, at))
-            await self._run_attempt(attempt, job, self._callbacks(attempt, job, _ignore))
+            await self._run_attempt(attempt, job, self._callbacks(attempt, job, _ignore_video))
         except Superseded as error:
             log.warning("%s", error)
-        except asyncio.CancelledError:  # this process shuts down in order, so the request is no suspect
+        except asyncio.CancelledError:  # a regular shutdown does not make the request a suspect
             with suppress(Superseded, StoreError):
                 await self._store.write(lambda db: requests.requeue(db, attempt))
             raise
@@ -210,33 +225,36 @@ class Runner:
             analysis = await self._analyzer.run(job, callbacks)
         except Superseded:
             raise
-        except Exception as error:  # the client gets a general message, the log the reason
+        except Exception as error:  # the client gets a general message; the log has the reason
             log.exception("request %s failed", attempt.request_id)
             result = AttemptResult(0, None, f"{REQUEST_FAILED}: {type(error).__name__}.", self._clock.now())
         else:
             result = AttemptResult(analysis.paid, analysis.result, None, self._clock.now())
         ended = await self._store.write(lambda db: requests.finish(db, attempt, result))
-        self.metrics.job(ended.state.value)
+        self.metrics.count_job(ended.state.value)
         if ended.state is JobState.COMPLETED and ended.paid:
-            self.metrics.charged(ended.paid)
+            self.metrics.count_charge(ended.paid)
         return ended
 
     async def drain(self, seconds: float) -> None:
-        """Let requests whose clients wait finish for some seconds, then cancel them."""
+        """Wait up to `seconds` for requests whose clients wait, then cancel them."""
         tasks = {running.task for running in self.running.values()}
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=seconds)
-            for task in late:
+            _, unfinished = await asyncio.wait(tasks, timeout=seconds)
+            for task in unfinished:
                 task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await asyncio.gather(*unfinished, return_exceptions=True)
 
 
-def _ignore() -> None:
-    """Do nothing: a client that polls need not be told that an asset is a video."""
+def _ignore_video() -> None:
+    """Do nothing: a client that polls does not need to know that an asset is a video."""
 
 
-def kinds_of(request: AnalyzeRequest, uploads: Sequence[bytes]) -> list[MediaKind | None]:
-    """Return the kind of each asset, as far as its URL or content tells before anything is fetched."""
+def guess_kinds(request: AnalyzeRequest, uploads: Sequence[bytes]) -> list[MediaKind | None]:
+    """Return the kind of each asset, guessed from its URL or uploaded content; None if the URL does not show it.
+
+    Nothing is fetched.
+    """
     uploaded: list[MediaKind | None] = ["video" if _is_video(content) else "image" for content in uploads]
     return [kind_from_name(url) for url in request.url] + uploaded
 

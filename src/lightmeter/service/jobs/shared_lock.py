@@ -1,7 +1,7 @@
-"""A lock that requests share, and that a request suspected of crashing its process holds exclusively.
+"""A readers-writer lock: requests share it, and a request suspected of crashing its process holds it alone.
 
-Shared and exclusive holders alternate, so that neither side starves: a waiting exclusive holder stops new shared ones,
-and when it releases the lock, all shared holders that wait go before the next exclusive one.
+Shared and exclusive holders alternate, so that neither side starves. While an exclusive holder waits, new shared
+holders must wait. When it releases the lock, all waiting shared holders get the lock before the next exclusive holder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class SharedExclusiveLock:
     """A fair shared/exclusive (readers-writer) lock for the tasks of one event loop.
 
     Attributes:
-        shared_holders: Number of shared holders.
+        shared_holders: Number of present shared holders.
         is_exclusively_held: Whether there is an exclusive holder.
     """
 
@@ -30,12 +30,12 @@ class SharedExclusiveLock:
 
     @property
     def is_open(self) -> bool:
-        """Whether a shared holder would not have to wait."""
+        """Whether a new shared holder gets the lock at once."""
         return not (self.is_exclusively_held or self._exclusive_waiters)
 
     @asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
-        """Hold the lock together with other shared holders, for as long as the block lasts."""
+        """Hold the lock during the block, together with other shared holders."""
         if self.is_open:
             self.shared_holders += 1
         else:
@@ -47,7 +47,7 @@ class SharedExclusiveLock:
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
-        """Hold the lock alone, for as long as the block lasts."""
+        """Hold the lock alone during the block."""
         if self.is_exclusively_held or self.shared_holders or self._exclusive_waiters:
             await self._wait(self._exclusive_waiters)
         else:
@@ -83,7 +83,11 @@ class SharedExclusiveLock:
         self._wake_next(shared_first=True)
 
     def _wake_next(self, *, shared_first: bool) -> None:
-        """Give the lock to the waiters whose turn it is, if it is free for them."""
+        """Give the lock to the next waiters if it is free for them.
+
+        Args:
+            shared_first: Whether waiting shared holders go before waiting exclusive ones.
+        """
         if self.is_exclusively_held:
             return
         if self._shared_waiters and (not self._exclusive_waiters or (shared_first and not self.shared_holders)):

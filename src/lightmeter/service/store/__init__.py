@@ -1,1 +1,1 @@
-"""The service's database: accounts, keys, credits, requests and results, in SQLite or PostgreSQL."""
+"""The service's database of accounts, keys, credits, requests and results, in SQLite or PostgreSQL."""

@@ -1,4 +1,4 @@
-"""API keys: random or chosen, stored as SHA-256 hashes, compared in constant time, never logged."""
+"""API keys of accounts. The database stores only their SHA-256 hashes; no key is logged."""
 
 from __future__ import annotations
 
@@ -28,14 +28,17 @@ SCHEME: Final = "Token "
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account; its number is the `user_id` in answers."""
+    """Account of a customer; its number is the `user_id` in answers."""
 
     account_id: int
 
 
 def _hash(key: str) -> bytes:
-    """Return the stored hash; SHA-256 suffices for random keys, and chosen ones are for the operator's own machine."""
-    # Header bytes that are not UTF-8 arrive as lone surrogates: a wrong key, not an error.
+    """Return the SHA-256 of a key.
+
+    A slow password hash is not needed: keys are random, except those that operators choose for their own machine.
+    """
+    # Header bytes that are not UTF-8 arrive as lone surrogates. They make a wrong key, not an error.
     return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
 
 
@@ -54,14 +57,14 @@ def new_key() -> str:
 
 
 def account_name(key: str) -> str:
-    """Return the name of a chosen key's account in the database, which does not reveal the key."""
+    """Return the account name for a key that the operator chose: its hash, which does not reveal the key."""
     return f"sha256:{_hash(key).hex()}"
 
 
 def find_account(db: Connection, key: str) -> Account | None:
     """Return the account of a key; None for an unknown key."""
     wanted = _hash(key)
-    # One table only: after a commit of another connection SQLite reads pages again, and this runs for each request.
+    # Reads one table only, because this runs for each request, and SQLite rereads pages after each commit.
     rows = db.execute("SELECT key_hash, account_id FROM keys WHERE key_hash = ?", (wanted,))
     if not rows or not hmac.compare_digest(rows[0][0], wanted):
         return None
@@ -69,21 +72,21 @@ def find_account(db: Connection, key: str) -> Account | None:
 
 
 def add_key(db: Connection, account_id: int, key: str) -> None:
-    """Add a key to an account; a key that belongs to another account stays there.
+    """Add a key to an account; do nothing if an account has it already.
 
     Args:
         db: A transaction.
-        account_id: The account.
-        key: The key.
+        account_id: Number of the account.
+        key: The API key.
     """
     db.execute("INSERT INTO keys (key_hash, account_id) VALUES (?, ?) ON CONFLICT DO NOTHING", (_hash(key), account_id))
 
 
 def revoke_keys(db: Connection, account_id: int) -> int:
-    """Delete all keys of an account; return their number."""
+    """Delete all keys of an account; return how many there were."""
     return len(db.execute("DELETE FROM keys WHERE account_id = ? RETURNING account_id", (account_id,)))
 
 
 def key_counts(db: Connection) -> dict[int, int]:
-    """Return the number of keys by account number; accounts without keys are missing."""
+    """Return the number of keys by account number; accounts without keys are left out."""
     return dict(db.execute("SELECT account_id, count(*) FROM keys GROUP BY account_id"))

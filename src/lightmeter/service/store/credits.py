@@ -1,6 +1,8 @@
-"""The service's credits: held before a request is processed, settled after it, released if it fails.
+"""Credits of the service's accounts, with a double-entry ledger.
 
-The ledger uses double entry. Credits come from `grants`, are `free`, then `held`, then `revenue` or free again.
+The service holds the maximum price before it processes a request. Afterwards it charges the actual price and releases
+the rest, or all if the request fails. Each account has four ledger accounts: credits move from `grants` to `free`, from
+`free` to `held`, and from `held` to `revenue` or back to `free`.
 """
 
 from __future__ import annotations
@@ -20,24 +22,24 @@ __all__ = [
     "LedgerAccount",
     "LedgerReference",
     "Tariff",
-    "balance_of",
     "balances",
     "find_account_id",
     "grant",
     "hold",
     "open_account",
+    "read_balance",
     "settle",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """The prices of this service.
+    """Prices of this service.
 
     Attributes:
         rates: Prices by back end and feature.
-        rounding: Whether each image or each request is rounded up to whole credits.
-        factor: Multiplier of every price in the table; other than 1 only in rehearsals.
+        rounding: Whether the price of each image or of each request is rounded up to whole credits.
+        factor: Multiplier of all prices; other than 1 only with the injected fault `prices`.
     """
 
     rates: RateTable
@@ -46,36 +48,39 @@ class Tariff:
     _cache: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """Millicredits per picture without a prompt, by back ends and features: most requests use one of a few."""
+    """Millicredits per picture without a prompt, by back ends and features."""
 
     def max_credits(self, backends: Sequence[str], features: Sequence[str], prompt: str | None, pictures: int) -> int:
-        """Return the most that a number of pictures can cost, in credits; 0 without back ends.
+        """Return the maximum price of a number of pictures, in credits; 0 without back ends.
 
         Args:
-            backends: Names of back ends; all exist.
-            features: Names of features; all exist.
+            backends: Names of existing back ends.
+            features: Names of existing features.
             prompt: The user's prompt, if there is one.
-            pictures: Images and video frames.
+            pictures: Number of images and video frames.
         """
-        if not backends:  # for the price table, an empty list means its defaults
+        if not backends:  # the price table takes an empty list for its default back ends
             return 0
-        return request_price(self._each(backends, features, prompt), (pictures,), self.rounding)
+        return request_price(self._millicredits_per_picture(backends, features, prompt), (pictures,), self.rounding)
 
     def charge(self, pictures: Iterable[tuple[Sequence[str], int]], features: Sequence[str], prompt: str | None) -> int:
-        """Return the charge for delivered results, in credits.
+        """Return the price of the delivered results, in credits.
 
         Args:
-            pictures: (back ends that answered, number of pictures) of each asset.
-            features: Names of features; all exist.
+            pictures: For each asset, the back ends that answered and the number of pictures.
+            features: Names of existing features.
             prompt: The user's prompt, if there is one.
         """
-        exact = [(self._each(done, features, prompt) if done else 0, n) for done, n in pictures]
+        exact = [
+            (self._millicredits_per_picture(backends, features, prompt) if backends else 0, n)
+            for backends, n in pictures
+        ]
         if self.rounding is Rounding.REQUEST:
             return request_price(sum(price * n for price, n in exact), (1,), Rounding.REQUEST)
         return sum(request_price(price, (n,), Rounding.IMAGE) for price, n in exact)
 
-    def _each(self, backends: Sequence[str], features: Sequence[str], prompt: str | None) -> int:
-        """Return the price of one picture in millicredits; all names exist."""
+    def _millicredits_per_picture(self, backends: Sequence[str], features: Sequence[str], prompt: str | None) -> int:
+        """Return the price of one picture in millicredits."""
         if prompt:
             return ceil(self.factor * millicredits_per_image(self.rates, backends, features, len(prompt)))
         key = (tuple(backends), tuple(features))
@@ -85,7 +90,7 @@ class Tariff:
 
 
 class LedgerAccount(StrEnum):
-    """The four ledger accounts of each customer; every entry moves credits from one to another."""
+    """Ledger account of a customer; every entry of the ledger moves credits from one to another."""
 
     GRANTS = "grants"
     FREE = "free"
@@ -95,14 +100,14 @@ class LedgerAccount(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The balance of a customer's account, and the sums of its ledger, which must agree.
+    """Balance of a customer's account, and the sums of its ledger, which must agree.
 
     Attributes:
         account_id: Number of the account.
         name: Name of the account.
-        free: Credits that can be spent.
+        free: Credits that the customer can spend.
         held: Credits held for unfinished requests.
-        ledger: Sum of each ledger account; grants are negative, because credits come from them.
+        ledger: Sum of each ledger account; `grants` is negative, because credits move from it.
     """
 
     account_id: int
@@ -113,33 +118,33 @@ class Balance:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether the ledger has the same sums, and free, held and revenue add up to the grants."""
+        """Whether the ledger has the same free and held credits, and free, held and revenue add up to the grants."""
         sums = (self.ledger[LedgerAccount.FREE], self.ledger[LedgerAccount.HELD])
         return sums == (self.free, self.held) and sum(self.ledger.values()) == 0
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerReference:
-    """What a ledger entry belongs to: the account, the request if there is one, and the time."""
+    """Account, request (None for a grant) and time (seconds since the epoch) of a ledger entry."""
 
     account_id: int
     request_id: str | None
     at: float
 
 
-def balance_of(db: Connection, account_id: int) -> int:
-    """Return the credits that an account can spend."""
+def read_balance(db: Connection, account_id: int) -> int:
+    """Return the credits that an account can spend, without the held ones."""
     ((free,),) = db.execute("SELECT credits FROM accounts WHERE account_id = ?", (account_id,))
     return int(free)
 
 
 def open_account(db: Connection, name: str, credits_: int, at: float) -> int:
-    """Return the number of the account called `name`; create it if it is missing.
+    """Return the number of the account called `name`; create the account if it is missing.
 
     Args:
         db: A transaction.
         name: Name of the account.
-        credits_: Credits that a new account is granted.
+        credits_: Credits granted to a new account.
         at: Seconds since the epoch.
     """
     created = db.execute(
@@ -156,7 +161,7 @@ def open_account(db: Connection, name: str, credits_: int, at: float) -> int:
 
 
 def find_account_id(db: Connection, name: str) -> int | None:
-    """Return the number of the account with a name; None without one."""
+    """Return the number of the account called `name`; None if it does not exist."""
     rows = db.execute("SELECT account_id FROM accounts WHERE name = ?", (name,))
     return int(rows[0][0]) if rows else None
 
@@ -174,7 +179,7 @@ def grant(db: Connection, reference: LedgerReference, amount: int) -> None:
 
 
 def hold(db: Connection, reference: LedgerReference, amount: int) -> None:
-    """Hold credits of an account.
+    """Move credits of an account from free to held.
 
     Args:
         db: A transaction.
@@ -182,7 +187,7 @@ def hold(db: Connection, reference: LedgerReference, amount: int) -> None:
         amount: Credits to hold, 0 or more.
 
     Raises:
-        OutOfCredits: the account has fewer credits.
+        OutOfCredits: the account has fewer free credits, or none.
     """
     # One statement checks and subtracts, so that two requests cannot both hold the last credit.
     held = db.execute(
@@ -191,21 +196,21 @@ def hold(db: Connection, reference: LedgerReference, amount: int) -> None:
         (amount, amount, reference.account_id, amount),
     )
     if not held:
-        raise OutOfCredits(INSUFFICIENT_CREDITS if balance_of(db, reference.account_id) else NO_CREDITS)
+        raise OutOfCredits(INSUFFICIENT_CREDITS if read_balance(db, reference.account_id) else NO_CREDITS)
     _add_entry(db, reference, LedgerAccount.FREE, LedgerAccount.HELD, amount)
 
 
 def settle(db: Connection, reference: LedgerReference, held: int, paid: int) -> int:
-    """Charge part of a hold and release the rest; return the new balance.
+    """Charge part of the held credits and release the rest; return the new free balance.
 
     Args:
         db: A transaction.
-        reference: The account and the request.
-        held: Credits that are held.
+        reference: The account, the request and the time.
+        held: Credits that were held for the request.
         paid: Credits to charge, 0 to `held`.
 
     Raises:
-        ValueError: `paid` is out of its range.
+        ValueError: `paid` is not from 0 to `held`.
     """
     if not 0 <= paid <= held:
         raise ValueError("A charge must be between 0 and the hold.")
@@ -229,8 +234,8 @@ def _add_entry(
 
 
 def balances(db: Connection) -> list[Balance]:
-    """Return every account, by name, with the sums of its ledger, from one consistent snapshot."""
-    rows = db.execute(  # one statement reads one snapshot, also during writes
+    """Return the balances of all accounts with the sums of their ledgers, sorted by name, from one snapshot."""
+    rows = db.execute(  # one statement reads one snapshot, even during writes
         "SELECT a.account_id, a.name, a.credits, a.held, l.debit, l.credit, CAST(SUM(l.amount) AS BIGINT) "
         "FROM accounts a LEFT JOIN ledger l ON l.account_id = a.account_id "
         "GROUP BY a.account_id, a.name, a.credits, a.held, l.debit, l.credit ORDER BY a.name"

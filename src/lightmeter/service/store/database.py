@@ -1,8 +1,8 @@
-"""One SQL dialect for SQLite and PostgreSQL: database addresses, the transaction protocol, and translation.
+"""Database URLs, the transaction protocol, and the translation of SQL, for both SQLite and PostgreSQL.
 
 Both databases accept the SQL of this service except for three things: the placeholder of a parameter, the names of
-column types, and `FOR UPDATE`, which SQLite does not have. Those are translated here. About forty statements do not
-justify a query builder such as SQLAlchemy Core.
+column types, and `FOR UPDATE`, which SQLite does not have. This module translates them. The service has about forty
+statements, too few to justify a query builder such as SQLAlchemy Core.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = [
     "Connection",
     "StoreError",
     "is_postgres",
-    "scheme_of",
     "sqlite_path",
     "to_postgres",
     "to_postgres_tables",
     "to_sqlite",
+    "url_scheme",
 ]
 
 _POSTGRES_TYPES: Final = (
@@ -38,32 +38,35 @@ class StoreError(LightmeterError):
 
 
 class Connection(Protocol):
-    """A transaction on either database."""
+    """Transaction on an SQLite or PostgreSQL database."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement, with `?` for each parameter; return its rows."""
+        """Run one statement, with `?` as the placeholder of parameters; return its rows."""
         ...
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run one statement for each row of parameters."""
+        """Run one statement once for each row of parameters."""
         ...
 
 
-def scheme_of(database: str) -> str:
-    """Return the part of an address before `://`; only this may be shown, because the rest may hold a password."""
+def url_scheme(database: str) -> str:
+    """Return the scheme of a database URL, the part before `://`.
+
+    Messages may show only this part, because the rest may contain a password.
+    """
     return database.partition("://")[0]
 
 
 def is_postgres(database: str) -> bool:
-    """Return whether the address is that of a PostgreSQL server."""
-    return scheme_of(database) in {"postgresql", "postgres"}
+    """Return whether a database URL names a PostgreSQL server."""
+    return url_scheme(database) in {"postgresql", "postgres"}
 
 
 def sqlite_path(database: str) -> str:
-    """Return the file of a database address.
+    """Return the file path of an SQLite database URL.
 
     Raises:
-        SettingsError: the address is not `sqlite:///PATH`.
+        SettingsError: the URL is not `sqlite:///PATH`.
     """
     scheme, _, rest = database.partition("://")
     path = rest.removeprefix("/")
@@ -76,18 +79,21 @@ def sqlite_path(database: str) -> str:
 
 @lru_cache(maxsize=256)
 def to_sqlite(sql: str) -> str:
-    """Translate a statement to SQLite, where a writing transaction excludes others, so that no row must be locked."""
+    """Return a statement in SQLite's dialect: without `FOR UPDATE`.
+
+    SQLite runs one writing transaction at a time, so it needs no row locks.
+    """
     return sql.replace(" FOR UPDATE", "")
 
 
 @lru_cache(maxsize=256)
 def to_postgres(sql: str) -> str:
-    """Translate a statement to psycopg's placeholders."""
+    """Return a statement with psycopg's placeholders."""
     return sql.replace("%", "%%").replace("?", "%s")
 
 
 def to_postgres_tables(sql: str) -> str:
-    """Translate statements that create or change tables to PostgreSQL's column types."""
+    """Return statements that create or change tables with PostgreSQL's column types."""
     for sqlite_type, postgres_type in _POSTGRES_TYPES:
         sql = sql.replace(sqlite_type, postgres_type)
     return sql

@@ -1,4 +1,4 @@
-"""The service's database in PostgreSQL, shared by any number of processes; each uses a few connections.
+"""The service's database in PostgreSQL, which any number of processes can share.
 
 All tables, including those of the job queue, are in the PostgreSQL schema `lightmeter`.
 """
@@ -24,10 +24,10 @@ __all__ = ["PostgresDatabase", "psycopg_connection", "with_search_path"]
 T = TypeVar("T")
 
 CONNECTIONS: Final = 4
-"""Connections per process. Transactions take a few milliseconds; more of them would wait for the same rows."""
+"""Connections per process. More would wait for locks on the same rows."""
 
 CONNECT_TIMEOUT_S: Final = 10.0
-"""How long to wait for a connection, at the start and from the pool."""
+"""Seconds to wait for a connection, to the server and from the pool."""
 
 CLOCK: Final = """
 -- Leases use the database's clock, because all processes share it.
@@ -40,7 +40,7 @@ SCHEMA_LOCK: Final = 0x6C69676874
 
 
 class _PostgresTransaction:
-    """A psycopg connection behind the `Connection` protocol."""
+    """Adapter of a psycopg connection to the `Connection` protocol."""
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.connection = connection
@@ -56,20 +56,20 @@ class _PostgresTransaction:
 
 
 def psycopg_connection(db: Connection) -> psycopg.Connection[tuple[Any, ...]]:
-    """Return the psycopg connection of a transaction, on which the job queue writes."""
+    """Return the psycopg connection of a transaction, so that the job queue can write in it."""
     assert isinstance(db, _PostgresTransaction)  # noqa: S101 (the queue is used only with this database)
     return db.connection
 
 
 def with_search_path(database: str) -> str:
-    """Return the address with `lightmeter` as the schema of its sessions.
+    """Return connection parameters for a database URL, with `lightmeter` as the schema and a connect timeout.
 
     Raises:
-        SettingsError: the address cannot be parsed.
+        SettingsError: the URL cannot be parsed.
     """
     try:
         parameters = conninfo_to_dict(database)
-    except psycopg.Error:  # whose message quotes the address, and with it the password
+    except psycopg.Error:  # its message would show the URL with the password
         raise SettingsError("The database postgresql://… cannot be read.") from None
     options = f"{parameters.get('options') or ''} -c search_path=lightmeter".strip()
     parameters.setdefault("connect_timeout", int(CONNECT_TIMEOUT_S))
@@ -80,10 +80,10 @@ class PostgresDatabase:
     """A PostgreSQL database, open for writing.
 
     Args:
-        database: Its address, `postgresql://…`.
+        database: Its URL, `postgresql://…`.
 
     Raises:
-        SettingsError: it cannot be reached or written, or a newer version created it.
+        SettingsError: the database cannot be reached or written, or a newer version of lightmeter created it.
     """
 
     def __init__(self, database: str) -> None:
@@ -106,9 +106,9 @@ class PostgresDatabase:
         self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="lightmeter-store")
 
     async def run(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a transaction of its own; return its result after the commit.
+        """Run `work` in a new transaction in a thread; return its result after the commit.
 
-        Cancelling the caller does not undo the change.
+        Cancelling the caller does not cancel the transaction.
 
         Raises:
             StoreError: PostgreSQL failed.
@@ -125,7 +125,7 @@ class PostgresDatabase:
             raise StoreError(f"PostgreSQL failed: {type(error).__name__}.") from error
 
     def close(self) -> None:
-        """Run every queued transaction and close the connections."""
+        """Finish all queued transactions and close the connections."""
         self._threads.shutdown()
         self._pool.close()
 

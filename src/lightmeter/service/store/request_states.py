@@ -1,12 +1,12 @@
-"""The life cycle of a request at the service: a literal table of (state, event) → state, without I/O.
+"""States of a request at the service, and the table of transitions between them.
 
 ::
 
     running ─settle→ completed
        │ ─fail→ failed
-       │ ─interrupt→ queued      (the process ended; an acknowledged request runs again, a suspect alone)
+       │ ─interrupt→ queued      (its process ended; the request runs again, alone if it is a suspect)
     queued ─start→ running
-       │ ─give_up→ failed        (its process crashed repeatedly while it ran nothing else)
+       │ ─give_up→ failed        (its process crashed repeatedly while it ran only this request)
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ TRANSITIONS: Final[dict[tuple[JobState, JobEvent], JobState]] = {
 }
 
 FINISHED: Final = frozenset({JobState.COMPLETED, JobState.FAILED})
-"""States that no event changes."""
+"""Final states."""
 
 
 def step(state: JobState, event: JobEvent) -> JobState:
     """Return the state after `event`.
 
     Raises:
-        InvalidTransition: `TRANSITIONS` has no such pair.
+        InvalidTransition: `TRANSITIONS` does not allow `event` in `state`.
     """
     try:
         return TRANSITIONS[state, event]

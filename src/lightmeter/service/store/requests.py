@@ -1,7 +1,9 @@
-"""Requests in the store: admitted with their hold in one transaction, finished with their charge in another.
+"""Requests in the service's database: functions that store, start, finish and delete them.
 
-Each attempt at a request has a number, which is a fencing token: only the attempt with the request's current number may
-hold more or finish. So a process that was presumed dead, and was not, cannot charge a second time.
+One transaction stores a request and holds its price. Another one stores its result and charges it.
+
+Each attempt to run a request has a number, which is a fencing token: only the attempt with the current number may hold
+more credits or finish the request. So a slow process that others took for dead cannot charge a second time.
 """
 
 from __future__ import annotations
@@ -37,33 +39,33 @@ __all__ = [
     "release_excess_hold",
     "requeue",
     "start",
-    "unfinished",
+    "unfinished_ids",
 ]
 
 
 class Superseded(LightmeterError):
-    """The attempt is no longer current: another process has taken the request over, or deleted it."""
+    """The attempt is no longer current: another process has started a newer attempt, or deleted the request."""
 
 
 class IsolationRequired(LightmeterError):
-    """The request was running at several crashes of its process: it must run alone."""
+    """The request was running when its process crashed several times, so it must run alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
-    """A valid request that is about to be admitted.
+    """A valid request that is not stored yet.
 
     Attributes:
         request_id: Its public id.
         account_id: The account that pays.
-        request: The request; its `file` is empty, the uploads are in `uploads`.
+        request: The request without uploads.
         uploads: Decoded contents of uploaded files.
         hold: Credits to hold.
         at: Time of the request, in seconds since the epoch.
-        acknowledged: Whether the client polls for the answer.
-        idempotency_key: The client's idempotency key, if any.
-        echo: The request as JSON, without contents; computed.
-        digest: SHA-256 of the request and its contents, independent of their encoding; computed.
+        acknowledged: Whether the service answers with an acknowledgment, and the client polls for the result.
+        idempotency_key: The client's idempotency key; None: there is none.
+        echo: The request as JSON without uploads; computed.
+        digest: SHA-256 of the request and its decoded uploads; computed.
     """
 
     request_id: str
@@ -79,11 +81,7 @@ class NewRequest:
     digest: bytes = field(init=False)
 
     def __post_init__(self, digests: Sequence[bytes]) -> None:
-        """Compute `echo` and `digest`.
-
-        Args:
-            digests: SHA-256 of each upload.
-        """
+        """Compute `echo`, and `digest` from the SHA-256 of each upload."""
         object.__setattr__(self, "echo", self.request.model_dump_json(exclude={"file"}))
         echo_digest = hashlib.sha256(self.echo.encode()).digest()
         object.__setattr__(self, "digest", hashlib.sha256(b"".join((echo_digest, *digests))).digest())
@@ -91,7 +89,7 @@ class NewRequest:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at a request; its number is the fencing token."""
+    """One attempt to run a request; its number, from 1, is the fencing token."""
 
     request_id: str
     number: int
@@ -99,7 +97,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """How an attempt ended: with a result and a charge, or with an error and no charge."""
+    """Result and charge in credits of an attempt that succeeded, or error of one that failed."""
 
     paid: int
     result: bytes | None
@@ -109,7 +107,7 @@ class AttemptResult:
 
 @dataclass(frozen=True, slots=True)
 class StoredRequest:
-    """A request as it is stored."""
+    """Row of the table `requests`."""
 
     request_id: str
     account_id: int
@@ -124,15 +122,15 @@ class StoredRequest:
     result: bytes | None
     error: str | None
     finished_at: float | None
-    record: CrashRecord
+    crashes: CrashRecord
 
     def is_same_request(self, new: NewRequest) -> bool:
-        """Return whether a new request equals this one; without a digest (older versions) contents are not compared."""
+        """Return whether a new request equals this one, without its uploads if this one has no digest (version 1)."""
         return self.digest == new.digest if self.digest else self.request == new.request.model_copy(update={"file": []})
 
     @property
     def request(self) -> AnalyzeRequest:
-        """The request, without contents."""
+        """The request without uploads."""
         return AnalyzeRequest.model_validate_json(self.echo)
 
     @property
@@ -148,28 +146,30 @@ _COLUMNS: Final = (
 _SELECT: Final = f"SELECT {_COLUMNS} FROM requests WHERE "  # noqa: S608 (a constant; values are parameters)
 
 
-def _stored(row: Sequence[object]) -> StoredRequest:
+def _parse_row(row: Sequence[object]) -> StoredRequest:
     request_id, account_id, state, acknowledged, attempts, digest, echo, *rest, deaths, deaths_alone, alone = row
-    record = CrashRecord(int(str(deaths)), int(str(deaths_alone)), bool(alone))
+    crashes = CrashRecord(int(str(deaths)), int(str(deaths_alone)), bool(alone))
     head = (request_id, account_id, JobState(str(state)), bool(acknowledged), attempts, digest, echo)
-    return StoredRequest(*head, *rest, record)  # type: ignore[call-arg, arg-type]
+    return StoredRequest(*head, *rest, crashes)  # type: ignore[call-arg, arg-type]
 
 
 def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewRequest], None]) -> StoredRequest | None:
-    """Hold the price, store the request and enqueue it; or return the earlier request with its idempotency key.
+    """Store a request, hold its price and enqueue it, and return None.
 
-    An acknowledged request is `queued`; one that is answered at once is `running`.
+    If the account has an earlier request with the same idempotency key, change nothing and return that request.
+
+    The state of an acknowledged request is `queued`, that of another request is `running`.
 
     Args:
         db: A transaction.
         new: The request.
-        enqueue: Adds it to the job queue in the same transaction.
+        enqueue: Function that adds the request to the job queue in the same transaction.
 
     Raises:
-        OutOfCredits: the account cannot hold the price; the transaction must be rolled back.
+        OutOfCredits: the account has too few credits; the caller must roll back the transaction.
     """
     state, attempts = (JobState.QUEUED, 0) if new.acknowledged else (JobState.RUNNING, 1)
-    # The row first: of two requests with one idempotency key, the second waits here until the first commits.
+    # Insert first: of two requests with the same idempotency key, the second waits here for the commit of the first.
     inserted = db.execute(
         "INSERT INTO requests (request_id, account_id, state, acknowledged, echo, digest, hold, attempts, created_at, "
         "idempotency_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (account_id, idempotency_key) DO NOTHING "
@@ -181,7 +181,7 @@ def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewReq
     )
     if not inserted:
         rows = db.execute(f"{_SELECT} account_id = ? AND idempotency_key = ?", (new.account_id, new.idempotency_key))
-        return _stored(rows[0])
+        return _parse_row(rows[0])
     money.hold(db, LedgerReference(new.account_id, new.request_id, new.at), new.hold)
     if new.acknowledged or new.idempotency_key is not None:  # other requests are never started again
         db.executemany(
@@ -193,13 +193,17 @@ def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewReq
 
 
 def acknowledge(db: Connection, request_id: str) -> bool:
-    """Mark a request as polled for, so that it outlives its process; return False if it does not exist."""
+    """Mark a request as acknowledged, so that it runs again if its process dies; return whether it exists."""
     sql = "UPDATE requests SET acknowledged = 1 WHERE request_id = ? RETURNING request_id"
     return bool(db.execute(sql, (request_id,)))
 
 
-def _current(db: Connection, attempt: Attempt) -> tuple[int, JobState, int]:
-    """Return (account, state, hold) of a request whose attempt is current, and lock its row."""
+def _lock_current_attempt(db: Connection, attempt: Attempt) -> tuple[int, JobState, int]:
+    """Lock the row of a request, and return its account, state and held credits.
+
+    Raises:
+        Superseded: the attempt is no longer current, or its request is not running.
+    """
     rows = db.execute(
         "SELECT account_id, state, hold, attempts FROM requests WHERE request_id = ? FOR UPDATE", (attempt.request_id,)
     )
@@ -209,19 +213,19 @@ def _current(db: Connection, attempt: Attempt) -> tuple[int, JobState, int]:
 
 
 def hold_more(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
-    """Hold more for a request whose assets cost more than was known at admission.
+    """Hold more credits for a request whose assets cost more than expected when it was stored.
 
     Args:
         db: A transaction.
-        attempt: The attempt.
-        amount: Credits to hold in addition.
+        attempt: The attempt that needs them.
+        amount: Additional credits to hold.
         at: Seconds since the epoch.
 
     Raises:
-        OutOfCredits: the account cannot hold it.
+        OutOfCredits: the account has too few credits.
         Superseded: the attempt is no longer current.
     """
-    account_id, _, _ = _current(db, attempt)
+    account_id, _, _ = _lock_current_attempt(db, attempt)
     try:
         money.hold(db, LedgerReference(account_id, attempt.request_id, at), amount)
     except OutOfCredits:
@@ -230,103 +234,107 @@ def hold_more(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
 
 
 def find(db: Connection, request_id: str, account_id: int, not_before: float) -> StoredRequest | None:
-    """Return a request of an account; None if it does not exist or has expired.
+    """Return a request of an account; None if it does not exist or its result has expired.
 
     Args:
         db: A transaction.
-        request_id: The request.
-        account_id: The account.
-        not_before: Requests that finished earlier have expired; seconds since the epoch.
+        request_id: Id of the request.
+        account_id: Number of the account.
+        not_before: Results of requests that finished earlier have expired; seconds since the epoch.
     """
     rows = db.execute(
         f"{_SELECT} request_id = ? AND account_id = ? AND (finished_at IS NULL OR finished_at >= ?)",
         (request_id, account_id, not_before),
     )
-    return _stored(rows[0]) if rows else None
+    return _parse_row(rows[0]) if rows else None
 
 
-def finish(db: Connection, attempt: Attempt, finished: AttemptResult) -> StoredRequest:
-    """Store the result of an attempt and settle its charge.
+def finish(db: Connection, attempt: Attempt, outcome: AttemptResult) -> StoredRequest:
+    """Store the result of an attempt, charge it and release the rest of the hold; return the finished request.
 
     Args:
         db: A transaction.
-        attempt: The attempt.
-        finished: Its result.
+        attempt: The attempt that ended.
+        outcome: Its result.
 
     Raises:
         Superseded: the attempt is no longer current; nothing is changed.
     """
-    account_id, state, held = _current(db, attempt)
-    event = JobEvent.SETTLE if finished.error is None else JobEvent.FAIL
-    return _end(db, LedgerReference(account_id, attempt.request_id, finished.at), step(state, event), held, finished)
+    account_id, state, held = _lock_current_attempt(db, attempt)
+    event = JobEvent.SETTLE if outcome.error is None else JobEvent.FAIL
+    return _store_outcome(
+        db, LedgerReference(account_id, attempt.request_id, outcome.at), step(state, event), held, outcome
+    )
 
 
-def _end(
-    db: Connection, reference: LedgerReference, state: JobState, held: int, finished: AttemptResult
+def _store_outcome(
+    db: Connection, reference: LedgerReference, state: JobState, held: int, outcome: AttemptResult
 ) -> StoredRequest:
-    # Never more than the hold, even if a restart has changed back ends or prices.
-    paid = min(finished.paid, held)
+    # A restart may have changed back ends or prices, but the charge must not exceed the hold.
+    paid = min(outcome.paid, held)
     remaining = money.settle(db, reference, held, paid)
-    error = None if finished.error is None else finished.error.replace("\0", "")  # PostgreSQL's text type rejects it
+    error = None if outcome.error is None else outcome.error.replace("\0", "")  # PostgreSQL's text type rejects it
     (row,) = db.execute(
         "UPDATE requests SET state = ?, paid = ?, remaining = ?, result = ?, error = ?, finished_at = ?, "  # noqa: S608 (a constant)
         f"lease_until = NULL WHERE request_id = ? RETURNING {_COLUMNS}",
-        (state.value, paid, remaining, finished.result, error, finished.at, reference.request_id),
+        (state.value, paid, remaining, outcome.result, error, outcome.at, reference.request_id),
     )
     db.execute("DELETE FROM uploads WHERE request_id = ?", (reference.request_id,))
-    return _stored(row)
+    return _parse_row(row)
 
 
 def start(
     db: Connection, request_id: str, at: float, *, alone: bool = False
 ) -> tuple[StoredRequest, tuple[bytes, ...]] | None:
-    """Start a new attempt at an acknowledged request; return the request with its uploads.
+    """Start a new attempt to run an acknowledged request; return the request with its uploads.
 
-    Returns None if the request does not exist or has finished. The returned request has failed if it is given up now,
-    because it crashes the processes that run it (see `poison`).
+    Return None if the request does not exist or has finished. If the request has crashed its process too often (see
+    `poison`), store its failure and return the failed request.
 
     Args:
         db: A transaction.
-        request_id: The request.
+        request_id: Id of the request.
         at: Seconds since the epoch.
-        alone: Whether this process runs nothing else during the attempt.
+        alone: Whether this process runs no other request during the attempt.
 
     Raises:
-        IsolationRequired: the request must run alone, and `alone` is false; nothing is changed.
+        IsolationRequired: the request must run alone, and `alone` is False; nothing is changed.
     """
     rows = db.execute(f"{_SELECT} request_id = ? FOR UPDATE", (request_id,))
     if not rows:
         return None
-    stored = _stored(rows[0])
+    stored = _parse_row(rows[0])
     if stored.state in FINISHED:
         return None
-    state, record = stored.state, stored.record
+    state, crashes = stored.state, stored.crashes
     if state is JobState.RUNNING:
-        state, record = step(state, JobEvent.INTERRUPT), record.after_crash()
-    if record.is_given_up:
-        error = f"{REQUEST_FAILED}: the service ended {record.deaths_alone} times while it was doing this alone."
+        state, crashes = step(state, JobEvent.INTERRUPT), crashes.after_crash()
+    if crashes.is_given_up:
+        error = f"{REQUEST_FAILED}: the service ended {crashes.deaths_alone} times while it was doing this alone."
         reference = LedgerReference(stored.account_id, request_id, at)
-        return _end(db, reference, step(state, JobEvent.GIVE_UP), stored.hold, AttemptResult(0, None, error, at)), ()
-    if record.is_suspect and not alone:
+        return _store_outcome(
+            db, reference, step(state, JobEvent.GIVE_UP), stored.hold, AttemptResult(0, None, error, at)
+        ), ()
+    if crashes.is_suspect and not alone:
         raise IsolationRequired(
-            f"Request {request_id} was running at {record.deaths} crashes of its process: it must run alone."
+            f"Request {request_id} was running at {crashes.deaths} crashes of its process: it must run alone."
         )
     (row,) = db.execute(
         "UPDATE requests SET state = ?, attempts = attempts + 1, lease_until = NULL, deaths = ?, deaths_alone = ?, "  # noqa: S608 (likewise)
         f"alone = ? WHERE request_id = ? RETURNING {_COLUMNS}",
-        (step(state, JobEvent.START).value, record.deaths, record.deaths_alone, int(alone), request_id),
+        (step(state, JobEvent.START).value, crashes.deaths, crashes.deaths_alone, int(alone), request_id),
     )
     contents = db.execute("SELECT content FROM uploads WHERE request_id = ? ORDER BY position", (request_id,))
-    return _stored(row), tuple(content for (content,) in contents)
+    return _parse_row(row), tuple(content for (content,) in contents)
 
 
 def requeue(db: Connection, attempt: Attempt) -> None:
-    """Put a running request back in the queue because its process stops regularly.
+    """Return a running request to state `queued`, because its process shuts down.
 
     Raises:
         Superseded: the attempt is no longer current.
     """
-    _, state, _ = _current(db, attempt)
+    _, state, _ = _lock_current_attempt(db, attempt)
     db.execute(
         "UPDATE requests SET state = ? WHERE request_id = ?",
         (step(state, JobEvent.INTERRUPT).value, attempt.request_id),
@@ -334,27 +342,28 @@ def requeue(db: Connection, attempt: Attempt) -> None:
 
 
 def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
-    """Release what an earlier attempt held in addition; this attempt holds it again if it needs it.
+    """Release additional credits that an earlier attempt held; the current attempt holds them again if needed.
 
     Args:
         db: A transaction.
-        attempt: The attempt.
-        amount: Credits that stay held.
+        attempt: The current attempt.
+        amount: Credits to keep held.
         at: Seconds since the epoch.
 
     Raises:
         Superseded: the attempt is no longer current.
     """
-    account_id, _, held = _current(db, attempt)
+    account_id, _, held = _lock_current_attempt(db, attempt)
     if held > amount:
         db.execute("UPDATE requests SET hold = ? WHERE request_id = ?", (amount, attempt.request_id))
         money.settle(db, LedgerReference(account_id, attempt.request_id, at), held - amount, 0)
 
 
-def unfinished(db: Connection, *, acknowledged: bool) -> list[str]:
-    """Return the ids of unfinished requests, acknowledged ones or the others.
+def unfinished_ids(db: Connection, *, acknowledged: bool) -> list[str]:
+    """Return the ids of all unfinished requests that are acknowledged, or of all that are not.
 
-    Those with most crashes come first, because a new process is least likely to crash by chance; then the oldest.
+    Requests with most crashes come first, then older ones: suspects run first, while a restarted process is least
+    likely to be killed by chance.
     """
     rows = db.execute(
         "SELECT request_id FROM requests WHERE state IN (?, ?) AND acknowledged = ? ORDER BY deaths DESC, created_at",
@@ -364,11 +373,11 @@ def unfinished(db: Connection, *, acknowledged: bool) -> list[str]:
 
 
 def delete_unacknowledged(db: Connection, request_id: str, at: float) -> None:
-    """Delete an unfinished request that was not acknowledged: release its hold and its idempotency key.
+    """Delete a request that is neither finished nor acknowledged, and release its hold and idempotency key.
 
     Args:
         db: A transaction.
-        request_id: The request.
+        request_id: Id of the request.
         at: Seconds since the epoch.
     """
     rows = db.execute(
@@ -380,7 +389,7 @@ def delete_unacknowledged(db: Connection, request_id: str, at: float) -> None:
 
 
 def purge(db: Connection, before: float) -> int:
-    """Delete requests that finished before a time (seconds since the epoch); return their number.
+    """Delete requests that finished earlier than `before`, in seconds since the epoch; return their number.
 
     Their charges stay in the ledger.
     """

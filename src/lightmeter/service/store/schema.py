@@ -1,7 +1,7 @@
 """The SQL schema of the service's database and its migrations, the same for SQLite and PostgreSQL.
 
-A database stores its version. An older one is migrated step by step when it is opened, in one transaction. A newer one
-is refused.
+A database stores the version of its schema. Opening a database of an older version migrates it in one transaction;
+opening one of a newer version raises an error.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from lightmeter.errors import SettingsError
 __all__ = ["MIGRATIONS", "SCHEMA", "VERSION", "migrations_from"]
 
 VERSION: Final = 3
-"""Version of `SCHEMA`; a change of the schema adds 1 and a migration."""
+"""Version of `SCHEMA`. Each change of the schema increases it by 1 and adds a migration."""
 
 SCHEMA: Final = """
 CREATE TABLE accounts (
     account_id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
-    credits INTEGER NOT NULL CHECK (credits >= 0),  -- free to spend, without the held ones
+    credits INTEGER NOT NULL CHECK (credits >= 0),  -- free credits, without the held ones
     held INTEGER NOT NULL DEFAULT 0 CHECK (held >= 0)
 ) STRICT;
 
@@ -33,7 +33,7 @@ CREATE TABLE requests (
     request_id TEXT PRIMARY KEY,
     account_id INTEGER NOT NULL REFERENCES accounts,
     state TEXT NOT NULL,
-    acknowledged INTEGER NOT NULL,                  -- 1: a client polls for it
+    acknowledged INTEGER NOT NULL,                  -- 1: the client polls for the result
     echo TEXT NOT NULL,                             -- the request, JSON
     digest BLOB NOT NULL,                           -- SHA-256 of the request and its uploads
     hold INTEGER NOT NULL,
@@ -42,11 +42,11 @@ CREATE TABLE requests (
     result BLOB,                                    -- the object `all`, JSON
     error TEXT,
     attempts INTEGER NOT NULL,                      -- also the fencing token: only the last attempt may finish it
-    deaths INTEGER NOT NULL DEFAULT 0,              -- crashes of processes that ran it beside other requests
-    deaths_alone INTEGER NOT NULL DEFAULT 0,        -- crashes of processes that ran nothing else
-    alone INTEGER NOT NULL DEFAULT 0,               -- 1: the last attempt runs alone
-    lease_until REAL,                               -- lease of a process that runs it without the queue
-    job_id INTEGER,                                 -- in the job queue, if it is queued there
+    deaths INTEGER NOT NULL DEFAULT 0,              -- crashes of processes that ran other requests too
+    deaths_alone INTEGER NOT NULL DEFAULT 0,        -- crashes of processes that ran only this request
+    alone INTEGER NOT NULL DEFAULT 0,               -- 1: the last attempt ran alone
+    lease_until REAL,                               -- end of the lease of a process whose client waits
+    job_id INTEGER,                                 -- id of its job in the PostgreSQL job queue
     created_at REAL NOT NULL,
     finished_at REAL,
     idempotency_key TEXT,
@@ -108,18 +108,18 @@ MIGRATIONS: Final[Mapping[int, str]] = {
         UPDATE requests SET deaths = attempts - 1 WHERE attempts > 1 AND state IN ('queued', 'running');
     """,
 }
-"""SQL that migrates each version to the next one without losing data."""
+"""SQL by version that migrates a database to the next version without losing data."""
 
 
 def migrations_from(version: int, database: str) -> list[str]:
-    """Return the SQL steps that migrate a database from `version` to `VERSION`, in order.
+    """Return the SQL scripts that migrate a database from `version` to `VERSION`, in order.
 
     Args:
-        version: Version of the database.
-        database: Its name in an error message.
+        version: Version of the schema of the database.
+        database: Name of the database for the error message.
 
     Raises:
-        SettingsError: the database is newer than this program.
+        SettingsError: `version` is newer than `VERSION`.
     """
     if version > VERSION:
         raise SettingsError(

@@ -1,8 +1,8 @@
-"""The service's database in one SQLite file: one writer thread with group commits, so that it survives kill -9.
+"""The service's database in one SQLite file. One thread writes, and commits several transactions at once.
 
-A process that runs requests has the file for itself: an exclusive lock on a file beside it is the lease of all its
-work, and the system drops the lock when the process dies, however it dies. The admin commands write to the same file in
-transactions of their own; they run no requests.
+Committed transactions survive kill -9. Only one process at a time may run requests of a database: it holds an exclusive
+lock on a second file beside the database, which the operating system releases when the process dies. Admin commands
+run no requests, so they need no lock to write to the database.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 
 class DatabaseBusy(Exception):
-    """The file cannot be read without waiting."""
+    """SQLite cannot read the file at once."""
 
 
 class _SqliteTransaction:
-    """An SQLite connection behind the `Connection` protocol."""
+    """Adapter of an SQLite connection to the `Connection` protocol."""
 
     def __init__(self, db: sqlite.Connection) -> None:
         self._db = db
@@ -43,10 +43,10 @@ class SqliteDatabase:
 
     Args:
         database: `sqlite:///PATH`.
-        exclusive: Whether to refuse a second service on the same file.
+        exclusive: Whether this process runs requests; only one such process can open the file at a time.
 
     Raises:
-        SettingsError: the file cannot be opened, a newer version wrote it, or another service uses it.
+        SettingsError: the file cannot be opened, a newer version of lightmeter created it, or another service uses it.
     """
 
     def __init__(self, database: str, *, exclusive: bool) -> None:
@@ -77,7 +77,13 @@ class SqliteDatabase:
         return db
 
     def _acquire_lock(self) -> sqlite.Connection:
-        """Lock a file beside the database, so that the lock blocks neither readers nor admin commands."""
+        """Lock a second file beside the database, and return the connection that holds the lock.
+
+        The lock blocks neither readers nor admin commands.
+
+        Raises:
+            SettingsError: another service holds the lock.
+        """
         try:
             return sqlite.hold_exclusive_lock(Path(f"{self._path}.lock"))
         except sqlite.BusyError:
@@ -91,7 +97,7 @@ class SqliteDatabase:
             self._lock.close()
 
     async def run(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a transaction; return its result when its changes are on disk.
+        """Run `work` in a transaction on the writer thread; return its result when its changes are on disk.
 
         Raises:
             StoreError: SQLite failed.
@@ -103,10 +109,10 @@ class SqliteDatabase:
             raise _store_error(error) from error
 
     def read_inline(self, query: Callable[[Connection], T]) -> T:
-        """Run a query on the calling thread, without waiting; it sees what is committed.
+        """Run a query on the calling thread without waiting, and return its result. It sees committed changes.
 
         Raises:
-            DatabaseBusy: the file is being recovered or checkpointed.
+            DatabaseBusy: SQLite is recovering or checkpointing the file.
         """
         try:
             return query(_SqliteTransaction(self._inline_reads))
@@ -114,7 +120,7 @@ class SqliteDatabase:
             raise DatabaseBusy from None
 
     def close(self) -> None:
-        """Write every queued change and close the file."""
+        """Finish all queued transactions and close the file."""
         self._writer.close()
         self._inline_reads.close()
         self._release_lock()

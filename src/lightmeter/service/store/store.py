@@ -1,7 +1,7 @@
-"""The service's store of accounts, keys, requests and results: an SQLite file, or PostgreSQL for several processes.
+"""The service's store of accounts, keys, requests and results, in an SQLite file or a PostgreSQL database.
 
-Changes are plain functions of a transaction. They run on the database's own threads, so that the event loop never waits
-for a disk.
+Callers pass functions that take a transaction (`Connection`). The functions run on the threads of the database, so the
+event loop never waits for a disk.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class _Database(Protocol):
 
 
 class Store:
-    """The store at a database address.
+    """Store of accounts, keys, requests and results.
 
     Args:
         database: `sqlite:///PATH` or `postgresql://…`.
-        exclusive: Whether this process runs requests: an SQLite file admits one such process.
+        exclusive: Whether this process runs requests; an SQLite file allows one such process at a time.
 
     Raises:
         SettingsError: the database cannot be used.
@@ -40,9 +40,9 @@ class Store:
         self._database = _postgres(database) if is_postgres(database) else SqliteDatabase(database, exclusive=exclusive)
 
     async def write(self, change: Callable[[Connection], T]) -> T:
-        """Run `change`, all of it or nothing; return its result when it is on disk.
+        """Run `change` in one transaction; return its result when the changes are on disk.
 
-        Cancelling the caller does not undo the change: a client that hangs up does not alter what was decided.
+        Cancelling the caller does not undo the change, so a client that disconnects does not undo it either.
 
         Raises:
             StoreError: the database failed.
@@ -51,7 +51,7 @@ class Store:
         return await self._database.run(change)
 
     async def read(self, query: Callable[[Connection], T]) -> T:
-        """Run `query`, which changes nothing. It sees all changes that were queued before it.
+        """Run `query`, which must not change data, and return its result. It sees all changes queued before it.
 
         Raises:
             StoreError: the database failed.
@@ -60,9 +60,9 @@ class Store:
         return await self._database.run(query)
 
     async def read_inline(self, query: Callable[[Connection], T]) -> T:
-        """Run `query`, which changes nothing and reads a few rows that are always in memory.
+        """Run a fast `query`, which must not change data and reads only a few cached rows; return its result.
 
-        On SQLite it runs on the event loop's own thread, and waits for no disk and no other thread.
+        On SQLite it runs on the thread of the event loop, which is faster than switching threads.
         """
         if isinstance(self._database, SqliteDatabase):
             with suppress(DatabaseBusy):
@@ -70,7 +70,7 @@ class Store:
         return await self.read(query)
 
     def close(self) -> None:
-        """Write every queued change and close the database."""
+        """Finish all queued transactions and close the database."""
         self._database.close()
 
 
