@@ -18,7 +18,7 @@ from lightmeter.tables.parts import PartWriter
 
 __all__ = ["TableWriters"]
 
-_BATCH_BYTES: Final = 2**19
+_BATCH_BYTES: Final = 2**20
 """Bytes of answers that become arrays together: enough that the fixed cost of an array does not count."""
 
 _MAX_WAITING_WRITES: Final = 16
