@@ -292,4 +292,5 @@ def main(name: str, source: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parents[3]))  # the checkout: some contenders import from `tests`
     main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
