@@ -42,7 +42,7 @@ def _fact_table(rows: FactColumns, keys: pa.RecordBatch) -> pa.Table:
         arrays[CSS_NAME] = css_names(arrays["red"], arrays["green"], arrays["blue"])
     names = _COLUMN_NAMES[rows.table]
     key_names = [name for name in names if name not in arrays]
-    key_of_row = pa.array(np.repeat(np.array(rows.keys, np.int32), rows.counts))
+    key_of_row: Any = pa.array(np.repeat(np.array(rows.keys, np.int32), rows.counts))
     of_keys = keys.select(key_names).take(key_of_row)  # one call for all: each call costs more than its rows
     arrays |= zip(key_names, of_keys.columns, strict=True)
     return pa.Table.from_arrays([arrays[name] for name in names], names)
