@@ -5,7 +5,7 @@ Fact tables hold what the service answered about a picture, such as `tags` and `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -28,22 +28,26 @@ _COLUMN_NAMES: Final = {
 
 def fact_tables(rows: FactRows) -> dict[str, pa.Table]:
     """Return an Arrow table for each fact table. Texts of the row keys become Arrow dictionaries."""
-    key_values = dict(zip(ROW_KEY_COLUMNS, zip(*rows.keys, strict=True), strict=True)) if rows.keys else {}
-    keys = {name: _key_array(name, values) for name, values in key_values.items()}
+    if not rows.keys:
+        return {}
+    arrays = [
+        _key_array(name, values) for name, values in zip(ROW_KEY_COLUMNS, zip(*rows.keys, strict=True), strict=True)
+    ]
+    keys = pa.RecordBatch.from_arrays(arrays, names=list(ROW_KEY_COLUMNS))
     return {table: _fact_table(columns, keys) for table, columns in rows.tables.items()}
 
 
-def _fact_table(rows: FactColumns, keys: Mapping[str, Any]) -> pa.Table:
-    key_of_row = pa.array(np.repeat(np.array(rows.keys, np.int32), rows.counts))
+def _fact_table(rows: FactColumns, keys: pa.RecordBatch) -> pa.Table:
     arrays: dict[str, Any] = {}
     for name, kind in ENTRY_COLUMNS[rows.table].items():
         arrays[name] = entry_array(kind, rows.values[name])
+    if rows.table == "colors":
+        arrays[CSS_NAME] = css_names(arrays["red"], arrays["green"], arrays["blue"])
     names = _COLUMN_NAMES[rows.table]
-    for name in names:
-        if name == CSS_NAME:
-            arrays[name] = css_names(arrays["red"], arrays["green"], arrays["blue"])
-        elif name not in arrays:
-            arrays[name] = keys[name].take(key_of_row)
+    key_names = [name for name in names if name not in arrays]
+    key_of_row: Any = pa.array(np.repeat(np.array(rows.keys, np.int32), rows.counts))
+    of_keys = keys.select(key_names).take(key_of_row)  # one call for all: each call costs more than its rows
+    arrays |= zip(key_names, of_keys.columns, strict=True)
     return pa.Table.from_arrays([arrays[name] for name in names], names)
 
 

@@ -18,7 +18,7 @@ from lightmeter.tables.parts import PartWriter
 
 __all__ = ["TableWriters"]
 
-_BATCH_BYTES: Final = 2**19
+_BATCH_BYTES: Final = 2**20
 """Size of answers, in bytes, that are converted to arrays together: enough to make the fixed cost of an array small."""
 
 _MAX_WAITING_WRITES: Final = 16
