@@ -123,6 +123,7 @@ async def test_credits_at_risk_are_capped(try_out):
     assert in_flight["n"][0] == 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(6))
 async def test_the_journal_agrees_with_the_service_under_random_faults(try_out, seed):
     """Under random faults no URL is charged twice, each row is in one count, and the budget is never exceeded."""

@@ -17,6 +17,7 @@ any order, and the allocator keeps what it had. A leak of one file's content in 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 
 
+@pytest.mark.sweep
 def test_the_same_seed_makes_the_same_files(tmp_path):
     """The generated files are reproducible and have every kind of malicious file."""
     (tmp_path / "again").mkdir()
@@ -25,6 +26,7 @@ def test_the_same_seed_makes_the_same_files(tmp_path):
     assert {name for name, _ in files} >= set(mutations.crafted()) | {"a.jpg", "tiny.avi", "samoyed.mp4"}
 
 
+@pytest.mark.sweep
 async def test_two_hundred_mutations_are_survived(tmp_path):
     """Each file gets an asset, a message or an error, without leaks of processes, files or memory."""
     files = mutations.mutations(COUNT, SEED, tmp_path)

@@ -37,7 +37,7 @@ CHANGES = {
 }
 """What the folder holds, and the command."""
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sweep]
 
 
 async def run(out: Path, names: str) -> None:

@@ -27,6 +27,7 @@ def check_and_sum(scenario, result) -> tuple[int, int]:
     return run_checks.credits_charged(scenario.ledger()), snapshot.paid + snapshot.held
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("batch_option", [SYNCHRONOUS, BATCHES], ids=["at once", "polled"])
 @pytest.mark.parametrize("rounding", ["image", "request"])
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ def test_what_is_proven_unpaid_is_sent_again(factory, batch_option):
     assert set(run_checks.charge_counts(scenario.ledger()).values()) == {1}
 
 
+@pytest.mark.sweep
 @BATCH_OPTIONS
 @pytest.mark.parametrize("fault", ["charge_drop", "drop_charge", "truncated", "500_charged", "502_charged", "garbage"])
 def test_what_was_charged_is_never_sent_again_by_itself(factory, batch_option, fault):

@@ -39,6 +39,7 @@ def check_clean_stop(scenario, stopped) -> None:
     assert set(run_checks.charge_counts(scenario.ledger()).values()) == {1}
 
 
+@pytest.mark.sweep
 @BATCH_OPTIONS
 @pytest.mark.parametrize("call", ["fdatasync", "sendto", "recvfrom"])
 def test_sigterm_at_a_step_leaves_nothing_in_doubt(traced_factory, call, batch_option):
@@ -49,6 +50,7 @@ def test_sigterm_at_a_step_leaves_nothing_in_doubt(traced_factory, call, batch_o
         check_clean_stop(scenario, scenario.run(fault=Fault(call, when, "signal=TERM")))
 
 
+@pytest.mark.sweep
 @BATCH_OPTIONS
 @pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_at_a_random_instant_leaves_nothing_in_doubt(factory, batch_option, name):
@@ -62,6 +64,7 @@ def test_a_stop_at_a_random_instant_leaves_nothing_in_doubt(factory, batch_optio
         check_clean_stop(scenario, running.wait())
 
 
+@pytest.mark.sweep
 @SIGNALS
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
 def test_a_stop_while_planning_spends_nothing(traced_factory, part, name):

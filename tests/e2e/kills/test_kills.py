@@ -33,6 +33,7 @@ def evenly_spaced(calls: int, kills: int) -> list[int]:
     return sorted({1 + (calls - 1) * number // kills for number in range(kills)})
 
 
+@pytest.mark.sweep
 @BATCH_OPTIONS
 @pytest.mark.parametrize("call", SYSTEM_CALLS)
 def test_killed_at_a_step(traced_factory, batch_option, call):
