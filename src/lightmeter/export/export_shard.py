@@ -12,8 +12,8 @@ from typing import Any
 
 from lightmeter import __version__
 from lightmeter.ask.question import Ask
-from lightmeter.export.answer_rows import answer_tables
 from lightmeter.export.journal_rows import journal_row_tables
+from lightmeter.export.question_table import answer_tables
 from lightmeter.facts.flatten import AnswerContext, ItemRef
 from lightmeter.journal.export_queries import SubmissionRange, journal_answers
 from lightmeter.journal.header import RunHeader, read_run_header

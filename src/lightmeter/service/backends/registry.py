@@ -80,7 +80,7 @@ BUILTIN_BACKENDS: Final[Mapping[str, BuiltinBackend]] = {
         "Apache-2.0; brand names: BSD-3-Clause and CC0-1.0",
     ),
     "template": BuiltinBackend(
-        "lightmeter.service.backends.local.template:Template",
+        "lightmeter.service.backends.local.composed_description:Template",
         frozenset({"descriptions"}),
         "one sentence from the tags, faces, texts and colours of the other local back ends, no model",
         "Apache-2.0",

@@ -18,7 +18,7 @@ from lightmeter.service.backends.providers.failures import CallFailed, FailureKi
 from lightmeter.service.backends.providers.http_client import RestClient, decode_json
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, VisionAdapter, to_score, to_tags
-from lightmeter.service.backends.providers.vision.googlevision_answer import (
+from lightmeter.service.backends.providers.vision.googlevision_types import (
     AnnotateResult,
     BatchAnnotateResponse,
     BoundingPolygon,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lightmeter.errors import BackendError
 from lightmeter.models.response import Color, Entries, Face, Tag, Text
 from lightmeter.service.backends.base import AnalysisOptions
-from lightmeter.service.backends.local.template import MIN_TAG_SCORE, Template, color_word, compose_sentence
+from lightmeter.service.backends.local.composed_description import MIN_TAG_SCORE, Template, color_word, compose_sentence
 
 
 def tagged(**scores):

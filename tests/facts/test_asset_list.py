@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.facts.assets import listed_assets
+from lightmeter.facts.asset_list import listed_assets
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from tests.facts.fact_rows import fact_tables
 
