@@ -1,4 +1,4 @@
-"""The options of a run: validated once, stored in the journal, the same for Python, command line and flow."""
+"""The options of a run: validated once, stored in the journal, the same for Python, the command line and the Prefect flow."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class AnswerContext(NamedTuple):
     Attributes:
         run_id: The run.
         request_id: The service's id of the request; None: the id in the answer is used.
-        role: Persona of the request; None: the one in the answer is used.
+        role: Parameter `role` of the request; None: the one in the answer is used.
         language: Language of the request; None: the one in the answer is used.
     """
 

@@ -57,5 +57,5 @@ def _is_safe(label: Any) -> bool:
 
 
 def likelihood_score(likelihood: Any) -> float | None:
-    """Return a likelihood as a score from 0 to 1; None for UNKNOWN and for any other value."""
+    """Return a score from 0 to 1 for a likelihood such as `VERY_LIKELY`; None for `UNKNOWN` and other values."""
     return LIKELIHOOD_SEVERITY.get(likelihood.strip().upper()) if isinstance(likelihood, str) else None

@@ -212,7 +212,7 @@ def _coverage(session: QuerySession) -> tuple[BackendCoverage, ...]:
 
 
 def _agreements(session: QuerySession) -> tuple[Agreement, ...]:
-    """Return the agreement of each pair of back ends; the query sorts by frequency, so the first labels lead."""
+    """Return how often each pair of back ends gives the same label; the most frequent labels come first."""
     agreements = []
     rows = named_queries.agreement(session).to_pylist()
     for (first, second), pair_rows in groupby(rows, key=lambda row: (row["one"], row["other"])):

@@ -155,7 +155,7 @@ class LengthGroup(NamedTuple):
 
 
 class OverBudgetGroup(NamedTuple):
-    """Rows that were not sent because of one cap.
+    """Rows that were not sent because one limit on credits did not allow it.
 
     Attributes:
         reason: The cap: `no_credits`, `key_budget`, `at_risk`, `no_bound` or `budget`.

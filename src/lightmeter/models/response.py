@@ -1,4 +1,7 @@
-"""Answers of the service, in the old and the new form. Unknown fields are kept; missing ones are None or empty."""
+"""Answers of the service, in the older and the newer dialect of the wire contract.
+
+Unknown fields are kept; missing ones are None or empty.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ MAX_REASONS: Final = 12
 
 
 class PlannerState(StrEnum):
-    """State of a planner."""
+    """The step that the budget planner is in."""
 
     IDLE = "idle"
     PLANNING = "planning"

@@ -48,7 +48,7 @@ class CongestionDetector:
 
     @property
     def congested(self) -> bool:
-        """Whether the last two rounds were slow."""
+        """Whether the answers of the last two rounds of measurement were much slower than the baseline."""
         return self.slow_rounds > 1
 
     def on_answer(self, now: float, latency_s: float) -> bool:

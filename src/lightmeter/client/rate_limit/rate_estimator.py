@@ -126,7 +126,7 @@ class RateEstimator:
         return self.rate * (_USED_PART_AFTER_REJECTION if now < self._reduced_until else _USED_PART)
 
     def on_sent(self, now: float) -> None:
-        """Count a request; begin a probe, or its next step, when it is time."""
+        """Count a sent request. Raise the rate for a short test (a probe) when the next test is due."""
         if self._search is not None:
             self._search.on_sent(now)
             self.rate = max(_MIN_RATE, self._search.rate)
