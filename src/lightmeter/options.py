@@ -1,4 +1,4 @@
-"""The options of a run: validated once, stored in the journal, the same for Python, the command line and the Prefect flow."""
+"""The options of a run: the same for Python, the command line and the Prefect flow; stored in the journal."""
 
 from __future__ import annotations
 

@@ -93,7 +93,9 @@ def watermark_path(state_dir: Path, run_id: str) -> Path:
 
 
 class Watermark:
-    """The file that records how far the journal of one run has come, kept outside of the run's folder. Another process that opens it waits until this one calls `begin` or `close`.
+    """The file that records how far the journal of one run has come; it is kept outside of the run's folder.
+
+    Another process that opens it waits until this one calls `begin` or `close`.
 
     Attributes:
         known: Its content when it was opened; None if it was missing or unreadable.

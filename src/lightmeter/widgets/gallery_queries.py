@@ -70,7 +70,7 @@ class TagChoice:
         return [f"{name} ({items})" for name, items in self.counts.items()]
 
     def parse(self, text: str) -> tuple[str, bool]:
-        """Return the tag typed into the filter, and True if it is a whole tag, False if it is a part of tags to search for."""
+        """Return the tag typed into the filter, and whether it is a whole tag, not a part of tags to search for."""
         tag_by_label = dict(zip(self.labels, self.counts, strict=True))
         tag = tag_by_label.get(text, text.strip())
         return tag, text in tag_by_label or tag in self.counts
