@@ -75,9 +75,8 @@ _EXTRAS = {"BudgetPlanner": "notebook", "Explorer": "notebook", "report": "repor
 def _import(module: str, name: str) -> ModuleType:
     if name not in _EXTRAS:
         return import_module(module)
-    from lightmeter.extras import import_extra  # noqa: PLC0415 (keeps `import lightmeter` fast)
-
-    imported: ModuleType = import_extra(module, _EXTRAS[name], f"lightmeter.{name}")
+    extras = import_module("lightmeter.extras")
+    imported: ModuleType = extras.import_extra(module, _EXTRAS[name], f"lightmeter.{name}")
     return imported
 
 

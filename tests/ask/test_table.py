@@ -141,7 +141,7 @@ async def test_another_question_needs_another_folder(asking, tmp_path):
         run.table("answers_other")
     plain, _, _ = await asking(lambda *_: good(), out="plain", ask=None)
     assert not (tmp_path / "plain" / "tables" / "answers_product").exists()
-    with pytest.raises(UsageError, match="no question of its own"):
+    with pytest.raises(UsageError, match="This run has no question"):
         _ = plain.answers
 
 
