@@ -53,12 +53,14 @@ def test_the_command_line_example_runs(checkout, environment):
     assert (checkout / "out" / "run" / "tables" / "tags").is_dir()
 
 
-SERVICES = [block for block in blocks("") if block.startswith("lightmeter serve --port")]
+SERVICES = [line for block in blocks("") for line in block.splitlines() if line.startswith("lightmeter serve --port")]
 
 
 @pytest.mark.parametrize("example", SERVICES)
 def test_the_service_examples_run(checkout, environment, example):
     """The service starts with the options of the README, prints its address, and accepts the README's key."""
+    (faults,) = [block for block in blocks("toml") if block.startswith("# faults.toml")]
+    (checkout / "faults.toml").write_text(faults, encoding="utf-8")
     words = shlex.split(example.replace("8080", "0"))
     process = subprocess.Popen(
         [sys.executable, "-m", *words], cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True

@@ -109,4 +109,4 @@ async def test_a_clock_step_between_two_starts_is_noted(tmp_path, monkeypatch, c
     await run_with(tmp_path / "out", service, clock=clock, budget=2)
     clock.step_s = -24 * HOUR_S
     _, notes = await run_with(tmp_path / "out", service, clock=clock, adopted=True)
-    assert any("since the run was last begun" in note for note in notes)
+    assert any("since the last start of the run" in note for note in notes)

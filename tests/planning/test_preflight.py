@@ -190,10 +190,11 @@ async def test_a_broken_service_is_unreachable_for_a_run(serving, tmp_path):
 
 async def test_a_service_that_hangs_is_not_waited_for():
     """A plan waits only briefly for a service, and the message says which answer is missing."""
+    writers = []
 
     async def hang(reader, writer):
-        await reader.read()  # until the other side gives up
-        writer.close()
+        writers.append(writer)
+        await reader.read()  # until the client gives up
 
     server = await asyncio.start_server(hang, "127.0.0.1", 0)
     base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -206,6 +207,9 @@ async def test_a_service_that_hangs_is_not_waited_for():
         assert "Balance and back ends are not known." in info.note
     finally:
         server.close()
+        for writer in writers:
+            writer.close()
+            await writer.wait_closed()
 
 
 @pytest.mark.parametrize("required", [True, False])

@@ -155,14 +155,14 @@ def test_a_table_is_parsed_from_bytes():
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "no price table"),
-        (b"[]", "no price table"),
+        (b"", "not a price table"),
+        (b"[]", "not a price table"),
         (b'{"as_of": "2026-02-01"}', "'backends' is missing"),
-        (b'{"as_of": "soon", "backends": {}}', "no price table"),
+        (b'{"as_of": "soon", "backends": {}}', "not a price table"),
         (b'{"as_of": "2026-02-01", "backends": {"a": {"prices": {"tags": 0.15}}}}', "a tags: 0.15"),
         (b'{"as_of": "2026-02-01", "backends": {"a": {"prices": {"tags": true}}}}', "a tags: True"),
         (b'{"as_of": "2026-02-01", "backends": {"a": {"prices": {"tags": -1}}}}', "a tags: -1"),
-        (b'{"as_of": "2026-02-01", "backends": {"a": {"prices": [1]}}}', "no price table"),
+        (b'{"as_of": "2026-02-01", "backends": {"a": {"prices": [1]}}}', "not a price table"),
     ],
 )
 def test_bad_tables_are_refused_with_a_reason(content, reason):
@@ -224,7 +224,7 @@ def test_own_prices_come_in_many_forms(tmp_path: Path):
 BAD_PRICES = {
     "syntax.json": (b'{"backends": {"a": ,}}', "line 1 column 20"),
     "syntax.toml": (b"[backends.a]\nprices = {,}", "line 2"),
-    "latin.toml": ("# ü".encode("latin-1"), "no price table"),
+    "latin.toml": ("# ü".encode("latin-1"), "not a price table"),
     "list.json": (b"[]", "the file is not a mapping"),
     "none.json": (b"{}", "'backends' is missing"),
     "flat.toml": (b"[backends.a]\ntags = 1", "'backends.a.prices' is missing"),

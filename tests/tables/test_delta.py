@@ -128,7 +128,7 @@ def test_a_missing_writer_is_said_before_anything_is_spent(tmp_path, monkeypatch
     urls = ["http://pictures.example/1.jpg"]
     saved = lm.sync(lm.plan(urls, **options)).save(tmp_path / "plan.json")
     monkeypatch.setitem(sys.modules, "deltalake", None)  # as if it were not installed
-    with pytest.raises(UsageError, match="need deltalake"):
+    with pytest.raises(UsageError, match="Writing Delta tables needs the package deltalake"):
         lm.sync(lm.plan(urls, **options))
-    with pytest.raises(UsageError, match="need deltalake"):
+    with pytest.raises(UsageError, match="Writing Delta tables needs the package deltalake"):
         lm.load_plan(saved)

@@ -38,10 +38,12 @@ class StallTolerantTimeout:
     hold unread answers. A timer that fires late is therefore renewed for a few seconds.
 
     Args:
-        delay_s: Seconds that the block may take.
+        delay_s: Seconds that the block may take, from the start or from the last call of `restart`.
+        message: Text of the `TimeoutError`.
     """
 
-    def __init__(self, delay_s: float) -> None:
+    def __init__(self, delay_s: float, message: str) -> None:
+        self._message = message
         self._loop = asyncio.get_running_loop()
         self._scope = asyncio.timeout(None)
         self._timer = self._loop.call_later(delay_s, self._on_timer)
@@ -53,7 +55,15 @@ class StallTolerantTimeout:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._timer.cancel()
-        await self._scope.__aexit__(kind, error, trace)
+        try:
+            await self._scope.__aexit__(kind, error, trace)
+        except TimeoutError:
+            raise TimeoutError(self._message) from error
+
+    def restart(self, delay_s: float) -> None:
+        """Allow the block so many seconds from now on."""
+        self._timer.cancel()
+        self._timer = self._loop.call_later(delay_s, self._on_timer)
 
     def _on_timer(self) -> None:
         now = self._loop.time()

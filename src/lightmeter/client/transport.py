@@ -8,7 +8,7 @@ and no proxy unless one is requested. The API key goes to the configured address
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
@@ -61,8 +61,13 @@ class _PartialAnswer:
     headers: dict[str, str] = field(default_factory=dict)
     chunks: list[bytes] = field(default_factory=list)
 
-    async def read(self, response: aiohttp.ClientResponse, max_bytes: int) -> None:
+    async def read(self, response: aiohttp.ClientResponse, max_bytes: int, on_bytes: Callable[[], None]) -> None:
         """Read the whole body.
+
+        Args:
+            response: The answer whose head has been read.
+            max_bytes: Largest body.
+            on_bytes: Called before each wait for further bytes.
 
         Raises:
             OutcomeUnknown: the body is longer than `max_bytes`.
@@ -70,7 +75,9 @@ class _PartialAnswer:
         self.status = response.status
         self.headers = {name.lower(): value for name, value in response.headers.items()}
         size = 0
+        on_bytes()
         while chunk := await response.content.readany():
+            on_bytes()
             self.chunks.append(chunk)
             size += len(chunk)
             if size > max_bytes:
@@ -132,7 +139,6 @@ class Transport:
             timeout=aiohttp.ClientTimeout(
                 connect=limits.total_s,
                 sock_connect=limits.connect_s,
-                sock_read=limits.read_s,
                 ceil_threshold=math.inf,  # (aiohttp rounds long timeouts up to whole seconds otherwise)
             ),
         )
@@ -177,15 +183,24 @@ class Transport:
             _check_printable(text)
         url = URL(self.base_url + path, encoded=True)
         url = url.with_query(params) if params else url
-        partial = _PartialAnswer()
+        partial, limits = _PartialAnswer(), self._timeouts
+        # aiohttp opens the connection within this time too; if that takes too long, its own error proves it.
+        silence = StallTolerantTimeout(
+            limits.read_s + min(limits.connect_s, limits.read_s), f"nothing came for {limits.read_s:g} s"
+        )
         try:
             async with (
-                StallTolerantTimeout(self._timeouts.total_s + _CONNECT_MARGIN_S),
+                StallTolerantTimeout(limits.total_s + _CONNECT_MARGIN_S, "it took too long as a whole"),
+                silence,
                 self._session.request(
-                    method, url, data=_payload(body), headers=_headers(body, headers), allow_redirects=False
+                    method,
+                    url,
+                    data=_payload(body, lambda: silence.restart(limits.read_s)),
+                    headers=_headers(body, headers),
+                    allow_redirects=False,
                 ) as response,
             ):
-                await partial.read(response, self._max_answer_bytes)
+                await partial.read(response, self._max_answer_bytes, lambda: silence.restart(limits.read_s))
         except Exception as error:
             answer = partial.to_answer()
             if answer is not None and parse_object_strict(answer.body) is not None:
@@ -216,10 +231,6 @@ class Transport:
 
     def _reason(self, error: Exception) -> str:
         """Return the reason of a failure as one line without a full stop; some exceptions have no text."""
-        if isinstance(error, aiohttp.SocketTimeoutError):
-            return f"nothing came for {self._timeouts.read_s:g} s"
-        if type(error) is TimeoutError:
-            return "it took too long as a whole"
         return (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
 
     def _default_headers(self) -> dict[str, str]:
@@ -235,12 +246,13 @@ def _headers(body: bytes | None, extra: Mapping[str, str] | None) -> dict[str, s
     return {**own, **(extra or {})}
 
 
-def _payload(body: bytes | None) -> bytes | AsyncIterator[bytes] | None:
-    return body if body is None or len(body) <= _PIECE_BYTES else _pieces(body)
+def _payload(body: bytes | None, on_progress: Callable[[], None]) -> bytes | AsyncIterator[bytes] | None:
+    return body if body is None or len(body) <= _PIECE_BYTES else _pieces(body, on_progress)
 
 
-async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+async def _pieces(body: bytes, on_progress: Callable[[], None]) -> AsyncIterator[bytes]:
     for start in range(0, len(body), _PIECE_BYTES):
+        on_progress()
         yield body[start : start + _PIECE_BYTES]
 
 
