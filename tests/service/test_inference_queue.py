@@ -208,6 +208,7 @@ async def test_closing_ends_what_waits(asking):
         await asyncio.wait_for(waiting, 5)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", LOCAL)
 async def test_results_do_not_depend_on_load(name):
     """The result of a local back end for a picture is identical alone and under load."""

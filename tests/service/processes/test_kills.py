@@ -104,6 +104,7 @@ def create_processes(processes, database):
     return [processes(database, verb) for verb in verbs]
 
 
+@pytest.mark.sweep
 async def test_kill_9_loses_nothing_and_charges_nothing_twice(processes, database, session, encoded, books):
     """Every acknowledged request completes, and the ledger's revenue equals the charges in the answers."""
     running = create_processes(processes, database)

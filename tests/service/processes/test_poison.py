@@ -122,6 +122,7 @@ async def test_a_poison_request_fails_and_others_complete(poisoned_service, data
     assert book.ledger["revenue"] - sum(paid) in {number * paid[0] for number in range(lost + 1)}
 
 
+@pytest.mark.sweep
 async def test_suspects_that_cause_no_crash_complete(processes, database, calling, site, encoded):
     """Requests that ran at several crashes, and one that was killed once while alone, complete and are charged once."""
     process = processes(database)
