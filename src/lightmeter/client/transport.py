@@ -183,24 +183,9 @@ class Transport:
             _check_printable(text)
         url = URL(self.base_url + path, encoded=True)
         url = url.with_query(params) if params else url
-        partial, limits = _PartialAnswer(), self._timeouts
-        # aiohttp opens the connection within this time too; if that takes too long, its own error proves it.
-        silence = StallTolerantTimeout(
-            limits.read_s + min(limits.connect_s, limits.read_s), f"nothing came for {limits.read_s:g} s"
-        )
+        partial = _PartialAnswer()
         try:
-            async with (
-                StallTolerantTimeout(limits.total_s + _CONNECT_MARGIN_S, "it took too long as a whole"),
-                silence,
-                self._session.request(
-                    method,
-                    url,
-                    data=_payload(body, lambda: silence.restart(limits.read_s)),
-                    headers=_headers(body, headers),
-                    allow_redirects=False,
-                ) as response,
-            ):
-                await partial.read(response, self._max_answer_bytes, lambda: silence.restart(limits.read_s))
+            await self._exchange(self._session, method, url, body, _headers(body, headers), partial)
         except Exception as error:
             answer = partial.to_answer()
             if answer is not None and parse_object_strict(answer.body) is not None:
@@ -209,7 +194,34 @@ class Transport:
             if failure is error:
                 raise
             raise failure from error
-        return RawAnswer(response.status, partial.headers, b"".join(partial.chunks))
+        return RawAnswer(partial.status or 0, partial.headers, b"".join(partial.chunks))
+
+    async def _exchange(
+        self,
+        session: aiohttp.ClientSession,
+        method: str,
+        url: URL,
+        body: bytes | None,
+        headers: dict[str, str],
+        partial: _PartialAnswer,
+    ) -> None:
+        """Send one request and read its answer into `partial`, within the time limits."""
+        limits = self._timeouts
+        # aiohttp opens the connection within this time too; if that takes too long, its own error proves it.
+        first_byte_s = limits.read_s + min(limits.connect_s, limits.read_s)
+        silence = StallTolerantTimeout(first_byte_s, f"nothing came for {limits.read_s:g} s")
+        async with (
+            StallTolerantTimeout(limits.total_s + _CONNECT_MARGIN_S, "it took too long as a whole"),
+            silence,
+            session.request(
+                method,
+                url,
+                data=_payload(body, lambda: silence.restart(limits.read_s)),
+                headers=headers,
+                allow_redirects=False,
+            ) as response,
+        ):
+            await partial.read(response, self._max_answer_bytes, lambda: silence.restart(limits.read_s))
 
     def _translate_error(
         self, error: Exception, request: str, partial: RawAnswer | None
