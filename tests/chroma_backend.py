@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lightmeter.models.response import Embedding, Entries, Tag
+from lightmeter.wire.response import Embedding, Entries, Tag
 
 BINS = 12
 MODEL = "chroma-1"

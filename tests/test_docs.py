@@ -11,12 +11,12 @@ import pytest
 
 from lightmeter import errors
 from lightmeter.cli import VERBS
-from lightmeter.journal import state
-from lightmeter.journal.items import STATUSES
+from lightmeter.journal import submission_states
+from lightmeter.journal.queries.items import STATUSES
 from lightmeter.service.faults.config import FAULT_KINDS, Faults
 from lightmeter.settings import Settings
 from lightmeter.tables import dictionary
-from lightmeter.tables.schema import TABLES
+from lightmeter.tables.arrow.schema import TABLES
 from tests.architecture import PAGE, update_diagrams
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -97,15 +97,15 @@ def test_every_command_for_contributors_exists(command):
 
 
 def test_the_picture_of_a_submission_is_the_module_s_own():
-    """The life cycle in the README is the one drawn in journal/state.py."""
-    drawn = state.__doc__.split("::\n\n")[1]
+    """The life cycle in the README is the one drawn in journal/submission_states.py."""
+    drawn = submission_states.__doc__.split("::\n\n")[1]
     assert between("life").rstrip() == drawn.rstrip()
 
 
-@pytest.mark.parametrize("event", state.Event)
+@pytest.mark.parametrize("event", submission_states.Event)
 def test_the_picture_shows_every_step(event):
     """No step of the table is missing in the drawing."""
-    assert event.value in state.__doc__
+    assert event.value in submission_states.__doc__
 
 
 @pytest.mark.parametrize("name", FAULT_KINDS)

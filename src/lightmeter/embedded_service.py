@@ -17,10 +17,10 @@ from pydantic import SecretStr
 
 from lightmeter.background_loop import BackgroundLoop
 from lightmeter.errors import SettingsError
-from lightmeter.models.response import BackendOffer
-from lightmeter.models.vocabulary import FEATURES
 from lightmeter.options import Options
 from lightmeter.settings import Settings
+from lightmeter.wire.constants import FEATURES
+from lightmeter.wire.response import BackendOffer
 
 __all__ = ["EMBEDDED_CREDITS", "Endpoint", "embedded_backends", "is_embedded", "open_endpoint"]
 

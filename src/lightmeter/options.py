@@ -21,8 +21,8 @@ from pydantic import (
 from lightmeter.ask.question import Ask, coerce_ask
 from lightmeter.errors import SettingsError, UsageError
 from lightmeter.manifest.row_parser import ReadOptions
-from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.vocabulary import (
+from lightmeter.pricing.rates import OwnPrices, read_own_prices
+from lightmeter.wire.constants import (
     DEFAULT_CAPTURE_INTERVAL_S,
     DEFAULT_MAX_FRAMES,
     DEFAULT_ROLE,
@@ -31,7 +31,7 @@ from lightmeter.models.vocabulary import (
     FEATURES,
     ROLES,
 )
-from lightmeter.pricing.rates import OwnPrices, read_own_prices
+from lightmeter.wire.request import AnalyzeRequest
 
 __all__ = ["DESCRIPTIONS", "READ_OPTIONS", "REQUEST_OPTIONS", "Options", "PlanOptions", "ResumeOptions", "make_options"]
 

@@ -9,12 +9,12 @@ from click.testing import CliRunner
 
 from lightmeter.cli.commands.status import command
 from lightmeter.journal.balance_proofs import SubmissionResolution, apply_resolutions, record_balance
-from lightmeter.journal.commands import acknowledge, hold_and_send, mark_uncertain, put_meta
+from lightmeter.journal.commands.plan_rows import PlannedRow, add_rows
+from lightmeter.journal.commands.submissions import acknowledge, hold_and_send, mark_uncertain, put_meta
 from lightmeter.journal.files import run_lock
 from lightmeter.journal.header import put_balance_meta
-from lightmeter.journal.plan_rows import PlannedRow, add_rows
-from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal
+from lightmeter.journal.submission_states import Event
 from lightmeter.options import Options
 
 

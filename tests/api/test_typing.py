@@ -16,7 +16,7 @@ import lightmeter
 from lightmeter.api.run_result import Tables
 from lightmeter.cli import _root
 from lightmeter.options import Options, PlanOptions, ResumeOptions
-from lightmeter.tables.schema import ALL_TABLES
+from lightmeter.tables.arrow.schema import ALL_TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 USES = Path(__file__).with_name("typed_uses.py")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lightmeter.ask.answer_parser import parse_answer_text
 from lightmeter.ask.question import MAX_ERROR_CHARS, coerce_ask
-from lightmeter.tables.answer_schema import arrow_type
+from lightmeter.tables.arrow.answer_schema import arrow_type
 from tests.ask.describer import QUESTION, good
 
 ASK = coerce_ask(QUESTION)

@@ -14,7 +14,7 @@ from lightmeter.ask.question import MAX_ERROR_CHARS, RESERVED, coerce_ask
 from lightmeter.errors import SettingsError
 from lightmeter.facts.columns import KEY_COLUMNS
 from lightmeter.options import make_options
-from lightmeter.tables.answer_schema import ANSWER_COLUMNS, answers_schema, table_name
+from lightmeter.tables.arrow.answer_schema import ANSWER_COLUMNS, answers_schema, table_name
 from tests.ask.describer import QUESTION, SCHEMA
 
 TOML = """

@@ -12,9 +12,10 @@ import lightmeter as lm
 from lightmeter.api.runs import prepare_run, stream_resume
 from lightmeter.errors import InvalidTransition
 from lightmeter.export.export_tables import export_tables
-from lightmeter.journal.answer_retries import RetryRow, add_retries
-from lightmeter.journal.commands import hold_and_send
-from lightmeter.journal.items import AnswerRetry
+from lightmeter.journal.commands.answer_retries import add_retries
+from lightmeter.journal.commands.submissions import hold_and_send
+from lightmeter.journal.queries.answer_retries import RetryRow
+from lightmeter.journal.queries.items import AnswerRetry
 from lightmeter.journal.schema import VERSION
 from lightmeter.journal.store import Journal, open_read_only
 from tests.ask.describer import AGAIN, QUESTION, Describer, good, serving

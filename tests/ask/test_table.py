@@ -11,7 +11,7 @@ from lightmeter.errors import UsageError
 from lightmeter.export.export_tables import export_tables
 from lightmeter.tables import Dataset
 from lightmeter.tables.compaction import compact
-from lightmeter.tables.remote_write import publish
+from lightmeter.tables.remote.write import publish
 from lightmeter.testing import tiny_jpeg
 from tests.ask.describer import QUESTION, Describer, good, serving
 

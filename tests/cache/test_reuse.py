@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import lightmeter as lm
 from lightmeter.cache.answer_cache import FILE_NAME, AnswerCache, AssetFingerprint, CachedAsset, is_same_asset
 from lightmeter.errors import PlanChanged, SettingsError
+from lightmeter.journal.commands.plan_rows import CachedAnswer
 from lightmeter.journal.compression import compress
-from lightmeter.journal.plan_rows import CachedAnswer
 from lightmeter.testing import tiny_jpeg
 from tests.engine.hostile import Hostile, listening, served
 
@@ -257,7 +257,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from hashlib import sha256
-from lightmeter.journal.plan_rows import CachedAnswer
+from lightmeter.journal.commands.plan_rows import CachedAnswer
 from lightmeter.journal.compression import compress
 from lightmeter.cache.answer_cache import AnswerCache, AssetFingerprint, CachedAsset
 me = int(sys.argv[2])

@@ -19,8 +19,8 @@ from lightmeter.errors import (
     Unreachable,
     UsageError,
 )
-from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.vocabulary import MAX_FILE_BYTES
+from lightmeter.wire.constants import MAX_FILE_BYTES
+from lightmeter.wire.request import AnalyzeRequest
 
 from .conftest import StepClock, answering, http, read_request
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.client.rate_limit import AdaptiveLimiter, LimiterMode, Quota, SendRecord, parse_quota
-from lightmeter.client.rate_limit.modes import TRANSITIONS, LimiterEvent, next_mode
+from lightmeter.client.rate_limit.mode_transitions import TRANSITIONS, LimiterEvent, next_mode
 from lightmeter.client.rate_limit.quota_window import QuotaWindow
 
 EVENTS = st.lists(

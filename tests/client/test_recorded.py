@@ -22,9 +22,9 @@ from vcr.request import Request
 from lightmeter.client import Client, ResponseVerdict
 from lightmeter.clock import SystemClock
 from lightmeter.errors import AccessDenied, OutOfCredits
-from lightmeter.models.request import AnalyzeRequest
 from lightmeter.service.app import ServiceConfig, open_account, start_service
 from lightmeter.testing import tiny_png
+from lightmeter.wire.request import AnalyzeRequest
 
 from .conftest import StepClock, answering, http, read_request
 

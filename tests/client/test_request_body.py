@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lightmeter.client.request_body import RequestBodyBuilder
 from lightmeter.errors import UsageError
-from lightmeter.models.request import AnalyzeRequest
+from lightmeter.wire.request import AnalyzeRequest
 
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 options = st.fixed_dictionaries(

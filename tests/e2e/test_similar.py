@@ -14,7 +14,7 @@ from lightmeter.background_loop import BackgroundLoop
 from lightmeter.export.export_tables import export_tables
 from lightmeter.service.app import ServiceConfig, start_service
 from lightmeter.tables import Dataset
-from lightmeter.tables.delta import write_delta
+from lightmeter.tables.remote.delta import write_delta
 
 MEDIA = Path(__file__).parents[2] / "data" / "media"
 PICTURES = ("astronaut", "castle", "chelsea", "coffee", "flower", "koala", "macaw", "mountains", "rocket", "viaduct")

@@ -12,7 +12,7 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.journal.files import journal_path
-from lightmeter.journal.items import count_by_status
+from lightmeter.journal.queries.items import count_by_status
 from lightmeter.journal.store import open_read_only
 from lightmeter.testing import tiny_jpeg
 

@@ -16,7 +16,7 @@ from lightmeter.engine.batching import (
     group_into_batches,
     trim_batch,
 )
-from lightmeter.journal.items import PendingRow
+from lightmeter.journal.queries.items import PendingRow
 from lightmeter.pricing.rates import Rounding, request_price
 
 rows = st.lists(

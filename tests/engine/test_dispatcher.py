@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 import lightmeter as lm
-from lightmeter.journal.commands import get_meta
+from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.store import open_read_only
 from tests.engine.hostile import Hostile, listening
 

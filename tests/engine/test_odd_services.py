@@ -8,10 +8,10 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.errors import SettingsError
-from lightmeter.journal.commands import get_meta
+from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.compression import compress
+from lightmeter.journal.queries.submissions import read_answer
 from lightmeter.journal.store import Journal, open_read_only
-from lightmeter.journal.submissions import read_answer
 from lightmeter.money.statement import read_statement
 from tests.engine.hostile import Hostile, listening
 

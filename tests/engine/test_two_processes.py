@@ -11,7 +11,7 @@ import time
 
 from aiohttp import web
 
-from lightmeter.journal.commands import get_meta
+from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.store import open_read_only
 from tests.engine.hostile import Hostile, listening
 

@@ -18,9 +18,9 @@ from lightmeter.engine.uploads import (
 )
 from lightmeter.errors import MediaTooLarge
 from lightmeter.media.image import encode_jpeg, read_image_info
-from lightmeter.models.vocabulary import MAX_FILE_BYTES
 from lightmeter.service.app import ServiceConfig, start_service
 from lightmeter.testing import tiny_jpeg
+from lightmeter.wire.constants import MAX_FILE_BYTES
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import lightmeter as lm
 from lightmeter.errors import TablesError
 from lightmeter.export.export_tables import export_tables
-from lightmeter.journal.latest_runs import CREDIT_STEP, credit_share
+from lightmeter.journal.queries.latest_runs import CREDIT_STEP, credit_share
 from lightmeter.tables import TABLES, Dataset
 from tests.engine.hostile import Hostile, listening
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-from lightmeter.tables import schema
+from lightmeter.tables.arrow.schema import schema
 from tests.facts.fact_rows import fact_tables
 
 CONTEXT = AnswerContext(run_id="run", request_id="req", role=None, language=None)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-from lightmeter.tables import TABLES, schema
+from lightmeter.tables import TABLES
+from lightmeter.tables.arrow.schema import schema
 from tests.facts.fact_rows import fact_tables
 
 CONTEXT = AnswerContext(run_id="run", request_id="req", role="general", language=None)

@@ -15,7 +15,7 @@ import pytest
 import lightmeter as lm
 from lightmeter.cli.commands.demo import serve_folder
 from lightmeter.errors import JournalError, UsageError
-from lightmeter.tables.queries import QuerySession
+from lightmeter.tables.query.duckdb_query import QuerySession
 from lightmeter.testing import tiny_jpeg
 
 VOID = {"meta", "img", "br", "hr", "input", "link"}

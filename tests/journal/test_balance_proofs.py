@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.journal.balance_proofs import submissions_sent_between, throttled_since
-from lightmeter.journal.commands import hold_and_send, last_transition_id, revert_to_planned
-from lightmeter.journal.plan_rows import PlannedRow, add_rows
-from lightmeter.journal.state import Event
+from lightmeter.journal.commands.plan_rows import PlannedRow, add_rows
+from lightmeter.journal.commands.submissions import hold_and_send, last_transition_id, revert_to_planned
 from lightmeter.journal.store import Journal, open_read_only
+from lightmeter.journal.submission_states import Event
 
 
 @settings(max_examples=20, deadline=None)  # each makes a journal

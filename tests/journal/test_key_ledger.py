@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lightmeter.errors import JournalError
-from lightmeter.journal.commands import hold_and_send, put_meta
+from lightmeter.journal.commands.submissions import hold_and_send, put_meta
 from lightmeter.journal.key_ledger import KeyLedger, RunTotals, ledger_account
 from lightmeter.journal.store import Journal
 

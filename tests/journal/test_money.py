@@ -17,8 +17,8 @@ from lightmeter.journal.balance_proofs import (
     record_balance,
     requeue_unanswered_rows,
 )
-from lightmeter.journal.charges import credit_totals
-from lightmeter.journal.commands import (
+from lightmeter.journal.commands.plan_rows import PlannedRow, add_rows
+from lightmeter.journal.commands.submissions import (
     acknowledge,
     hold_and_send,
     mark_uncertain,
@@ -28,11 +28,11 @@ from lightmeter.journal.commands import (
     revert_to_planned,
     settle,
 )
-from lightmeter.journal.items import count_by_status, pending_rows
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal, RowResult
-from lightmeter.journal.plan_rows import PlannedRow, add_rows
-from lightmeter.journal.state import HOLDING, IN_DOUBT, Event
+from lightmeter.journal.queries.charges import credit_totals
+from lightmeter.journal.queries.items import count_by_status, pending_rows
 from lightmeter.journal.store import Journal, open_read_only
+from lightmeter.journal.submission_states import HOLDING, IN_DOUBT, Event
 
 ROWS = 40
 BUDGET = 60

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lightmeter.journal.plan_rows import PlannedRow, add_rows
+from lightmeter.journal.commands.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.store import Journal, open_read_only
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from lightmeter.errors import JournalError, JournalLocked, JournalVersion
 from lightmeter.journal.balance_proofs import read_proofs
-from lightmeter.journal.commands import get_meta, put_meta
+from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import copy_journal, journal_path
 from lightmeter.journal.schema import VERSION
 from lightmeter.journal.store import Journal, open_read_only
@@ -72,7 +72,7 @@ def test_a_killed_writer_leaves_no_lock_and_all_it_committed(tmp_path):
         import sys, time
         from pathlib import Path
         from lightmeter.journal.store import Journal
-        from lightmeter.journal.commands import put_meta
+        from lightmeter.journal.commands.submissions import put_meta
         journal = Journal(Path(sys.argv[1]))
         for number in range(1000):
             journal.submit(put_meta({"number": str(number)})).result()

@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from lightmeter.journal.balance_proofs import BalanceReading, SubmissionResolution, WindowSubmission
-from lightmeter.journal.state import State
-from lightmeter.money.balance_verdicts import build_proof
+from lightmeter.journal.submission_states import State
+from lightmeter.money.lost_answer_charges import build_proof
 
 KINDS = (
     "one at a time, last lost",

@@ -18,7 +18,7 @@ from pydantic import SecretStr
 import lightmeter as lm
 from lightmeter.clock import SystemClock
 from lightmeter.embedded_service import Endpoint
-from lightmeter.journal.commands import put_meta
+from lightmeter.journal.commands.submissions import put_meta
 from lightmeter.journal.key_ledger import KeyLedger, RunTotals, ledger_account
 from lightmeter.journal.store import Journal
 from lightmeter.money.key_budget import FILE_NAME, open_key_budget

@@ -17,10 +17,10 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.errors import JournalConflict
-from lightmeter.journal.commands import get_meta
+from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.header import read_run_header
-from lightmeter.journal.items import count_by_status
+from lightmeter.journal.queries.items import count_by_status
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.watermark import watermark_path
 from lightmeter.settings import read_settings
@@ -349,7 +349,7 @@ async def test_the_watermark_is_not_flushed_for_each_request(tmp_path, monkeypat
 
 def test_a_watermark_is_never_ahead_of_its_journal(tmp_path):
     """The watermark only counts what the journal has committed, so that a crash alone causes no conflict."""
-    from lightmeter.journal.commands import hold_and_send, put_meta  # noqa: PLC0415 (only here)
+    from lightmeter.journal.commands.submissions import hold_and_send, put_meta  # noqa: PLC0415 (only here)
     from lightmeter.journal.store import Journal  # noqa: PLC0415 (likewise)
     from lightmeter.journal.watermark import JournalPosition, Watermark, read_position  # noqa: PLC0415 (likewise)
 

@@ -20,13 +20,13 @@ from lightmeter.journal.balance_proofs import (
     record_balance,
     submissions_sent_between,
 )
-from lightmeter.journal.commands import hold_and_send, mark_uncertain, put_meta, record_answer, settle
+from lightmeter.journal.commands.plan_rows import CachedAnswer, CachedRow, PlannedRow, add_rows, apply_cached_rows
+from lightmeter.journal.commands.submissions import hold_and_send, mark_uncertain, put_meta, record_answer, settle
 from lightmeter.journal.header import put_balance_meta
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, RowResult
-from lightmeter.journal.plan_rows import CachedAnswer, CachedRow, PlannedRow, add_rows, apply_cached_rows
-from lightmeter.journal.state import Event
 from lightmeter.journal.store import Journal, open_read_only
-from lightmeter.money.balance_verdicts import build_proof
+from lightmeter.journal.submission_states import Event
+from lightmeter.money.lost_answer_charges import build_proof
 from lightmeter.money.statement import _lines_of_proof, read_statement, requests_frame
 from lightmeter.options import Options
 from lightmeter.pricing.estimate import CreditRange

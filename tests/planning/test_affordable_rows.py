@@ -9,7 +9,7 @@ import apsw
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.journal.plan_rows import PlannedRow, add_rows
+from lightmeter.journal.commands.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.schema import SCHEMA
 from lightmeter.planning.affordable_rows import RowRange, affordability_sentence, affordable_rows
 from lightmeter.pricing.rates import Rounding, request_price

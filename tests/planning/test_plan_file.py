@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import lightmeter as lm
 from lightmeter.api.runs import prepare_run_from_plan
 from lightmeter.errors import LightmeterError, ManifestError, PlanChanged, SettingsError, UsageError
-from lightmeter.journal.plan_rows import PlannedFinding, PlannedRow, planned_rows
+from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedRow, planned_rows
 from lightmeter.journal.store import open_read_only
 from lightmeter.planning.plan_file import MAX_INLINE_ROWS, is_plan_file, read_plan_file, write_plan_file
 from lightmeter.testing import tiny_jpeg, tiny_video

@@ -10,9 +10,9 @@ import pytest
 
 from lightmeter.manifest.item import Item
 from lightmeter.media.image import read_size
-from lightmeter.models.vocabulary import MAX_FILE_BYTES
 from lightmeter.prechecks import CHECKS, Checker
 from lightmeter.testing import blank_picture, stamped_video, tiny_jpeg, tiny_picture, tiny_png, tiny_video
+from lightmeter.wire.constants import MAX_FILE_BYTES
 
 
 def row(url, *, path=None, kind=None, problem=None, seq=0):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import lightmeter
 from lightmeter.errors import SettingsError
-from lightmeter.models.vocabulary import FEATURES
 from lightmeter.pricing.rates import (
     RateTable,
     Rounding,
@@ -26,6 +25,7 @@ from lightmeter.pricing.rates import (
     read_own_prices,
     request_price,
 )
+from lightmeter.wire.constants import FEATURES
 
 RATES = default_rates()
 SOME_BACKENDS = st.lists(st.sampled_from(sorted(RATES.rates)), min_size=1, unique=True)

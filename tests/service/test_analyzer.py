@@ -9,8 +9,6 @@ import orjson
 import pytest
 
 from lightmeter.errors import BackendError
-from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.response import Description, Entries
 from lightmeter.pricing.rates import RateTable, Rounding
 from lightmeter.service.analysis.analyzer import Analyzer, AnalyzerLimits
 from lightmeter.service.analysis.backpressure import ServiceOverloaded
@@ -19,6 +17,8 @@ from lightmeter.service.backends.local.palette import PaletteBackend
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
 from lightmeter.testing import tiny_png
+from lightmeter.wire.request import AnalyzeRequest
+from lightmeter.wire.response import Description, Entries
 
 RATES = RateTable(date(2026, 1, 1), {"palette": {"colors": 1000}, "teller": {"descriptions": 5000}}, ("palette",))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lightmeter.models.request import AnalyzeRequest
 from lightmeter.service.backends.availability import BackendAvailability
+from lightmeter.wire.request import AnalyzeRequest
 
 OFFERING = BackendAvailability(
     features={

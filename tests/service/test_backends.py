@@ -6,8 +6,8 @@ from math import ceil
 
 import pytest
 
-from lightmeter.models.vocabulary import FEATURES
 from lightmeter.pricing.rates import default_rates
+from lightmeter.wire.constants import FEATURES
 
 NO_DESCRIPTIONS = "No available back end serves descriptions."
 NO_GEMINI = "Back end gemini is not available at this service. Its key is not set: set GEMINI_API_KEY."

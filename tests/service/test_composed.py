@@ -6,9 +6,9 @@ import base64
 from pathlib import Path
 
 from lightmeter.errors import BackendError
-from lightmeter.models.response import Description, Entries, Tag
 from lightmeter.service.backends.base import BackendTraits
 from lightmeter.service.backends.catalog import BackendCatalog, CatalogEntry
+from lightmeter.wire.response import Description, Entries, Tag
 
 CAT = Path(__file__).parents[2] / "data" / "media" / "chelsea.jpg"
 

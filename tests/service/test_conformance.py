@@ -14,9 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.response import Entries
-from lightmeter.models.vocabulary import FEATURES, ROLES
 from lightmeter.pricing.rates import RateTable, Rounding
 from lightmeter.service.analysis.analyzer import Analyzer
 from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
@@ -24,6 +21,9 @@ from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
 from lightmeter.testing import tiny_png
+from lightmeter.wire.constants import FEATURES, ROLES
+from lightmeter.wire.request import AnalyzeRequest
+from lightmeter.wire.response import Entries
 
 HERE = Path(__file__).parent
 

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from lightmeter.media.image_transforms import CenterCrop, FitWithin, PixelMapping, StretchToSquare, pixel_mapping
-from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.response import Brand, Entries, Face, Text
 from lightmeter.pricing.rates import Rounding, default_rates
 from lightmeter.service.analysis.analyzer import Analyzer
 from lightmeter.service.analysis.coordinates import convert_coordinates
@@ -21,6 +19,8 @@ from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
 from lightmeter.service.backends.base import BackendTraits
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
+from lightmeter.wire.request import AnalyzeRequest
+from lightmeter.wire.response import Brand, Entries, Face, Text
 
 SIDES = st.integers(1, 5000)
 VIEWS = st.one_of(

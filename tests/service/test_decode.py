@@ -17,10 +17,10 @@ from PIL import Image
 from lightmeter.errors import BrokenMedia, MediaTooLarge, UnsupportedMedia
 from lightmeter.media.image_transforms import CenterCrop, FitWithin
 from lightmeter.media.video import DecoderLimits
-from lightmeter.models.vocabulary import MAX_FILE_BYTES
 from lightmeter.service.ingest.decode import DecodingLimits, MediaDecoder
 from lightmeter.service.ingest.payload import AssetPayload
 from lightmeter.testing import tiny_jpeg, tiny_picture, tiny_video
+from lightmeter.wire.constants import MAX_FILE_BYTES
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 

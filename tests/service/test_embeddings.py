@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.models.response import Embedding, Entries
-from lightmeter.models.vocabulary import FEATURES
 from lightmeter.service.analysis.frame_summary import summarize_frames
+from lightmeter.wire.constants import FEATURES
+from lightmeter.wire.response import Embedding, Entries
 
 BOTH = {"backends": ("chroma", "palette")}
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.models.response import Brand, Color, Description, Embedding, Entries, Face, Nsfw, Tag, Text
 from lightmeter.service.analysis.frame_summary import MAX_COLORS, summarize_frames
+from lightmeter.wire.response import Brand, Color, Description, Embedding, Entries, Face, Nsfw, Tag, Text
 
 scores = st.floats(0, 1)
 sources = st.sampled_from(["a", "b"])

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from lightmeter.errors import BackendError
-from lightmeter.models.response import Description, Entries
 from lightmeter.service.analysis.inference_queue import InferenceParams, InferenceQueues
 from lightmeter.service.backends.base import AnalysisOptions, BackendTraits
 from lightmeter.service.backends.catalog import read_catalog
 from lightmeter.service.backends.registry import BUILTIN_BACKENDS
 from lightmeter.service.metrics import Metrics
 from lightmeter.testing import tiny_picture
+from lightmeter.wire.response import Description, Entries
 
 LOCAL = sorted(name for name, builtin in BUILTIN_BACKENDS.items() if builtin.setting is None and name != "template")
 ALL = InferenceParams(frozenset({"descriptions"}), AnalysisOptions())

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import jsonschema
 import pytest
 
-from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.response import BackendOffer, Backends
-from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES, ROLES
 from lightmeter.service.http.openapi import document
+from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES, ROLES
+from lightmeter.wire.request import AnalyzeRequest
+from lightmeter.wire.response import BackendOffer, Backends
 
 OFFERS = Backends(
     backends=[

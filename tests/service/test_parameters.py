@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.vocabulary import FEATURES, MAX_FILE_BYTES, ROLES
 from lightmeter.service.http.parameters import BadRequest, from_json, from_query, read_uploads, validate
+from lightmeter.wire.constants import FEATURES, MAX_FILE_BYTES, ROLES
+from lightmeter.wire.request import AnalyzeRequest
 
 OFFERED = {"palette": frozenset({"colors"}), "imagenet": frozenset({"tags"})}
 FIELDS = sorted(AnalyzeRequest.model_fields)

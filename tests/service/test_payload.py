@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from lightmeter.errors import MediaTooLarge
 from lightmeter.media.media_info import SNIFF_BYTES
-from lightmeter.models.vocabulary import MAX_FILE_BYTES
 from lightmeter.service.ingest.payload import IN_MEMORY_BYTES, AssetPayload, PayloadWriter
+from lightmeter.wire.constants import MAX_FILE_BYTES
 
 
 @given(st.lists(st.binary(max_size=100), max_size=20))

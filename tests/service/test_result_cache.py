@@ -8,8 +8,6 @@ from datetime import date
 import pytest
 
 from lightmeter.errors import BackendError
-from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.response import Entries, Tag
 from lightmeter.pricing.rates import RateTable, Rounding
 from lightmeter.service.analysis.analyzer import Analyzer, AnalyzerLimits
 from lightmeter.service.analysis.inference_queue import InferenceParams
@@ -20,6 +18,8 @@ from lightmeter.service.backends.local.palette import PaletteBackend
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
 from lightmeter.testing import tiny_png, tiny_video
+from lightmeter.wire.request import AnalyzeRequest
+from lightmeter.wire.response import Entries, Tag
 
 TAGS = InferenceParams(frozenset({"tags"}), AnalysisOptions())
 SHAPE = AssetMetadata("image", 64, 48, None, None)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.store.database import StoreError
+from lightmeter.service.store.sql_dialects import StoreError
 from lightmeter.service.store.store import Store
 
 

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from lightmeter.tables import Dataset, schema
+from lightmeter.tables import Dataset
+from lightmeter.tables.arrow.schema import schema
 
 TAGS = schema("tags")
 

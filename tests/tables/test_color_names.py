@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lightmeter.errors import UsageError
 from lightmeter.media.oklab import srgb_to_oklab
-from lightmeter.tables.color_names import CSS_NAMES, color_to_hex, css_names, nearest_css_names
+from lightmeter.tables.arrow.color_names import CSS_NAMES, color_to_hex, css_names, nearest_css_names
 
 
 def test_every_css_colour_is_its_own_nearest():

@@ -16,7 +16,8 @@ import pytest
 import lightmeter as lm
 from lightmeter.errors import UsageError
 from lightmeter.export.export_tables import export_tables
-from lightmeter.tables import Dataset, schema
+from lightmeter.tables import Dataset
+from lightmeter.tables.arrow.schema import schema
 from lightmeter.tables.compaction import compact
 from lightmeter.tables.swap_dirs import swap_dirs
 from tests.engine.hostile import Hostile, listening

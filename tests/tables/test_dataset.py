@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lightmeter.errors import UsageError
-from lightmeter.tables import SCHEMA_VERSION, Dataset, schema
+from lightmeter.tables import SCHEMA_VERSION, Dataset
+from lightmeter.tables.arrow.schema import schema
 from lightmeter.tables.dataset import GRACE_S, ROW_GROUP_ROWS
 
 TAGS = schema("tags")

@@ -13,9 +13,10 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.errors import UsageError
-from lightmeter.tables import TABLES, Dataset, schema
-from lightmeter.tables.delta import write_delta
-from lightmeter.tables.uris import delta_place
+from lightmeter.tables import TABLES, Dataset
+from lightmeter.tables.arrow.schema import schema
+from lightmeter.tables.remote.delta import write_delta
+from lightmeter.tables.remote.uris import delta_place
 
 deltalake = pytest.importorskip("deltalake")
 

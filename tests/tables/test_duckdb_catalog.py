@@ -7,8 +7,9 @@ import shutil
 import duckdb
 import pytest
 
-from lightmeter.tables import TABLES, Dataset, schema
-from lightmeter.tables.duckdb_catalog import CATALOG, VIEWS, views_sql, write_catalog
+from lightmeter.tables import TABLES, Dataset
+from lightmeter.tables.arrow.schema import schema
+from lightmeter.tables.query.duckdb_catalog import CATALOG, VIEWS, views_sql, write_catalog
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ import pytest
 
 from lightmeter.errors import UsageError
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-from lightmeter.tables import Dataset, named_queries
-from lightmeter.tables.row_tables import ConstantColumn, RowTables
+from lightmeter.tables import Dataset
+from lightmeter.tables.arrow.row_tables import ConstantColumn, RowTables
+from lightmeter.tables.query import named_queries
 from tests.facts.fact_rows import fact_tables
 
 TAGS = {

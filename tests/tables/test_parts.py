@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lightmeter.tables import schema
+from lightmeter.tables.arrow.schema import schema
 from lightmeter.tables.parts import PartWriter
 
 WORDS = ["sky", "sea", None, "sky", "ü" * 9]

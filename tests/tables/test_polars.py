@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lightmeter.tables import Dataset, schema
+from lightmeter.tables import Dataset
+from lightmeter.tables.arrow.schema import schema
 
 pl = pytest.importorskip("polars")
 

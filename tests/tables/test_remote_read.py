@@ -7,9 +7,11 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.errors import UsageError
-from lightmeter.tables import TABLES, named_queries, queries, schema
-from lightmeter.tables.remote_read import read_remote_table, remote_datasets
-from lightmeter.tables.remote_write import publish
+from lightmeter.tables import TABLES
+from lightmeter.tables.arrow.schema import schema
+from lightmeter.tables.query import duckdb_query, named_queries
+from lightmeter.tables.remote.read import read_remote_table, remote_datasets
+from lightmeter.tables.remote.write import publish
 
 
 def test_what_was_published_is_asked_in_sql_and_by_name(tmp_path, s3, add):
@@ -17,7 +19,7 @@ def test_what_was_published_is_asked_in_sql_and_by_name(tmp_path, s3, add):
     dataset, place = add(tmp_path, "a", 3), s3.uri("asked")
     publish(dataset, place)
     query = "SELECT name, count(*) AS n FROM tags WHERE name = $name GROUP BY 1"
-    assert queries.sql(place, query, {"name": "a"}).to_pylist() == [{"name": "a", "n": 3}]
+    assert duckdb_query.sql(place, query, {"name": "a"}).to_pylist() == [{"name": "a", "n": 3}]
     there = lm.open(place)
     assert there.table("tags").equals(dataset.read("tags"))
     assert there.tags["name"].tolist() == ["a"] * 3
@@ -42,7 +44,7 @@ def test_a_table_that_is_not_there_has_its_columns(tmp_path, s3, add):
     place = s3.uri("one")
     publish(add(tmp_path, "a", 1), place)
     for table in TABLES:
-        assert queries.sql(place, f"FROM {table}").column_names == schema(table).names
+        assert duckdb_query.sql(place, f"FROM {table}").column_names == schema(table).names
     assert read_remote_table(place, "faces").equals(schema("faces").empty_table())
     with pytest.raises(UsageError, match="nonsense"):
         read_remote_table(place, "nonsense")
@@ -54,14 +56,14 @@ def test_only_what_is_there_can_be_read(tmp_path, s3, add):
     publish(add(tmp_path, "a", 1), place)
     for query in (f"COPY tags TO '{tmp_path}/x.csv'", f"FROM read_parquet('{tmp_path}/tables/tags/*.parquet')"):
         with pytest.raises(UsageError, match="Permission"):
-            queries.sql(place, query)
+            duckdb_query.sql(place, query)
 
 
 @pytest.mark.parametrize("place", ["s3://k:secret@nowhere/x?{options}", "gopher://nowhere/x"])
 def test_a_place_that_cannot_be_read_is_said(s3, place):
     """A missing bucket or an unknown scheme raises a usage error that shows no key."""
     with pytest.raises(UsageError, match="nowhere/x") as raised:
-        queries.sql(place.format(options=s3.options), "FROM tags")
+        duckdb_query.sql(place.format(options=s3.options), "FROM tags")
     assert "secret" not in f"{raised.value} {raised.value.hint}"
 
 
@@ -76,7 +78,7 @@ def test_open_tables_see_what_was_replaced_between_two_questions(tmp_path, add):
     """An open session reads the new parts after its tables were compacted."""
     add(tmp_path, "a", 1)
     add(tmp_path, "b", 1)
-    with queries.QuerySession(tmp_path) as tables:
+    with duckdb_query.QuerySession(tmp_path) as tables:
         assert tables.ask("SELECT count(*) AS n FROM tags").to_pydict() == {"n": [2]}
         (tmp_path / "tables").rename(tmp_path / "away")
         add(tmp_path, "c", 5)

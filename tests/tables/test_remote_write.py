@@ -12,7 +12,7 @@ import pytest
 from pyarrow import fs
 
 from lightmeter.errors import UsageError
-from lightmeter.tables.remote_write import publish
+from lightmeter.tables.remote.write import publish
 
 
 def count(there: fs.FileSystem, folder: str) -> int:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.facts.flatten import AnswerContext, ItemRef
-from lightmeter.tables import TABLES, Dataset, schema
+from lightmeter.tables import TABLES, Dataset
+from lightmeter.tables.arrow.schema import schema
 from lightmeter.tables.table_writers import TableWriters
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.tables.row_tables import ConstantColumn, RowTables, to_timestamps
-from lightmeter.tables.schema import schema
+from lightmeter.tables.arrow.row_tables import ConstantColumn, RowTables, to_timestamps
+from lightmeter.tables.arrow.schema import schema
 
 _SECONDS = st.floats(0, 4e9) | st.integers(0, 2**31).map(float) | st.none()
 

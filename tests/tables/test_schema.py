@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.errors import UsageError
-from lightmeter.tables.schema import ALL_TABLES, EXTRA_TYPES, MANIFEST_COLUMN, SCHEMA_VERSION, manifest_columns, schema
+from lightmeter.tables.arrow.schema import (
+    ALL_TABLES,
+    EXTRA_TYPES,
+    MANIFEST_COLUMN,
+    SCHEMA_VERSION,
+    manifest_columns,
+    schema,
+)
 
 SNAPSHOT = Path(__file__).parent / f"schema-{SCHEMA_VERSION}.txt"
 

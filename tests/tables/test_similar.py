@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from lightmeter.api.run_result import Tables
 from lightmeter.errors import UsageError
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-from lightmeter.tables import Dataset, queries
-from lightmeter.tables.row_tables import ConstantColumn, RowTables
-from lightmeter.tables.similar import similar
+from lightmeter.tables import Dataset
+from lightmeter.tables.arrow.row_tables import ConstantColumn, RowTables
+from lightmeter.tables.query import duckdb_query
+from lightmeter.tables.query.similar import similar
 from tests.facts.fact_rows import fact_tables
 
 STATUSES = {"gone": ("failed", "unreachable", "HTTP 404."), "mute": ("ok", None, None)}
@@ -100,7 +101,7 @@ def test_an_item_may_be_named_by_its_url(tables):
 
 def test_open_tables_answer_too(tables):
     """Several questions can share one connection."""
-    with queries.QuerySession(tables.where) as opened:
+    with duckdb_query.QuerySession(tables.where) as opened:
         assert similar(opened, "cat").equals(tables.similar("cat"))
 
 

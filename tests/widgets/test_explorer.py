@@ -10,7 +10,8 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.errors import JournalError
-from lightmeter.tables import Dataset, schema
+from lightmeter.tables import Dataset
+from lightmeter.tables.arrow.schema import schema
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.html_report.model import short_name
-from lightmeter.tables.schema import TABLES, schema
+from lightmeter.tables.arrow.schema import TABLES, schema
 from lightmeter.widgets.color_distance import oklab
 from lightmeter.widgets.gallery_queries import (
     ITEM_COLORS,

@@ -9,14 +9,14 @@ from typing import Final
 
 from lightmeter import sqlite
 from lightmeter.clock import utc_from_timestamp
-from lightmeter.journal.answer_retries import retry_totals
-from lightmeter.journal.charges import credit_totals
 from lightmeter.journal.files import is_run_locked
 from lightmeter.journal.header import RunHeader, read_run_header
-from lightmeter.journal.items import count_by_status, over_budget_groups
-from lightmeter.journal.state import State
+from lightmeter.journal.queries.answer_retries import retry_totals
+from lightmeter.journal.queries.charges import credit_totals
+from lightmeter.journal.queries.items import count_by_status, over_budget_groups
+from lightmeter.journal.queries.submissions import count_submissions_in, in_doubt_totals, waiting_at_service
 from lightmeter.journal.store import open_read_only
-from lightmeter.journal.submissions import count_submissions_in, in_doubt_totals, waiting_at_service
+from lightmeter.journal.submission_states import State
 from lightmeter.money.request_prices import learner_from_journal, price_key_of
 from lightmeter.pricing.estimate import FrameRange, price_range
 from lightmeter.tables.dataset import Dataset

@@ -11,21 +11,21 @@ import pyarrow as pa
 
 from lightmeter.api.next_steps import next_steps
 from lightmeter.errors import AccessDenied, JournalError, LightmeterError, UsageError
-from lightmeter.journal.charges import credit_totals
 from lightmeter.journal.header import RunHeader, is_balance_current, read_run_header
-from lightmeter.journal.items import count_by_reason, count_by_status, count_rows
+from lightmeter.journal.queries.charges import credit_totals
+from lightmeter.journal.queries.items import count_by_reason, count_by_status, count_rows
+from lightmeter.journal.queries.submissions import requests_sent
 from lightmeter.journal.store import open_read_only
-from lightmeter.journal.submissions import requests_sent
 from lightmeter.money.statement import Statement, read_statement
 from lightmeter.planning.plan import ReasonCount
-from lightmeter.tables import named_queries, queries
-from lightmeter.tables.answer_schema import ANSWERS_PREFIX, table_name
+from lightmeter.tables.arrow.answer_schema import ANSWERS_PREFIX, table_name
+from lightmeter.tables.arrow.schema import ALL_TABLES, TABLES
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.remote_read import read_remote_table
-from lightmeter.tables.schema import ALL_TABLES, TABLES
-from lightmeter.tables.similar import similar
-from lightmeter.tables.to_pandas import to_dataframe
-from lightmeter.tables.uris import is_uri, redact_uri
+from lightmeter.tables.query import duckdb_query, named_queries
+from lightmeter.tables.query.similar import similar
+from lightmeter.tables.query.to_pandas import to_dataframe
+from lightmeter.tables.remote.read import read_remote_table
+from lightmeter.tables.remote.uris import is_uri, redact_uri
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -186,7 +186,7 @@ class Tables:
         return read_remote_table(self.where, name)
 
     def ask(self, question: str, **parameters: Any) -> pa.Table:
-        """Run a query of `lightmeter.tables.named_queries` and return its result as Arrow.
+        """Run a query of `lightmeter.tables.query.named_queries` and return its result as Arrow.
 
         Args:
             question: Name of the query.
@@ -206,7 +206,7 @@ class Tables:
     def similar(self, item: str, *, most: int = 10, model: str | None = None) -> pa.Table:
         """Return the items most similar to one item as Arrow, nearest first.
 
-        Columns: item_id, url, frame, similarity (-1 to 1). See `lightmeter.tables.similar`.
+        Columns: item_id, url, frame, similarity (-1 to 1). See `lightmeter.tables.query.similar`.
 
         Args:
             item: An `item_id`, or a URL or path as in the manifest.
@@ -226,7 +226,7 @@ class Tables:
             UsageError: DuckDB rejects the query; the message is DuckDB's.
         """
         must_have_tables(self.where)
-        return to_dataframe(queries.sql(self.where, query, params))
+        return to_dataframe(duckdb_query.sql(self.where, query, params))
 
     if not TYPE_CHECKING:  # a type checker knows the tables by the annotations above
 

@@ -32,7 +32,7 @@ from lightmeter.planning.build import load_plan, refresh_service_info, stream_pl
 from lightmeter.planning.plan import Plan, must_be_explicit
 from lightmeter.planning.progress import Progress
 from lightmeter.settings import Settings, read_settings
-from lightmeter.tables.uris import is_uri
+from lightmeter.tables.remote.uris import is_uri
 
 __all__ = [
     "load_plan",

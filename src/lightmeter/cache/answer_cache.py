@@ -15,8 +15,8 @@ from typing import Final
 
 from lightmeter import sqlite
 from lightmeter.errors import SettingsError
+from lightmeter.journal.commands.plan_rows import CachedAnswer
 from lightmeter.journal.compression import decompress
-from lightmeter.journal.plan_rows import CachedAnswer
 
 __all__ = ["FILE_NAME", "AnswerCache", "AssetFingerprint", "CacheHit", "CachedAsset", "is_same_asset"]
 

@@ -27,11 +27,11 @@ from lightmeter.export.answer_check import all_descriptions_valid
 from lightmeter.facts.lenient_decode import decode_answer_lenient
 from lightmeter.facts.lenient_json import parse_object_strict
 from lightmeter.facts.wire_answer import WireAnswer
+from lightmeter.journal.commands.plan_rows import CachedAnswer, CachedRow, apply_cached_rows
 from lightmeter.journal.compression import decompress
-from lightmeter.journal.items import AssetMarks, pending_asset_marks
-from lightmeter.journal.plan_rows import CachedAnswer, CachedRow, apply_cached_rows
+from lightmeter.journal.queries.items import AssetMarks, pending_asset_marks
+from lightmeter.journal.queries.submissions import SettledAsset, settled_assets
 from lightmeter.journal.store import Journal, open_read_only
-from lightmeter.journal.submissions import SettledAsset, settled_assets
 from lightmeter.options import REQUEST_OPTIONS, Options
 from lightmeter.settings import Settings
 

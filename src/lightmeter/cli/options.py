@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES, ROLES
+from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES, ROLES
 
 __all__ = [
     "accept_journal_option",

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from lightmeter.api.run_result import Run, RunSummary
 from lightmeter.planning.plan import Plan, ReasonCount
-from lightmeter.planning.price_table import describe_own_prices
+from lightmeter.planning.price_sources import describe_own_prices
 
 __all__ = ["PLAIN_WIDTH", "print_json", "show_plan", "show_summary"]
 

@@ -42,8 +42,7 @@ from lightmeter.client.decode import body_excerpt, decode_answer
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.facts.lenient_json import parse_object_lenient
 from lightmeter.facts.wire_answer import WireAnswer
-from lightmeter.models.response import Answer
-from lightmeter.models.vocabulary import (
+from lightmeter.wire.constants import (
     ACCESS_DENIED,
     FILE_TOO_LARGE,
     INSUFFICIENT_CREDITS,
@@ -54,6 +53,7 @@ from lightmeter.models.vocabulary import (
     QUERY_TOO_LONG,
     REQUEST_FAILED,
 )
+from lightmeter.wire.response import Answer
 
 __all__ = ["Classification", "ResponseVerdict", "classify_poll", "classify_submission", "retry_after_s"]
 

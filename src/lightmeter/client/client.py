@@ -35,8 +35,8 @@ from lightmeter.errors import (
     UsageError,
 )
 from lightmeter.facts.lenient_json import parse_object_lenient
-from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.response import Answer, BackendOffer, Backends, Credits
+from lightmeter.wire.request import AnalyzeRequest
+from lightmeter.wire.response import Answer, BackendOffer, Backends, Credits
 
 __all__ = ["AnalyzeOptions", "Client", "error_for"]
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from lightmeter.facts.lenient_json import parse_object_lenient
 from lightmeter.facts.wire_answer import WireAnswer
-from lightmeter.models.response import Answer
+from lightmeter.wire.response import Answer
 
 __all__ = ["body_excerpt", "decode_answer"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lightmeter.errors import MediaTooLarge, UsageError
-from lightmeter.models.vocabulary import MAX_FILE_BYTES
+from lightmeter.wire.constants import MAX_FILE_BYTES
 
 __all__ = ["encode_files"]
 

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from lightmeter.models.vocabulary import RESULT_LIFETIME_S
+from lightmeter.wire.constants import RESULT_LIFETIME_S
 
 __all__ = ["PollSchedule"]
 

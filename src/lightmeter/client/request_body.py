@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import orjson
 
 from lightmeter.errors import UsageError
-from lightmeter.models.request import AnalyzeRequest
+from lightmeter.wire.request import AnalyzeRequest
 
 __all__ = ["RequestBodyBuilder"]
 

@@ -25,7 +25,7 @@ from lightmeter.client.http_answer import RawAnswer
 from lightmeter.client.timeouts import StallTolerantTimeout, Timeouts
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
 from lightmeter.facts.lenient_json import parse_object_strict
-from lightmeter.models.vocabulary import AUTH_HEADER, MAX_QUERY_CHARS
+from lightmeter.wire.constants import AUTH_HEADER, MAX_QUERY_CHARS
 
 __all__ = ["MAX_ANSWER_BYTES", "PROXY_FROM_ENVIRONMENT", "RawAnswer", "Timeouts", "Transport", "normalize_base_url"]
 

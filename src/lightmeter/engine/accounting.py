@@ -18,8 +18,9 @@ from lightmeter.engine.uploads import free_failure_message
 from lightmeter.errors import BudgetReached, JournalError
 from lightmeter.export.asset_matching import UNMATCHED, expected_asset_name, outcome_of
 from lightmeter.facts.wire_answer import WireAnswer
-from lightmeter.journal.answer_retries import mark_not_retried
-from lightmeter.journal.commands import (
+from lightmeter.journal.commands.answer_retries import mark_not_retried
+from lightmeter.journal.commands.record_answer import receive_and_release, receive_and_settle
+from lightmeter.journal.commands.submissions import (
     acknowledge,
     fail_row,
     hold_and_send,
@@ -31,11 +32,10 @@ from lightmeter.journal.commands import (
     settle,
     store_raw_answer,
 )
-from lightmeter.journal.items import PendingRow, has_failed_with
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal
-from lightmeter.journal.settle import receive_and_release, receive_and_settle
-from lightmeter.journal.state import Event, State
+from lightmeter.journal.queries.items import PendingRow, has_failed_with
 from lightmeter.journal.store import open_read_only
+from lightmeter.journal.submission_states import Event, State
 from lightmeter.money.key_budget import KeyBudget
 from lightmeter.money.request_prices import RequestPrices
 from lightmeter.pricing.estimate import FrameRange

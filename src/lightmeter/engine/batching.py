@@ -18,7 +18,7 @@ from itertools import count
 from math import ceil
 from typing import Final
 
-from lightmeter.journal.items import PendingRow
+from lightmeter.journal.queries.items import PendingRow
 from lightmeter.pricing.price_learner import cheapest_batch
 from lightmeter.pricing.rates import Rounding
 

@@ -18,9 +18,10 @@ from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.session import Session
 from lightmeter.errors import LightmeterError
-from lightmeter.journal.answer_retries import mark_not_retried, waiting_retries
-from lightmeter.journal.commands import mark_over_budget
-from lightmeter.journal.items import PendingRow, first_pending_image, pending_rows
+from lightmeter.journal.commands.answer_retries import mark_not_retried
+from lightmeter.journal.commands.submissions import mark_over_budget
+from lightmeter.journal.queries.answer_retries import waiting_retries
+from lightmeter.journal.queries.items import PendingRow, first_pending_image, pending_rows
 from lightmeter.journal.store import open_read_only
 from lightmeter.money.request_prices import RequestPrices
 from lightmeter.pricing.estimate import FrameRange

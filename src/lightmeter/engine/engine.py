@@ -31,15 +31,15 @@ from lightmeter.engine.session import Session
 from lightmeter.engine.uploads import UploadFetcher, UploadSelection
 from lightmeter.errors import BudgetReached, OutcomeUnknown, OutOfCredits
 from lightmeter.export.answer_check import rows_with_invalid_answers
-from lightmeter.journal.answer_retries import add_retries, clear_not_retried, mark_not_retried
 from lightmeter.journal.balance_proofs import requeue_unanswered_rows
-from lightmeter.journal.charges import credit_totals
-from lightmeter.journal.commands import clear_over_budget, mark_over_budget, put_meta
+from lightmeter.journal.commands.answer_retries import add_retries, clear_not_retried, mark_not_retried
+from lightmeter.journal.commands.submissions import clear_over_budget, mark_over_budget, put_meta
 from lightmeter.journal.header import put_balance_meta
-from lightmeter.journal.items import count_by_status
-from lightmeter.journal.state import State
+from lightmeter.journal.queries.charges import credit_totals
+from lightmeter.journal.queries.items import count_by_status
+from lightmeter.journal.queries.submissions import count_submissions_in, in_doubt_totals
 from lightmeter.journal.store import open_read_only
-from lightmeter.journal.submissions import count_submissions_in, in_doubt_totals
+from lightmeter.journal.submission_states import State
 from lightmeter.money.request_prices import MAX_RECENT_CHARGES, RequestPrices, learner_from_journal
 from lightmeter.planning.progress import Progress
 from lightmeter.tables.gc_control import collector_eased

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightmeter.export.asset_matching import expected_asset_name
-from lightmeter.journal.submissions import SubmissionRecord
+from lightmeter.journal.queries.submissions import SubmissionRecord
 
 __all__ = ["AcknowledgedRequest", "InFlightRequest", "to_in_flight_request"]
 

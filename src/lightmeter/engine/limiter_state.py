@@ -12,7 +12,7 @@ from lightmeter.client.base_url import canonical_base_url
 from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.client.shared_limit import SharedLimitMember, join_shared_limit
 from lightmeter.engine.session import Session
-from lightmeter.journal.commands import get_meta, put_meta
+from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.store import open_read_only
 
 __all__ = ["persisted_limiter"]

@@ -22,8 +22,8 @@ from lightmeter.engine.session import Session
 from lightmeter.errors import AccessDenied, OutcomeUnknown, Unreachable
 from lightmeter.facts.lenient_json import parse_object_strict
 from lightmeter.journal.outcome import ReceivedAnswer
-from lightmeter.journal.state import Event
-from lightmeter.models.vocabulary import VIDEO_SUFFIXES
+from lightmeter.journal.submission_states import Event
+from lightmeter.wire.constants import VIDEO_SUFFIXES
 
 __all__ = ["Poller"]
 

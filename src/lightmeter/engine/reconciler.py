@@ -29,11 +29,11 @@ from lightmeter.journal.balance_proofs import (
     unknown_charges_since,
     windows_in_doubt,
 )
-from lightmeter.journal.commands import get_meta, put_meta
-from lightmeter.journal.state import HOLDING, IN_DOUBT, Event, State
+from lightmeter.journal.commands.submissions import get_meta, put_meta
+from lightmeter.journal.queries.submissions import sent_times, submissions_in
 from lightmeter.journal.store import open_read_only
-from lightmeter.journal.submissions import sent_times, submissions_in
-from lightmeter.money.balance_verdicts import build_proof, unprovable_document
+from lightmeter.journal.submission_states import HOLDING, IN_DOUBT, Event, State
+from lightmeter.money.lost_answer_charges import build_proof, unprovable_document
 from lightmeter.money.stale_journal import balance_gap, judge_balance_gap
 
 __all__ = ["Reconciler"]

@@ -11,9 +11,9 @@ from lightmeter.engine.in_flight import AcknowledgedRequest, to_in_flight_reques
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
 from lightmeter.journal.outcome import ReceivedAnswer
-from lightmeter.journal.state import IN_DOUBT, Event, State
+from lightmeter.journal.queries.submissions import read_answer, submissions_in
 from lightmeter.journal.store import open_read_only
-from lightmeter.journal.submissions import read_answer, submissions_in
+from lightmeter.journal.submission_states import IN_DOUBT, Event, State
 
 __all__ = ["recover_open_submissions"]
 

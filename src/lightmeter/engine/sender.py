@@ -26,9 +26,9 @@ from lightmeter.errors import (
     UsageError,
 )
 from lightmeter.facts.lenient_json import parse_object_strict
-from lightmeter.journal.items import AnswerRetry, PendingRow
 from lightmeter.journal.outcome import ReceivedAnswer, Refusal
-from lightmeter.journal.state import Event
+from lightmeter.journal.queries.items import AnswerRetry, PendingRow
+from lightmeter.journal.submission_states import Event
 
 __all__ = ["Sender"]
 

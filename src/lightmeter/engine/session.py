@@ -14,12 +14,12 @@ from lightmeter.clock import ClockAnchor, MachineClock, RunClock, SystemClock
 from lightmeter.embedded_service import Endpoint, open_endpoint
 from lightmeter.errors import SettingsError
 from lightmeter.journal.balance_proofs import open_submissions
-from lightmeter.journal.commands import get_meta, put_meta
+from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import archive_journal, copy_journal, journal_path, run_lock
 from lightmeter.journal.header import RunHeader, fresh_run_id, read_run_header
-from lightmeter.journal.items import count_by_status
+from lightmeter.journal.queries.items import count_by_status
+from lightmeter.journal.queries.submissions import last_submission_id
 from lightmeter.journal.store import Journal, open_read_only
-from lightmeter.journal.submissions import last_submission_id
 from lightmeter.manifest.readers import ManifestSource, digest_of
 from lightmeter.money.key_budget import KeyBudget, open_key_budget
 from lightmeter.money.stale_journal import JournalCheck, track_watermark

@@ -19,9 +19,9 @@ from lightmeter.errors import FetchError, MediaTooLarge
 from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.media.image import encode_jpeg, load_rgb, read_image_info
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
-from lightmeter.models.vocabulary import MAX_FILE_BYTES
 from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.tempdirs import LockedTempDir
+from lightmeter.wire.constants import MAX_FILE_BYTES
 
 __all__ = [
     "LONGEST_SIDE_PX",

@@ -10,9 +10,9 @@ from lightmeter.ask.answer_parser import ParsedAnswer, parse_answer_text
 from lightmeter.ask.question import MAX_ERROR_CHARS, Ask
 from lightmeter.facts.descriptions import DescriptionEntry, read_descriptions
 from lightmeter.facts.lenient_decode import decode_answer_lenient
-from lightmeter.journal.answer_retries import RetryRow, first_answers
 from lightmeter.journal.compression import decompress
-from lightmeter.journal.items import AnswerRetry
+from lightmeter.journal.queries.answer_retries import RetryRow, first_answers
+from lightmeter.journal.queries.items import AnswerRetry
 from lightmeter.journal.store import open_read_only
 
 __all__ = ["all_descriptions_valid", "parse_descriptions", "rows_with_invalid_answers"]

@@ -15,13 +15,13 @@ from lightmeter.ask.question import Ask
 from lightmeter.export.journal_rows import journal_row_tables
 from lightmeter.export.question_table import answer_tables
 from lightmeter.facts.flatten import AnswerContext, ItemRef
-from lightmeter.journal.export_queries import SubmissionRange, journal_answers
 from lightmeter.journal.header import RunHeader, read_run_header
-from lightmeter.journal.latest_runs import attach_latest_runs
+from lightmeter.journal.queries.export import SubmissionRange, journal_answers
+from lightmeter.journal.queries.latest_runs import attach_latest_runs
 from lightmeter.journal.store import open_read_only
-from lightmeter.tables.answer_schema import answers_schema, table_name
+from lightmeter.tables.arrow.answer_schema import answers_schema, table_name
+from lightmeter.tables.arrow.schema import ALL_TABLES, schema
 from lightmeter.tables.dataset import open_parts
-from lightmeter.tables.schema import ALL_TABLES, schema
 from lightmeter.tables.table_writers import TableWriters
 
 __all__ = ["ExportRun", "Shard", "export_shard", "merge_extra_types"]

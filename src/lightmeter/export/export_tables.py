@@ -22,15 +22,15 @@ from typing import Final
 from lightmeter.errors import TablesError
 from lightmeter.export.export_shard import ExportRun, Shard, export_shard
 from lightmeter.export.published_shards import SHARD_ANSWERS, unpublished_range
-from lightmeter.journal.export_queries import SubmissionRange, journal_mark, settled_ranges
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.header import read_run_header
-from lightmeter.journal.latest_runs import LatestRunIndex, share_items
+from lightmeter.journal.queries.export import SubmissionRange, journal_mark, settled_ranges
+from lightmeter.journal.queries.latest_runs import LatestRunIndex, share_items
 from lightmeter.journal.store import open_read_only
+from lightmeter.tables.arrow.schema import OPTIONAL_TABLES
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.delta import write_delta
-from lightmeter.tables.duckdb_catalog import CATALOG, write_catalog
-from lightmeter.tables.schema import OPTIONAL_TABLES
+from lightmeter.tables.query.duckdb_catalog import CATALOG, write_catalog
+from lightmeter.tables.remote.delta import write_delta
 from lightmeter.tempdirs import LockedTempDir
 
 __all__ = ["export_settled", "export_tables"]

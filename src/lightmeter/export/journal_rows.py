@@ -9,10 +9,10 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from lightmeter import sqlite
-from lightmeter.journal.export_queries import SubmissionRange, asset_rows, finding_rows, request_rows
 from lightmeter.journal.header import RunHeader
-from lightmeter.journal.latest_runs import credit_share
-from lightmeter.tables.row_tables import ColumnValues, ConstantColumn, RowTables, to_timestamps
+from lightmeter.journal.queries.export import SubmissionRange, asset_rows, finding_rows, request_rows
+from lightmeter.journal.queries.latest_runs import credit_share
+from lightmeter.tables.arrow.row_tables import ColumnValues, ConstantColumn, RowTables, to_timestamps
 
 __all__ = ["journal_row_tables"]
 

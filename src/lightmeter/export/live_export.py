@@ -19,7 +19,7 @@ from typing import Final
 from lightmeter.errors import LightmeterError
 from lightmeter.export.export_tables import export_settled
 from lightmeter.export.published_shards import SHARD_ANSWERS
-from lightmeter.journal.export_queries import count_settled
+from lightmeter.journal.queries.export import count_settled
 from lightmeter.journal.store import open_read_only
 
 __all__ = ["EXPORT_EVERY_S", "LiveExport"]

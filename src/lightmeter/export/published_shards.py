@@ -11,11 +11,11 @@ from typing import Final
 
 from lightmeter.errors import TablesError
 from lightmeter.export.export_shard import ExportRun, merge_extra_types
-from lightmeter.journal.export_queries import SubmissionRange
-from lightmeter.tables.answer_schema import table_name
+from lightmeter.journal.queries.export import SubmissionRange
+from lightmeter.tables.arrow.answer_schema import table_name
+from lightmeter.tables.arrow.schema import ALL_TABLES, TABLES
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import PartInfo
-from lightmeter.tables.schema import ALL_TABLES, TABLES
 
 __all__ = ["SHARD_ANSWERS", "unpublished_range"]
 

@@ -22,10 +22,10 @@ from lightmeter.export.asset_matching import expected_asset_name, outcome_of
 from lightmeter.facts.descriptions import DescriptionEntry
 from lightmeter.facts.lenient_decode import decode_answer_lenient
 from lightmeter.journal.compression import decompress
-from lightmeter.journal.export_queries import question_rows
-from lightmeter.journal.state import State
-from lightmeter.tables.answer_schema import answers_schema
-from lightmeter.tables.row_tables import ColumnValues, ConstantColumn, build_table
+from lightmeter.journal.queries.export import question_rows
+from lightmeter.journal.submission_states import State
+from lightmeter.tables.arrow.answer_schema import answers_schema
+from lightmeter.tables.arrow.row_tables import ColumnValues, ConstantColumn, build_table
 
 __all__ = ["answer_tables"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from lightmeter.facts.asset_list import listed_assets
+from lightmeter.facts.answer_assets import listed_assets
 from lightmeter.facts.lenient_decode import json_text, read_entries
 
 __all__ = ["DescriptionEntry", "read_descriptions"]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from lightmeter.facts.asset_list import listed_assets
+from lightmeter.facts.answer_assets import listed_assets
 from lightmeter.facts.columns import FACT_TABLES
 from lightmeter.facts.extract import extract
 from lightmeter.facts.fact_columns import FactColumns, FactRows, RowKey

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from lightmeter.facts.lenient_decode import to_float
-from lightmeter.models.vocabulary import LIKELIHOOD_SEVERITY
+from lightmeter.wire.constants import LIKELIHOOD_SEVERITY
 
 __all__ = ["SAFE_LABEL", "likelihood_score", "severities", "severity"]
 

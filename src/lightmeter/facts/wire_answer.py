@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from lightmeter.facts.asset_list import listed_assets
+from lightmeter.facts.answer_assets import listed_assets
 
 __all__ = ["WireAnswer", "whole_credits"]
 

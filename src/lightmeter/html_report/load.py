@@ -40,15 +40,15 @@ from lightmeter.html_report.model import (
 )
 from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource, make_thumbnail
 from lightmeter.journal.header import read_run_header
-from lightmeter.journal.items import count_by_reason, item_paths
+from lightmeter.journal.queries.items import count_by_reason, item_paths
 from lightmeter.journal.store import open_read_only
 from lightmeter.media.oklab import srgb_to_oklab
 from lightmeter.money.statement import read_statement
 from lightmeter.planning.plan import ReasonCount
 from lightmeter.prechecks.url_probe import UrlProber
-from lightmeter.tables import named_queries
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.queries import QuerySession
+from lightmeter.tables.query import named_queries
+from lightmeter.tables.query.duckdb_query import QuerySession
 
 __all__ = ["ReportOptions", "load_report_data", "sort_colors"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from lightmeter.tables import named_queries
+from lightmeter.tables.query import named_queries
 
 __all__ = [
     "BACKEND_COVERAGE",

@@ -14,8 +14,8 @@ from typing import Any, Final
 import orjson
 
 from lightmeter import sqlite
-from lightmeter.journal.commands import apply_event, last_transition_id, requeue_rows
-from lightmeter.journal.state import Event, State
+from lightmeter.journal.commands.submissions import apply_event, last_transition_id, requeue_rows
+from lightmeter.journal.submission_states import Event, State
 
 __all__ = [
     "BalanceReading",

@@ -11,7 +11,7 @@ from typing import Final
 
 from lightmeter.clock import Clock, utc_from_timestamp
 from lightmeter.errors import JournalError
-from lightmeter.journal.commands import get_meta, last_transition_id, put_meta
+from lightmeter.journal.commands.submissions import get_meta, last_transition_id, put_meta
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.store import open_read_only
 from lightmeter.options import Options

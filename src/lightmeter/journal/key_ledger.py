@@ -19,8 +19,8 @@ from typing import Final
 
 from lightmeter import sqlite
 from lightmeter.errors import JournalError
-from lightmeter.journal.charges import credit_totals
-from lightmeter.journal.commands import get_meta
+from lightmeter.journal.commands.submissions import get_meta
+from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.store import open_read_only
 
 __all__ = ["KeyLedger", "RunTotals", "ledger_account", "legacy_ledger_account"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightmeter.journal.state import Event
+from lightmeter.journal.submission_states import Event
 
 __all__ = ["AnswerOutcome", "ReceivedAnswer", "Refusal", "RowResult"]
 

@@ -23,8 +23,8 @@ from typing import Final
 
 from lightmeter import sqlite
 from lightmeter.atomic import fsync_folder
-from lightmeter.journal.commands import apply_event
-from lightmeter.journal.state import Event, State
+from lightmeter.journal.commands.submissions import apply_event
+from lightmeter.journal.submission_states import Event, State
 
 __all__ = [
     "FLUSH_EVERY",

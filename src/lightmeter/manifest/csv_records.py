@@ -20,7 +20,7 @@ from typing import Final
 from lightmeter.manifest.byte_sources import LineReader
 from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.row_parser import ColumnRoles, ReadOptions
-from lightmeter.models.vocabulary import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO_SUFFIXES
+from lightmeter.wire.constants import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO_SUFFIXES
 
 __all__ = [
     "MAX_RECORD_CHARS",

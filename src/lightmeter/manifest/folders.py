@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.byte_sources import HashingReader, Location, cannot_open, open_raw, remote_file_system
 from lightmeter.manifest.row_parser import RawRow
-from lightmeter.models.vocabulary import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO_SUFFIXES
+from lightmeter.wire.constants import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO_SUFFIXES
 
 __all__ = ["FileSet", "file_set", "stored_digest"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from posixpath import splitext
 from typing import Final, Literal, TypeAlias
 
-from lightmeter.models.vocabulary import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO_SUFFIXES
+from lightmeter.wire.constants import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO_SUFFIXES
 
 __all__ = [
     "IMAGE_FORMATS",

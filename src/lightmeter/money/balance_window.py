@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from lightmeter.journal.balance_proofs import WindowSubmission
-from lightmeter.journal.state import HOLDING, State
+from lightmeter.journal.submission_states import HOLDING, State
 from lightmeter.pricing.charge_inference import AnsweredRequest, BalanceWindow, UncertainRequest
 
 __all__ = ["balance_window"]

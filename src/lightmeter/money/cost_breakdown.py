@@ -9,8 +9,8 @@ from fractions import Fraction
 from typing import Any
 
 from lightmeter import sqlite
-from lightmeter.journal.charges import paid_frames
-from lightmeter.journal.items import FrameGroup, cached_groups, duplicate_groups, skipped_lengths
+from lightmeter.journal.queries.charges import paid_frames
+from lightmeter.journal.queries.items import FrameGroup, cached_groups, duplicate_groups, skipped_lengths
 from lightmeter.money.request_prices import price_key_of
 from lightmeter.options import Options
 from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range

@@ -14,10 +14,10 @@ from lightmeter.client.base_url import equivalent_base_urls
 from lightmeter.clock import Clock, utc_from_timestamp
 from lightmeter.embedded_service import Endpoint
 from lightmeter.errors import JournalError
-from lightmeter.journal.charges import credit_totals
-from lightmeter.journal.commands import get_meta
+from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.header import FORMER_RUNS
 from lightmeter.journal.key_ledger import KeyLedger, RunTotals, ledger_account, legacy_ledger_account
+from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.store import open_read_only
 from lightmeter.settings import Settings
 

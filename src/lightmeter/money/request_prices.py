@@ -12,9 +12,9 @@ from datetime import date
 from typing import Final
 
 from lightmeter import sqlite
-from lightmeter.journal.charges import charged_frames
 from lightmeter.journal.header import RunHeader
-from lightmeter.journal.items import PendingRow
+from lightmeter.journal.queries.charges import charged_frames
+from lightmeter.journal.queries.items import PendingRow
 from lightmeter.pricing.estimate import FrameRange
 from lightmeter.pricing.price_learner import AGREEING_AFTER_DRIFT, Charge, PriceKey, PriceLearner
 from lightmeter.pricing.rates import RateTable, whole_credits

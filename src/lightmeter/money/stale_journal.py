@@ -19,10 +19,10 @@ from lightmeter import sqlite
 from lightmeter.clock import Clock
 from lightmeter.errors import JournalConflict, JournalError
 from lightmeter.journal.balance_proofs import opening_reading
-from lightmeter.journal.charges import spent_since
-from lightmeter.journal.commands import get_meta, put_meta
+from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.header import FORMER_RUNS, fresh_run_id
+from lightmeter.journal.queries.charges import spent_since
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.watermark import (
     JournalPosition,

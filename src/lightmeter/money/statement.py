@@ -16,14 +16,14 @@ import pyarrow as pa
 
 from lightmeter import sqlite
 from lightmeter.clock import utc_from_timestamp
-from lightmeter.journal.answer_retries import RetryTotals, retry_totals
 from lightmeter.journal.balance_proofs import read_proofs, submissions_sent_between
-from lightmeter.journal.charges import credit_totals
-from lightmeter.journal.commands import get_meta
+from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.header import RunHeader, is_balance_current, read_run_header
-from lightmeter.journal.items import planned_frames
+from lightmeter.journal.queries.answer_retries import RetryTotals, retry_totals
+from lightmeter.journal.queries.charges import credit_totals
+from lightmeter.journal.queries.items import planned_frames
+from lightmeter.journal.queries.submissions import InDoubtTotals, count_submissions, in_doubt_totals, submission_rows
 from lightmeter.journal.store import open_read_only
-from lightmeter.journal.submissions import InDoubtTotals, count_submissions, in_doubt_totals, submission_rows
 from lightmeter.money.balance_window import balance_window
 from lightmeter.money.cost_breakdown import CostBreakdown, SavedCredits, cost_breakdown, saved_credits
 from lightmeter.money.request_prices import learner_from_journal, price_key_of
@@ -31,7 +31,7 @@ from lightmeter.pricing.charge_inference import BalanceGap, Reconciliation, reco
 from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, price_range
 from lightmeter.pricing.price_learner import PriceDrift
 from lightmeter.pricing.rates import Rounding
-from lightmeter.tables.to_pandas import to_dataframe
+from lightmeter.tables.query.to_pandas import to_dataframe
 
 if TYPE_CHECKING:
     import pandas as pd

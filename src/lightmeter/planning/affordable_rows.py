@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightmeter import sqlite
-from lightmeter.journal.items import pending_frame_ranges
+from lightmeter.journal.queries.items import pending_frame_ranges
 from lightmeter.pricing.rates import MILLICREDITS, whole_credits
 
 __all__ = ["RowRange", "affordability_sentence", "affordable_rows"]

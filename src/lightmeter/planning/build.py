@@ -18,9 +18,9 @@ from lightmeter import __version__
 from lightmeter.cache.reuse import find_planned_answers, reuse_answers
 from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
 from lightmeter.errors import PlanChanged, SettingsError
-from lightmeter.journal.commands import put_meta
+from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedRow, add_rows, apply_cached_rows, restore_rows
+from lightmeter.journal.commands.submissions import put_meta
 from lightmeter.journal.header import fresh_run_id
-from lightmeter.journal.plan_rows import PlannedFinding, PlannedRow, add_rows, apply_cached_rows, restore_rows
 from lightmeter.journal.store import Journal
 from lightmeter.manifest.byte_sources import Location
 from lightmeter.manifest.canonical_url import canonical_url
@@ -32,13 +32,13 @@ from lightmeter.options import Options, make_options
 from lightmeter.planning.plan import Plan, plan_from_journal
 from lightmeter.planning.plan_file import PlanFile, read_plan_file
 from lightmeter.planning.preflight import ServiceInfo, preflight
-from lightmeter.planning.price_table import price_meta, with_prices_from_settings
+from lightmeter.planning.price_sources import price_meta, with_prices_from_settings
 from lightmeter.planning.progress import Progress
 from lightmeter.prechecks.check import Checker, CheckResult
 from lightmeter.pricing.estimate import frame_range
 from lightmeter.pricing.rates import load_prices
 from lightmeter.settings import Settings, read_settings
-from lightmeter.tables.delta import import_deltalake
+from lightmeter.tables.remote.delta import import_deltalake
 from lightmeter.tempdirs import LockedTempDir
 
 __all__ = ["load_plan", "refresh_service_info", "stream_plan"]

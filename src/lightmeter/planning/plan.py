@@ -20,10 +20,11 @@ from lightmeter.clock import Clock, SystemClock
 from lightmeter.embedded_service import is_embedded
 from lightmeter.errors import UsageError
 from lightmeter.html_fragments import esc
-from lightmeter.journal.commands import get_meta, put_meta
+from lightmeter.journal.commands.plan_rows import clear_cached_rows, planned_rows, set_frames
+from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import copy_journal, journal_path
 from lightmeter.journal.header import fresh_run_id
-from lightmeter.journal.items import (
+from lightmeter.journal.queries.items import (
     cached_frames,
     count_by_reason,
     count_by_status,
@@ -31,16 +32,15 @@ from lightmeter.journal.items import (
     sendable_lengths,
     unsent_frames,
 )
-from lightmeter.journal.plan_rows import clear_cached_rows, planned_rows, set_frames
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.options import REQUEST_OPTIONS, Options, PlanOptions, make_options
 from lightmeter.planning.affordable_rows import RowRange, affordability_sentence, affordable_rows
 from lightmeter.planning.plan_file import PLAN_VERSION, write_plan_file
 from lightmeter.planning.preflight import ServiceInfo
-from lightmeter.planning.price_table import describe_own_prices, price_meta, rates_for
-from lightmeter.pricing.coverage import VideoCoverage, coverage_advice, video_coverage
+from lightmeter.planning.price_sources import describe_own_prices, price_meta, rates_for
 from lightmeter.pricing.estimate import CreditRange, add_retry_cost, frame_range, price_advice, price_range
 from lightmeter.pricing.rates import RateTable
+from lightmeter.pricing.video_coverage import VideoCoverage, coverage_advice, video_coverage
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tempdirs import LockedTempDir
 

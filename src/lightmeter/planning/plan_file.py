@@ -22,7 +22,7 @@ import orjson
 
 from lightmeter.atomic import atomic_replace, write_text
 from lightmeter.errors import PlanChanged, SettingsError
-from lightmeter.journal.plan_rows import PlannedFinding, PlannedRow
+from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedRow
 
 __all__ = [
     "MAX_INLINE_ROWS",

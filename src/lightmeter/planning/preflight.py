@@ -20,10 +20,10 @@ from lightmeter.client.client import Client
 from lightmeter.client.transport import Timeouts
 from lightmeter.embedded_service import embedded_backends, is_embedded
 from lightmeter.errors import AccessDenied, OutcomeUnknown, ProtocolError, SettingsError, Unreachable
-from lightmeter.models.response import BackendOffer, Backends
 from lightmeter.options import Options
 from lightmeter.pricing.rates import MILLICREDITS, RateTable
 from lightmeter.settings import Settings
+from lightmeter.wire.response import BackendOffer, Backends
 
 __all__ = [
     "PREFLIGHT_TIMEOUTS",

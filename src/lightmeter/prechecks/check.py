@@ -16,12 +16,12 @@ from lightmeter.errors import FetchError
 from lightmeter.manifest.item import Item
 from lightmeter.media.image import read_size
 from lightmeter.media.media_info import SNIFF_BYTES, ImageInfo, MediaKind, VideoInfo, kind_from_name, sniff
-from lightmeter.models.vocabulary import MAX_FILE_BYTES
+from lightmeter.prechecks.decode_check import check_image, check_video
 from lightmeter.prechecks.finding import Finding
-from lightmeter.prechecks.media_check import check_image, check_video
 from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.prechecks.url_verdict import ProbeResponse, judge_format, judge_response
 from lightmeter.tempdirs import LockedTempDir
+from lightmeter.wire.constants import MAX_FILE_BYTES
 
 __all__ = ["MAX_DOWNLOAD_BYTES", "CheckResult", "Checker"]
 

@@ -13,7 +13,6 @@ from typing import Final
 
 from lightmeter.media.media_info import MediaKind
 from lightmeter.media.sampling import duration_of, frame_count
-from lightmeter.models.vocabulary import EXTRA_FEATURES
 from lightmeter.pricing.rates import (
     MILLICREDITS,
     RateTable,
@@ -22,6 +21,7 @@ from lightmeter.pricing.rates import (
     millicredits_per_image,
     request_price,
 )
+from lightmeter.wire.constants import EXTRA_FEATURES
 
 __all__ = ["CreditRange", "FrameRange", "add_retry_cost", "frame_range", "price_advice", "price_range"]
 

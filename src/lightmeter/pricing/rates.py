@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from lightmeter.errors import SettingsError
-from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
+from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 
 __all__ = [
     "MILLICREDITS",

@@ -16,8 +16,6 @@ from aiohttp.abc import AbstractResolver
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import LightmeterError, SettingsError
-from lightmeter.models.response import Backends
-from lightmeter.models.vocabulary import RESULT_LIFETIME_S
 from lightmeter.pricing.rates import RateTable, Rounding
 from lightmeter.service import logs
 from lightmeter.service.analysis.analyzer import Analyzer, AnalyzerLimits
@@ -35,8 +33,10 @@ from lightmeter.service.metrics import Metrics
 from lightmeter.service.store import auth
 from lightmeter.service.store import credits as money
 from lightmeter.service.store.credits import Tariff
-from lightmeter.service.store.database import Connection, is_postgres, url_scheme
+from lightmeter.service.store.sql_dialects import Connection, is_postgres, url_scheme
 from lightmeter.service.store.store import Store
+from lightmeter.wire.constants import RESULT_LIFETIME_S
+from lightmeter.wire.response import Backends
 
 __all__ = [
     "DEFAULT_LEASE_S",

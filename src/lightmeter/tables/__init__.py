@@ -3,7 +3,7 @@
 A *part* is one Parquet file of a table. This package does not import `queries`, which loads DuckDB.
 """
 
+from lightmeter.tables.arrow.schema import SCHEMA_VERSION, TABLES, schema
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.schema import SCHEMA_VERSION, TABLES, schema
 
 __all__ = ["SCHEMA_VERSION", "TABLES", "Dataset", "schema"]

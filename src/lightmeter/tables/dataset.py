@@ -34,6 +34,8 @@ import pyarrow.parquet as pq
 
 from lightmeter import atomic
 from lightmeter.errors import UsageError
+from lightmeter.tables.arrow.schema import ALL_TABLES, SCHEMA_VERSION, TABLES
+from lightmeter.tables.arrow.schema import schema as schema_of
 from lightmeter.tables.parts import (
     LINEAGE_KEY,
     ROW_GROUP_ROWS,
@@ -42,8 +44,6 @@ from lightmeter.tables.parts import (
     read_part_info,
     translate_read_errors,
 )
-from lightmeter.tables.schema import ALL_TABLES, SCHEMA_VERSION, TABLES
-from lightmeter.tables.schema import schema as schema_of
 from lightmeter.tables.swap_dirs import swap_dirs
 
 __all__ = ["GRACE_S", "LINEAGE_KEY", "PARTS_FILE", "ROW_GROUP_ROWS", "Dataset", "PartWriter", "open_parts"]

@@ -15,8 +15,8 @@ import pyarrow as pa
 from lightmeter import atomic
 from lightmeter.errors import UsageError
 from lightmeter.facts.columns import KEY_COLUMNS, TABLE_COLUMNS, ColumnSpec
-from lightmeter.tables.answer_schema import ANSWER_COLUMNS
-from lightmeter.tables.schema import ARROW_TYPES, SCHEMA_VERSION
+from lightmeter.tables.arrow.answer_schema import ANSWER_COLUMNS
+from lightmeter.tables.arrow.schema import ARROW_TYPES, SCHEMA_VERSION
 
 __all__ = ["END", "START", "dictionary", "with_dictionary"]
 

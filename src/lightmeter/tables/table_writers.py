@@ -12,7 +12,7 @@ from typing import Final, Self
 import pyarrow as pa
 
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
-from lightmeter.tables.fact_arrays import fact_tables
+from lightmeter.tables.arrow.fact_tables import fact_tables
 from lightmeter.tables.gc_control import collector_paused
 from lightmeter.tables.parts import PartWriter
 

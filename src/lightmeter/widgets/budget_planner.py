@@ -20,13 +20,13 @@ from lightmeter.manifest.readers import ManifestSource
 from lightmeter.options import Options, PlanOptions, make_options
 from lightmeter.planning.build import stream_plan
 from lightmeter.planning.plan import Plan
-from lightmeter.planning.price_table import rates_for
+from lightmeter.planning.price_sources import rates_for
 from lightmeter.settings import read_settings
 from lightmeter.widgets.background_job import BackgroundJob, JobFactory, cancel_on_stop
 from lightmeter.widgets.markup import STYLE, message
 from lightmeter.widgets.options_form import OptionsForm, form_choices, needs_new_answers
 from lightmeter.widgets.planner_html import PlannerState, error_html, plan_html, question_html, quote_html, summary_html
-from lightmeter.widgets.price_quote import PlanTotals, plan_totals, price_quote
+from lightmeter.widgets.price_preview import PlanTotals, plan_totals, price_quote
 from lightmeter.widgets.run_panel import RunPanel
 
 __all__ = ["BudgetPlanner"]

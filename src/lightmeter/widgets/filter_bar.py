@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import ipywidgets as ipw
 from traitlets import Unicode
 
-from lightmeter.tables.color_names import color_to_hex
+from lightmeter.tables.arrow.color_names import color_to_hex
 from lightmeter.widgets.gallery_queries import Filters, SimilarItems, TagChoice
 
 __all__ = ["FilterBar"]

@@ -8,9 +8,9 @@ from typing import Any
 
 import ipywidgets as ipw
 
-from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
 from lightmeter.options import REQUEST_OPTIONS, Options
 from lightmeter.pricing.rates import RateTable
+from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 
 __all__ = ["CheckboxGroup", "FormChoices", "OptionsForm", "form_choices", "needs_new_answers"]
 

@@ -15,7 +15,7 @@ from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import CreditRange, FrameRange
 from lightmeter.pricing.rates import MILLICREDITS
 from lightmeter.widgets.markup import message, status_mark, table
-from lightmeter.widgets.price_quote import BudgetStatus, PriceQuote
+from lightmeter.widgets.price_preview import BudgetStatus, PriceQuote
 
 __all__ = [
     "PlannerState",

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from lightmeter.api.run_result import Run
 from lightmeter.html_report.thumbnails import ThumbnailSource
-from lightmeter.journal.items import item_paths
+from lightmeter.journal.queries.items import item_paths
 from lightmeter.journal.store import open_read_only
-from lightmeter.tables import queries
-from lightmeter.tables.similar import similar
+from lightmeter.tables.query.duckdb_query import sql
+from lightmeter.tables.query.similar import similar
 from lightmeter.widgets.card_html import DETAIL_COLUMNS, MAX_ENTRIES
 from lightmeter.widgets.gallery_queries import (
     ITEM_COLORS,
@@ -109,8 +109,8 @@ class RunData:
             paths = item_paths(db, [card.item_id for card in shown])
         return {card.item_id: ThumbnailSource(card.url, paths.get(card.item_id)) for card in shown}
 
-    def _query(self, sql: str, params: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = queries.sql(self.folder, sql, params).to_pylist()
+    def _query(self, query: str, params: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = sql(self.folder, query, params).to_pylist()
         return rows
 
 

@@ -25,11 +25,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lightmeter.models.vocabulary import DEFAULT_TAG_SCORE
 from lightmeter.service.backends.imagenet.scene_words import load_scene_words
 from lightmeter.service.backends.imagenet.tag_groups import GROUPS
 from lightmeter.service.backends.imagenet.tag_scorer import CLASS_CURVE, GROUP_CURVE
 from lightmeter.service.backends.imagenet.tagger import MIN_SCORE, build_tag_scorer
+from lightmeter.wire.constants import DEFAULT_TAG_SCORE
 from tests.bench.quality.quality_data import labelled, reliability, show, table
 from tests.bench.quality.tag_truth import add_scenes, outputs, right_tags
 

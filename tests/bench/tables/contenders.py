@@ -116,7 +116,8 @@ def two_processes(source: Path, folder: Path) -> Callable[[], int]:
 def export_lines(shard: tuple[Path, Path, int, int]) -> None:
     """Write one of several equal pieces of the answers as a part of every table."""
     from lightmeter.facts.flatten import AnswerContext, ItemRef
-    from lightmeter.tables import TABLES, schema
+    from lightmeter.tables import TABLES
+    from lightmeter.tables.arrow.schema import schema
     from lightmeter.tables.dataset import open_parts
     from lightmeter.tables.table_writers import TableWriters
 

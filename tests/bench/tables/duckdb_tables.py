@@ -122,7 +122,7 @@ def _query(table: str) -> str:
 
 def css_colors() -> dict[str, str]:
     """Name → rrggbb, as ours has them; asked of another process, for ours would count as the peer's memory."""
-    asked = "import json; from lightmeter.tables.color_names import CSS_NAMES; print(json.dumps(CSS_NAMES))"
+    asked = "import json; from lightmeter.tables.arrow.color_names import CSS_NAMES; print(json.dumps(CSS_NAMES))"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, check=True)
     return json.loads(done.stdout)
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lightmeter.models.response import Entries
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.onnx_models.backends import make_onnx_backend
 from lightmeter.service.backends.onnx_models.settings import read_onnx_settings
+from lightmeter.wire.response import Entries
 from tests.service.backends import onnx_graphs
 
 MEDIA = Path(__file__).parents[3] / "data" / "media"

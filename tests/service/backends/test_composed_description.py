@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.errors import BackendError
-from lightmeter.models.response import Color, Entries, Face, Tag, Text
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.local.composed_description import MIN_TAG_SCORE, Template, color_word, compose_sentence
+from lightmeter.wire.response import Color, Entries, Face, Tag, Text
 
 
 def tagged(**scores):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from lightmeter.errors import SettingsError
-from lightmeter.models.response import Entries
-from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
 from lightmeter.service.backends.base import Backend
 from lightmeter.service.backends.catalog import read_catalog
 from lightmeter.service.backends.registry import BUILTIN_BACKENDS
+from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
+from lightmeter.wire.response import Entries
 
 LOCAL = sorted(name for name, builtin in BUILTIN_BACKENDS.items() if builtin.setting is None and name != "template")
 

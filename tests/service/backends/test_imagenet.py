@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lightmeter.models.vocabulary import DEFAULT_TAG_SCORE
 from lightmeter.service.backends.imagenet.tag_groups import GROUPS
 from lightmeter.service.backends.imagenet.tagger import EMBEDDING_MODEL, MAX_TAGS, MIN_SCORE, ImageNet
+from lightmeter.wire.constants import DEFAULT_TAG_SCORE
 
 TAGS = frozenset({"tags"})
 EMBEDDINGS = frozenset({"embeddings"})

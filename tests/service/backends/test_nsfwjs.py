@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from lightmeter.models.vocabulary import LIKELIHOOD_SEVERITY
 from lightmeter.service.backends.local.nsfwjs import CLASS_NAMES, NsfwJs, likelihood
+from lightmeter.wire.constants import LIKELIHOOD_SEVERITY
 
 NSFW = frozenset({"nsfw"})
 

@@ -16,7 +16,7 @@ from lightmeter.service.backends.onnx_models.boxes import (
     non_maximum_suppression,
 )
 from lightmeter.service.backends.onnx_models.model_input import ModelInput
-from lightmeter.service.backends.onnx_models.scores import apply_activation, rescale_score
+from lightmeter.service.backends.onnx_models.score_scaling import apply_activation, rescale_score
 
 SIDES = st.integers(1, 120)
 PIXELS = st.floats(0, 100, width=32)

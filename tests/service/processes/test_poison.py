@@ -19,7 +19,7 @@ from lightmeter.service.store.store import Store
 OTHER_REQUESTS = 6
 BACKEND = """
 import os, signal
-from lightmeter.models.response import Entries
+from lightmeter.wire.response import Entries
 
 class Deadly:
     name = "clarifai"

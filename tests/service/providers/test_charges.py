@@ -8,13 +8,13 @@ from datetime import date
 
 import pytest
 
-from lightmeter.models.request import AnalyzeRequest
 from lightmeter.pricing.rates import PROMPT_BLOCK_CHARS, RateTable, Rounding
 from lightmeter.service.analysis.analyzer import Analyzer
 from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
 from lightmeter.testing import StubAnswer, tiny_png
+from lightmeter.wire.request import AnalyzeRequest
 
 RATES = RateTable(date(2026, 1, 1), {"openai": {"descriptions": 2000}, "claude": {"descriptions": 3000}}, ("openai",))
 TARIFF = Tariff(RATES, Rounding.IMAGE)

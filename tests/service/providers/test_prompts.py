@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.models.vocabulary import ROLES
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.providers.description.prompts import (
     ROLE_PROMPTS,
@@ -15,6 +14,7 @@ from lightmeter.service.backends.providers.description.prompts import (
     language_of,
     prompt_for,
 )
+from lightmeter.wire.constants import ROLES
 
 
 def test_every_role_has_a_prompt_of_its_own():

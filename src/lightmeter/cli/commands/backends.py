@@ -16,10 +16,10 @@ from lightmeter.cli.options import json_option
 from lightmeter.cli.output import PLAIN_WIDTH, print_json
 from lightmeter.client.client import Client
 from lightmeter.embedded_service import embedded_backends
-from lightmeter.models.response import BackendOffer
 from lightmeter.planning.preflight import PREFLIGHT_TIMEOUTS, fetch_balance, require_api_key
 from lightmeter.pricing.rates import MILLICREDITS, default_rates
 from lightmeter.settings import Settings, read_settings
+from lightmeter.wire.response import BackendOffer
 
 __all__ = ["command"]
 

@@ -16,7 +16,7 @@ from lightmeter.errors import UsageError
 from lightmeter.service.store import auth
 from lightmeter.service.store import credits as money
 from lightmeter.service.store.credits import LedgerReference
-from lightmeter.service.store.database import Connection
+from lightmeter.service.store.sql_dialects import Connection
 from lightmeter.service.store.store import Store
 
 __all__ = ["command"]

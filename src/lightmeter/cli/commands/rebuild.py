@@ -9,9 +9,9 @@ import click
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.export.export_tables import export_tables
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.delta import write_delta
-from lightmeter.tables.remote_write import publish
-from lightmeter.tables.uris import redact_uri
+from lightmeter.tables.remote.delta import write_delta
+from lightmeter.tables.remote.uris import redact_uri
+from lightmeter.tables.remote.write import publish
 
 __all__ = ["command"]
 

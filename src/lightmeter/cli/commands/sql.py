@@ -10,7 +10,7 @@ from rich.console import Console
 
 from lightmeter.api.run_result import must_have_tables
 from lightmeter.cli.table_format import as_csv, as_json, as_markdown, format_table
-from lightmeter.tables import queries
+from lightmeter.tables.query import duckdb_query
 
 __all__ = ["command"]
 
@@ -45,7 +45,7 @@ def command(where: str, query: str, output_format: str | None) -> int:
       lightmeter sql s3://lake/photos "SELECT status, count(*) FROM assets GROUP BY 1"
     """
     must_have_tables(where)
-    answer = queries.sql(where, query)
+    answer = duckdb_query.sql(where, query)
     output_format = output_format or ("table" if sys.stdout.isatty() else "csv")
     if output_format in _FORMATTERS:
         for text in _FORMATTERS[output_format](answer):

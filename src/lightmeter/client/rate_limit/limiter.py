@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from lightmeter.client.rate_limit.accepted_count import AcceptedCount
-from lightmeter.client.rate_limit.backoff import Backoff
 from lightmeter.client.rate_limit.concurrency_probe import ConcurrencyEvidence, ConcurrencyProbe
 from lightmeter.client.rate_limit.congestion import CongestionDetector
 from lightmeter.client.rate_limit.headers import Quota
-from lightmeter.client.rate_limit.modes import LimiterEvent, LimiterMode, next_mode
+from lightmeter.client.rate_limit.mode_transitions import LimiterEvent, LimiterMode, next_mode
 from lightmeter.client.rate_limit.pacer import RequestPacer, SendRecord
 from lightmeter.client.rate_limit.rate_estimator import RateEstimator
 from lightmeter.client.rate_limit.rate_search import first_rate
+from lightmeter.client.rate_limit.send_pause import Backoff
 
 __all__ = ["AdaptiveLimiter"]
 

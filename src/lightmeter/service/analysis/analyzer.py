@@ -17,8 +17,6 @@ from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import BackendError, BrokenMedia, FetchError, MediaError, OutOfCredits
 from lightmeter.media.image_transforms import InputTransform
 from lightmeter.media.media_info import sniff
-from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.response import Entries
 from lightmeter.service.analysis.backpressure import (
     MAX_PENDING_PICTURES,
     AdmissionController,
@@ -46,6 +44,8 @@ from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.ingest.payload import AssetPayload
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.store.credits import Tariff
+from lightmeter.wire.request import AnalyzeRequest
+from lightmeter.wire.response import Entries
 
 __all__ = ["Analyzer", "AnalyzerLimits"]
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 from lightmeter.media.image_transforms import InputTransform, PixelMapping, pixel_mapping
-from lightmeter.models.response import Entries, Wire
 from lightmeter.service.ingest.decode import DecodedPictures
+from lightmeter.wire.response import Entries, Wire
 
 __all__ = ["convert_coordinates", "in_asset_pixels"]
 

@@ -27,8 +27,8 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from lightmeter.models.response import Brand, Color, Description, Embedding, Entries, Face, Nsfw, Tag, Text
-from lightmeter.models.vocabulary import LIKELIHOOD_SEVERITY
+from lightmeter.wire.constants import LIKELIHOOD_SEVERITY
+from lightmeter.wire.response import Brand, Color, Description, Embedding, Entries, Face, Nsfw, Tag, Text
 
 __all__ = ["summarize_frames"]
 

@@ -39,10 +39,10 @@ from math import ceil
 from typing import TypeAlias
 
 from lightmeter.errors import BackendError, LightmeterError
-from lightmeter.models.response import Entries
 from lightmeter.service.analysis.fair_queue import RoundRobinQueue
 from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, traits_of
 from lightmeter.service.metrics import Metrics
+from lightmeter.wire.response import Entries
 
 __all__ = ["InferenceParams", "InferenceQueues"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from lightmeter.models.request import AnalyzeRequest
+from lightmeter.wire.request import AnalyzeRequest
 
 __all__ = ["AnalysisJob", "AnalysisResult", "JobCallbacks"]
 

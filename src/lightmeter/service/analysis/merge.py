@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from lightmeter.errors import BackendError
-from lightmeter.models.response import Entries
-from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
 from lightmeter.service.analysis.frame_summary import summarize_frames
 from lightmeter.service.analysis.result_cache import AssetMetadata
 from lightmeter.service.backends.base import AnalysisOptions, ComposingBackend
 from lightmeter.service.ingest.decode import DecodedPictures
+from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
+from lightmeter.wire.response import Entries
 
 __all__ = [
     "AssetFindings",

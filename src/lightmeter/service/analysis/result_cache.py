@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from lightmeter.media.media_info import MediaKind
-from lightmeter.models.response import Entries
 from lightmeter.service.analysis.inference_queue import InferenceParams
+from lightmeter.wire.response import Entries
 
 __all__ = ["DEFAULT_CACHE_BYTES", "AssetMetadata", "ContentKey", "ResultCache"]
 

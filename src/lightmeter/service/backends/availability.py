@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
+from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
+from lightmeter.wire.request import AnalyzeRequest
 
 __all__ = ["BackendAvailability"]
 

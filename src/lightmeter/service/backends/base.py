@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightmeter.media.image_transforms import FitWithin, InputTransform
-from lightmeter.models.response import Entries
-from lightmeter.models.vocabulary import DEFAULT_ROLE
+from lightmeter.wire.constants import DEFAULT_ROLE
+from lightmeter.wire.response import Entries
 
 __all__ = [
     "MAX_SIDE",

@@ -10,10 +10,10 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lightmeter.errors import SettingsError
-from lightmeter.models.vocabulary import EXTRA_FEATURES, FEATURES
 from lightmeter.pricing.rates import MILLICREDITS
 from lightmeter.service.backends.onnx_models.settings import OnnxModelKind, OnnxModelSettings, read_onnx_settings
 from lightmeter.service.backends.providers.provider import DEFAULT_ATTEMPTS, DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
+from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 
 __all__ = ["ONNX_KINDS", "BackendAlias", "ProviderTable", "millicredits", "read_tables"]
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final, TypeAlias
 
-from lightmeter.models.vocabulary import REQUEST_FAILED
 from lightmeter.service.faults.config import Fault, FaultName, OddValue
+from lightmeter.wire.constants import REQUEST_FAILED
 
 __all__ = ["BODY_FAULTS", "as_unfinished", "encode_malformed"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from lightmeter.models.response import BackendOffer, Backends
 from lightmeter.pricing.rates import MILLICREDITS, RateTable
 from lightmeter.service.backends.catalog import BackendCatalog, CatalogEntry
+from lightmeter.wire.response import BackendOffer, Backends
 
 __all__ = ["NOT_STARTED", "list_backends"]
 

@@ -18,11 +18,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from lightmeter.clock import Clock
-from lightmeter.models.vocabulary import not_found
 from lightmeter.service.faults.body_faults import BODY_FAULTS, as_unfinished, encode_malformed
 from lightmeter.service.faults.config import FAULT_KINDS, ODD_VALUES, Fault, FaultName, Faults, Lane
 from lightmeter.service.faults.rate_limits import LeakyBucketQueue, LimitCounter, limit_counter
 from lightmeter.service.store.auth import read_key
+from lightmeter.wire.constants import not_found
 
 __all__ = ["IGNORE_IDEMPOTENCY_KEY", "FaultInjector"]
 

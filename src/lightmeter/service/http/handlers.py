@@ -14,9 +14,6 @@ import orjson
 
 from lightmeter.clock import Clock
 from lightmeter.errors import AccessDenied, OutOfCredits
-from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.response import Backends
-from lightmeter.models.vocabulary import ACCESS_DENIED, REQUEST_FAILED, not_found
 from lightmeter.service.analysis.backpressure import ServiceOverloaded
 from lightmeter.service.http.parameters import BadRequest, read_uploads, validate, with_file_names
 from lightmeter.service.http.request_ids import random_hex
@@ -25,10 +22,13 @@ from lightmeter.service.jobs.runner import Runner, RunningRequest, ServicePolicy
 from lightmeter.service.store import auth, requests
 from lightmeter.service.store.auth import Account
 from lightmeter.service.store.credits import read_balance
-from lightmeter.service.store.database import StoreError
 from lightmeter.service.store.request_states import FINISHED, JobState
 from lightmeter.service.store.requests import Attempt, NewRequest, StoredRequest, Superseded
+from lightmeter.service.store.sql_dialects import StoreError
 from lightmeter.service.store.store import Store
+from lightmeter.wire.constants import ACCESS_DENIED, REQUEST_FAILED, not_found
+from lightmeter.wire.request import AnalyzeRequest
+from lightmeter.wire.response import Backends
 
 __all__ = ["Handlers", "Reply", "ServicePolicy", "error_reply"]
 

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from lightmeter.models.response import Backends
+from lightmeter.wire.response import Backends
 
 __all__ = ["IndexPage", "index", "page"]
 

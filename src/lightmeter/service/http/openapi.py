@@ -14,10 +14,10 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from lightmeter.models import vocabulary as words
-from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.response import Answer, BackendOffer, Backends, Credits, ErrorBody
 from lightmeter.service.http.parameters import MAX_NAME_CHARS, MAX_NAMES, MAX_NUMBER
+from lightmeter.wire import constants as words
+from lightmeter.wire.request import AnalyzeRequest
+from lightmeter.wire.response import Answer, BackendOffer, Backends, Credits, ErrorBody
 
 __all__ = ["document"]
 

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from lightmeter.errors import LightmeterError
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
-from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.vocabulary import (
+from lightmeter.service.ingest.url_rules import PORTS, url_rejection
+from lightmeter.wire.constants import (
     DEFAULT_ROLE,
     EXTRA_FEATURES,
     FEATURES,
@@ -26,7 +26,7 @@ from lightmeter.models.vocabulary import (
     PARAMS_REQUIRED,
     ROLES,
 )
-from lightmeter.service.ingest.url_rules import PORTS, url_rejection
+from lightmeter.wire.request import AnalyzeRequest
 
 __all__ = [
     "MAX_NAMES",

@@ -17,13 +17,6 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from lightmeter.models.vocabulary import (
-    FILE_TOO_LARGE,
-    MAX_FILE_BYTES,
-    MAX_QUERY_CHARS,
-    QUERY_TOO_LONG,
-    REQUEST_FAILED,
-)
 from lightmeter.service import logs
 from lightmeter.service.http import index_page, openapi
 from lightmeter.service.http.fault_injection import IGNORE_IDEMPOTENCY_KEY, FaultInjector
@@ -32,6 +25,13 @@ from lightmeter.service.http.parameters import from_json, from_query
 from lightmeter.service.http.request_ids import random_hex
 from lightmeter.service.metrics import CONTENT_TYPE, Metrics
 from lightmeter.service.store.auth import Account
+from lightmeter.wire.constants import (
+    FILE_TOO_LARGE,
+    MAX_FILE_BYTES,
+    MAX_QUERY_CHARS,
+    QUERY_TOO_LONG,
+    REQUEST_FAILED,
+)
 
 __all__ = ["application"]
 

@@ -26,10 +26,10 @@ from yarl import URL
 
 from lightmeter.errors import FetchError, ForbiddenAddress, MediaTooLarge
 from lightmeter.media.media_info import sniff
-from lightmeter.models.vocabulary import FILE_TOO_LARGE, MAX_FILE_BYTES
 from lightmeter.public_addresses import is_public
 from lightmeter.service.ingest.payload import AssetPayload, PayloadWriter
 from lightmeter.service.ingest.url_rules import PORTS, url_rejection
+from lightmeter.wire.constants import FILE_TOO_LARGE, MAX_FILE_BYTES
 
 __all__ = ["FetchLimits", "Fetcher"]
 

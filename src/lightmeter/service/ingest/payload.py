@@ -17,7 +17,7 @@ from typing import BinaryIO, Final, Self
 
 from lightmeter.errors import MediaTooLarge
 from lightmeter.media.media_info import SNIFF_BYTES
-from lightmeter.models.vocabulary import FILE_TOO_LARGE, MAX_FILE_BYTES
+from lightmeter.wire.constants import FILE_TOO_LARGE, MAX_FILE_BYTES
 
 __all__ = ["IN_MEMORY_BYTES", "AssetPayload", "PayloadWriter"]
 

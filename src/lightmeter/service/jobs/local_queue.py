@@ -13,8 +13,8 @@ from typing import Final, Protocol
 from lightmeter.clock import Clock
 from lightmeter.service.jobs.runner import Runner
 from lightmeter.service.store import requests
-from lightmeter.service.store.database import Connection
 from lightmeter.service.store.requests import NewRequest
+from lightmeter.service.store.sql_dialects import Connection
 from lightmeter.service.store.store import Store
 
 __all__ = ["JobQueue", "LocalQueue"]

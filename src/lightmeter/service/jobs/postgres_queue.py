@@ -36,9 +36,9 @@ from procrastinate.jobs import DeleteJobCondition
 from lightmeter.clock import Clock
 from lightmeter.service.jobs.runner import Runner
 from lightmeter.service.store import requests
-from lightmeter.service.store.database import Connection, StoreError
 from lightmeter.service.store.postgres import psycopg_connection, with_search_path
 from lightmeter.service.store.requests import NewRequest
+from lightmeter.service.store.sql_dialects import Connection, StoreError
 from lightmeter.service.store.store import Store
 
 __all__ = ["PostgresQueue"]

@@ -12,8 +12,6 @@ from typing import Final
 
 from lightmeter.clock import Clock
 from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, kind_from_name, sniff
-from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.vocabulary import FEATURES, REQUEST_FAILED
 from lightmeter.service.analysis.analyzer import Analyzer
 from lightmeter.service.analysis.backpressure import CapacityReservation, ServiceOverloaded
 from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
@@ -22,10 +20,12 @@ from lightmeter.service.jobs.shared_lock import SharedExclusiveLock
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.store import requests
 from lightmeter.service.store.credits import Tariff
-from lightmeter.service.store.database import StoreError
 from lightmeter.service.store.request_states import JobState
 from lightmeter.service.store.requests import Attempt, AttemptResult, IsolationRequired, StoredRequest, Superseded
+from lightmeter.service.store.sql_dialects import StoreError
 from lightmeter.service.store.store import Store
+from lightmeter.wire.constants import FEATURES, REQUEST_FAILED
+from lightmeter.wire.request import AnalyzeRequest
 
 __all__ = ["Runner", "RunningRequest", "ServicePolicy", "guess_kinds"]
 

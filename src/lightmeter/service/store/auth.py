@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lightmeter.models.vocabulary import AUTH_HEADER
-from lightmeter.service.store.database import Connection
+from lightmeter.service.store.sql_dialects import Connection
+from lightmeter.wire.constants import AUTH_HEADER
 
 __all__ = [
     "Account",

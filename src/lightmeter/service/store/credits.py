@@ -13,9 +13,9 @@ from enum import StrEnum
 from math import ceil
 
 from lightmeter.errors import OutOfCredits
-from lightmeter.models.vocabulary import INSUFFICIENT_CREDITS, NO_CREDITS
 from lightmeter.pricing.rates import RateTable, Rounding, millicredits_per_image, request_price
-from lightmeter.service.store.database import Connection
+from lightmeter.service.store.sql_dialects import Connection
+from lightmeter.wire.constants import INSUFFICIENT_CREDITS, NO_CREDITS
 
 __all__ = [
     "Balance",

@@ -16,8 +16,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.store.database import Connection, StoreError, to_postgres, to_postgres_tables
 from lightmeter.service.store.schema import SCHEMA, VERSION, migrations_from
+from lightmeter.service.store.sql_dialects import Connection, StoreError, to_postgres, to_postgres_tables
 
 __all__ = ["PostgresDatabase", "psycopg_connection", "with_search_path"]
 

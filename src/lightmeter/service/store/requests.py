@@ -14,13 +14,13 @@ from dataclasses import InitVar, dataclass, field
 from typing import Final
 
 from lightmeter.errors import LightmeterError, OutOfCredits
-from lightmeter.models.request import AnalyzeRequest
-from lightmeter.models.vocabulary import INSUFFICIENT_CREDITS, REQUEST_FAILED
 from lightmeter.service.store import credits as money
 from lightmeter.service.store.credits import LedgerReference
-from lightmeter.service.store.database import Connection
 from lightmeter.service.store.poison import CrashRecord
 from lightmeter.service.store.request_states import FINISHED, JobEvent, JobState, step
+from lightmeter.service.store.sql_dialects import Connection
+from lightmeter.wire.constants import INSUFFICIENT_CREDITS, REQUEST_FAILED
+from lightmeter.wire.request import AnalyzeRequest
 
 __all__ = [
     "Attempt",

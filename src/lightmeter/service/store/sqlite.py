@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from lightmeter import sqlite
 from lightmeter.errors import SettingsError
-from lightmeter.service.store.database import Connection, StoreError, sqlite_path, to_sqlite
 from lightmeter.service.store.schema import SCHEMA, VERSION, migrations_from
+from lightmeter.service.store.sql_dialects import Connection, StoreError, sqlite_path, to_sqlite
 
 __all__ = ["DatabaseBusy", "SqliteDatabase"]
 

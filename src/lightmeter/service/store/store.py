@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from lightmeter.extras import import_extra
-from lightmeter.service.store.database import Connection, is_postgres
+from lightmeter.service.store.sql_dialects import Connection, is_postgres
 from lightmeter.service.store.sqlite import DatabaseBusy, SqliteDatabase
 
 __all__ = ["Store"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightmeter.models.response import Entries, Tag
+from lightmeter.wire.response import Entries, Tag
 
 
 class Brightness:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightmeter.models.response import Entries
 from lightmeter.service.backends.providers.failures import CallFailed
 from lightmeter.service.backends.providers.http_client import decode_json
 from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, to_score
@@ -20,6 +19,7 @@ from lightmeter.service.backends.providers.vision.rekognition_answer import (
     read_labels,
     read_moderation_labels,
 )
+from lightmeter.wire.response import Entries
 
 PICTURE = EncodedPicture(b"", 200, 100, 0.0)
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5)

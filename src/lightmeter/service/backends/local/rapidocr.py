@@ -18,10 +18,10 @@ import numpy as np
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError
 from lightmeter.media.image_transforms import FitWithin, transform_array
-from lightmeter.models.response import Brand, Entries, Text
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.local.brand_names import BrandNames
 from lightmeter.service.backends.onnx_session import packaged_file
+from lightmeter.wire.response import Brand, Entries, Text
 
 if TYPE_CHECKING:
     from rapidocr import RapidOCR

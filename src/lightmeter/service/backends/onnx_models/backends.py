@@ -12,14 +12,19 @@ import numpy as np
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError, SettingsError
 from lightmeter.media.image_transforms import LetterboxedImage
-from lightmeter.models.response import Embedding, Entries, Nsfw, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, BackendTraits
 from lightmeter.service.backends.onnx_models.boxes import Floats, boxes_to_fractions, non_maximum_suppression
 from lightmeter.service.backends.onnx_models.detections import Candidates, decoder_for, detect_format
 from lightmeter.service.backends.onnx_models.model import OnnxModel
-from lightmeter.service.backends.onnx_models.scores import Activation, apply_activation, are_scores, rescale_score
+from lightmeter.service.backends.onnx_models.score_scaling import (
+    Activation,
+    apply_activation,
+    are_scores,
+    rescale_score,
+)
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL
+from lightmeter.wire.response import Embedding, Entries, Nsfw, Tag
 
 __all__ = ["OnnxClassifier", "OnnxDetector", "OnnxEmbedding", "make_onnx_backend"]
 

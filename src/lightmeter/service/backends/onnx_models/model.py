@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from lightmeter.errors import BackendError, SettingsError
 from lightmeter.service.backends.base import RGB
 from lightmeter.service.backends.onnx_models.boxes import Floats
-from lightmeter.service.backends.onnx_models.model_file import check_model_file, digest_of
 from lightmeter.service.backends.onnx_models.model_input import read_input
+from lightmeter.service.backends.onnx_models.onnx_file_checks import check_model_file, digest_of
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings, read_labels_file
 from lightmeter.service.backends.onnx_session import open_session
 

@@ -17,7 +17,6 @@ import orjson
 from lightmeter.errors import SettingsError
 from lightmeter.media.image import encode_jpeg
 from lightmeter.media.image_transforms import FitWithin, transform_array
-from lightmeter.models.response import Description, Entries
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.providers.description.prompts import prompt_for
 from lightmeter.service.backends.providers.description.token_prices import TokenCounts, cost_usd, load_prices
@@ -25,6 +24,7 @@ from lightmeter.service.backends.providers.failures import CallFailed, FailureKi
 from lightmeter.service.backends.providers.http_client import decode_json, open_client, read_body, translate_errors
 from lightmeter.service.backends.providers.provider import ProviderSettings, Usage
 from lightmeter.service.backends.providers.retry import Retrier
+from lightmeter.wire.response import Description, Entries
 
 __all__ = ["MAX_TOKENS", "DescriptionAdapter", "clean_description", "request_fields", "token_count"]
 

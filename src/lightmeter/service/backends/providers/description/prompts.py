@@ -8,8 +8,8 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Final
 
-from lightmeter.models.vocabulary import DEFAULT_ROLE
 from lightmeter.service.backends.base import AnalysisOptions
+from lightmeter.wire.constants import DEFAULT_ROLE
 
 __all__ = ["DEFAULT_LANGUAGE", "ROLE_PROMPTS", "language_names", "language_of", "prompt_for"]
 

@@ -12,10 +12,10 @@ from typing import ClassVar, Final, TypeVar
 from PIL import Image
 
 from lightmeter.errors import SettingsError
-from lightmeter.models.response import Entries, Tag
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.providers.provider import ProviderSettings, Usage
 from lightmeter.service.backends.providers.retry import Retrier
+from lightmeter.wire.response import Entries, Tag
 
 __all__ = [
     "JPEG_QUALITY",

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 from lightmeter.errors import SettingsError
 from lightmeter.extras import import_extra
-from lightmeter.models.response import Entries, Nsfw
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, retry_after_s
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.adapter import (
@@ -22,6 +21,7 @@ from lightmeter.service.backends.providers.vision.adapter import (
     to_score,
     to_tags,
 )
+from lightmeter.wire.response import Entries, Nsfw
 
 __all__ = ["DEFAULT_NSFW_MODEL", "DEFAULT_TAG_MODEL", "NSFW_MODEL_OPTION", "Clarifai"]
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 import msgspec
 
 from lightmeter.errors import SettingsError
-from lightmeter.models.response import Brand, Color, Entries, Face, Nsfw, Text
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, retry_after_s
 from lightmeter.service.backends.providers.http_client import RestClient, decode_json
 from lightmeter.service.backends.providers.provider import ProviderSettings
@@ -26,6 +25,7 @@ from lightmeter.service.backends.providers.vision.googlevision_types import (
     RpcStatus,
 )
 from lightmeter.service.backends.providers.vision.service_account import ServiceAccount
+from lightmeter.wire.response import Brand, Color, Entries, Face, Nsfw, Text
 
 __all__ = ["CREDENTIALS_OPTION", "DEFAULT_MODEL", "MAX_RESULTS", "GoogleVision", "read_result"]
 

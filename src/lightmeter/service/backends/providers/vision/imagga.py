@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import msgspec
 
-from lightmeter.models.response import Entries, Nsfw
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind
 from lightmeter.service.backends.providers.http_client import RestClient, decode_json
 from lightmeter.service.backends.providers.provider import ProviderSettings
@@ -21,6 +20,7 @@ from lightmeter.service.backends.providers.vision.adapter import (
     to_score,
     to_tags,
 )
+from lightmeter.wire.response import Entries, Nsfw
 
 __all__ = ["SFW_NAMES", "Imagga"]
 

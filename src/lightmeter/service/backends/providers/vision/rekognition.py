@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 
 from lightmeter.errors import SettingsError
 from lightmeter.extras import import_extra
-from lightmeter.models.response import Entries
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, retry_after_s
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.adapter import (
@@ -26,6 +25,7 @@ from lightmeter.service.backends.providers.vision.rekognition_answer import (
     read_labels,
     read_moderation_labels,
 )
+from lightmeter.wire.response import Entries
 
 __all__ = ["DEFAULT_REGION", "REGION_OPTION", "SESSION_TOKEN_OPTION", "Rekognition"]
 

@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from lightmeter.models.response import Face, Nsfw, Tag
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind
 from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, to_score, to_tags
+from lightmeter.wire.response import Face, Nsfw, Tag
 
 __all__ = ["read_faces", "read_labels", "read_moderation_labels"]
 

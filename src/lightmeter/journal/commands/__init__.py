@@ -1,0 +1,1 @@
+"""Commands that change a journal: each returns a function of the connection, for `Journal.write`."""

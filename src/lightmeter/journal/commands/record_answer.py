@@ -1,0 +1,130 @@
+"""Record an answer and settle its charge in one change: the bytes, the credits and the rows, in six statements.
+
+Most answers are complete and valid. For them one change does the work of `commands.record_answer` and
+`commands.settle`, with the same transitions in the same order. Changes that wait for the writer at the same time share
+the six statements.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from lightmeter import sqlite
+from lightmeter.journal.commands.submissions import requeue_rows, row_values
+from lightmeter.journal.compression import compress
+from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer
+from lightmeter.journal.submission_states import HOLDING, Event, State, step
+
+__all__ = ["receive_and_release", "receive_and_settle"]
+
+
+@dataclass(slots=True)
+class _ReceiveAndSettle:
+    """The change that `receive_and_settle` returns."""
+
+    submission_id: int
+    received: ReceivedAnswer
+    event: Event
+    outcome: AnswerOutcome
+    note: str | None
+
+    def __call__(self, db: sqlite.Connection) -> None:
+        self.apply_all(db, [self])
+
+    @staticmethod
+    def apply_all(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[None]:
+        """Write all answers or none, one statement for all; the writer's thread compresses the bytes."""
+        steps = _steps(db, settled)
+        db.executemany(
+            "INSERT OR REPLACE INTO answers VALUES (?, ?)",
+            [(one.submission_id, compress(one.received.raw)) for one in settled],
+        )
+        db.executemany(
+            "UPDATE submissions SET state = ?, http_status = ?, answered_at = ?, polls = polls + ?, paid = ?, "
+            "remaining = ?, said = ?, request_id = coalesce(?, request_id) WHERE submission_id = ?",
+            [
+                (
+                    *(after, one.received.http_status, one.received.at, one.received.polls, one.outcome.known_paid),
+                    *(one.outcome.remaining, one.outcome.charge_evidence, one.outcome.request_id, one.submission_id),
+                )
+                for one, (_, after, _) in zip(settled, steps, strict=True)
+            ],
+        )
+        db.execute(
+            "UPDATE money SET paid = paid + ?, held = held - ?",
+            (sum(one.outcome.known_paid or 0 for one in settled), sum(freed for _, _, freed in steps)),
+        )
+        db.executemany(
+            "INSERT INTO transitions VALUES (?1, ?2, ?3, ?4, NULL), (?1, ?5, ?6, ?4, ?7)",
+            [
+                (one.submission_id, one.event, answered, one.received.at, one.outcome.event, after, one.note)
+                for one, (answered, after, _) in zip(settled, steps, strict=True)
+            ],
+        )
+        db.executemany(
+            "UPDATE items SET status = ?, reason = ?, error = ?, asset = ?, name = ? WHERE seq = ?",
+            [row_values(result, one.outcome.reason) for one in settled for result in one.outcome.rows],
+        )
+        return [None] * len(settled)
+
+
+def _steps(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[tuple[State, State, int]]:
+    """Return (state after the answer, state after the charge, credits released) for each submission.
+
+    Raises:
+        InvalidTransition: a submission already had its answer.
+        KeyError: a submission does not exist, or occurs twice.
+    """
+    ids = json.dumps([one.submission_id for one in settled])
+    states = {
+        submission_id: (State(state), hold)
+        for submission_id, state, hold in db.execute(
+            "SELECT submission_id, state, hold FROM submissions "
+            "WHERE submission_id IN (SELECT value FROM json_each(?))",
+            (ids,),
+        )
+    }
+    steps = []
+    for one in settled:
+        before, hold = states.pop(one.submission_id)
+        answered = step(before, one.event)
+        after = step(answered, one.outcome.event)
+        steps.append((answered, after, ((before in HOLDING) - (after in HOLDING)) * hold))
+    return steps
+
+
+def receive_and_settle(
+    submission_id: int, received: ReceivedAnswer, event: Event, outcome: AnswerOutcome, note: str | None = None
+) -> Callable[[sqlite.Connection], None]:
+    """Store an answer, replace the hold by the charge, and write the result of every row.
+
+    Args:
+        submission_id: The submission.
+        received: The answer.
+        event: `ANSWER` if it answered the POST, `COLLECT` if it answered a poll.
+        outcome: The charge and the rows' results.
+        note: What was unexpected about the charge; stored with the transition.
+    """
+    return _ReceiveAndSettle(submission_id, received, event, outcome, note)
+
+
+def receive_and_release(
+    submission_id: int, received: ReceivedAnswer, event: Event, outcome: AnswerOutcome
+) -> Callable[[sqlite.Connection], None]:
+    """Store an answer without results or charge; its rows become pending again, to be sent in another request.
+
+    Args:
+        submission_id: The submission.
+        received: The answer.
+        event: `ANSWER` if it answered the POST, `COLLECT` if it answered a poll.
+        outcome: The charge, which is 0.
+    """
+    settle = receive_and_settle(submission_id, received, event, replace(outcome, rows=()), "nothing was charged")
+
+    def change(db: sqlite.Connection) -> None:
+        settle(db)
+        requeue_rows(db, submission_id)
+
+    return change

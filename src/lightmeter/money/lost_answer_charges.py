@@ -1,0 +1,158 @@
+"""Infer from two account balances what became of requests without an answer: a proof, and what to do with each. Pure.
+
+By default other users may spend from the account. Then only one thing can be proven: if no credits are missing, the
+requests were not charged. If the user says that nobody else spends, missing credits can also prove that a request was
+charged. If the balances show that somebody else spent, nothing is proven, whatever the user says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from lightmeter.journal.balance_proofs import BalanceReading, SubmissionResolution, WindowSubmission
+from lightmeter.journal.submission_states import Event, State
+from lightmeter.money.balance_window import balance_window
+from lightmeter.pricing.charge_inference import ProofOutcome, Reconciliation, reconcile
+
+__all__ = ["build_proof", "unprovable_document"]
+
+_RESOLVABLE: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS, State.CHARGE_UNKNOWN})
+"""States of requests that a proof can resolve."""
+
+_FOREIGN: Final = "Somebody else spent from the account in the meantime: nothing is proven."
+_NOTHING_ADDED: Final = "Nobody added credits to the account between the readings, or was given any back."
+_FINAL: Final = "No charge comes later than the readings: they lie far enough after the last request."
+_SOLE_SPENDER: Final = "Nobody else spent from the account between the readings, as the user said."
+_SEQUENTIAL: Final = "One request at a time was in flight: each answer names the balance right after its charge."
+
+
+def build_proof(
+    opening: BalanceReading,
+    readings: tuple[BalanceReading, BalanceReading],
+    submissions: Sequence[WindowSubmission],
+    *,
+    sole_spender: bool,
+) -> tuple[dict[str, Any], list[SubmissionResolution]]:
+    """Return the proof as a JSON document, and a resolution for each request without an answer.
+
+    Args:
+        opening: The balance before the first of the requests.
+        readings: Two balances after the last request, read while no request was in flight; they are equal.
+        submissions: All requests that were first sent between `opening` and `readings`.
+        sole_spender: Whether the user says that nobody else spends from the account.
+    """
+    window = balance_window(opening.balance, (readings[0].balance, readings[1].balance), submissions)
+    result = reconcile(window, sole_spender=sole_spender)
+    by_id = {one.submission_id: one for one in submissions}
+    resolutions = _resolutions(result, by_id)
+    resolved = {one.submission_id: one for one in resolutions}
+    verdicts = [
+        {
+            "submission_id": one.key,
+            "held": by_id[one.key].hold,
+            "state_before": by_id[one.key].state.value,
+            "verdict": one.outcome.value,
+            "done": resolved[one.key].event.value if one.key in resolved else None,
+            "paid": resolved[one.key].paid if one.key in resolved else None,
+            "even_if_others_spend": one.even_if_others_spend,
+            "proof": one.proof,
+        }
+        for one in result.verdicts
+    ]
+    assumptions = [_NOTHING_ADDED, _FINAL, *[_SOLE_SPENDER] * sole_spender, *[_SEQUENTIAL] * window.sequential]
+    document = {
+        "opening": asdict(opening),
+        "readings": [asdict(one) for one in readings],
+        "answers": len(window.answers),
+        "charged": sum(one.paid or 0 for one in window.answers),
+        "expected": result.expected,
+        "missing": result.missing,
+        "foreign_at_least": result.foreign_at_least,
+        "added_at_least": result.added_at_least,
+        "taken_for_granted": assumptions,
+        "verdicts": verdicts,
+        "notes": [*result.notes, *_throttled_notes(result, by_id)],
+    }
+    return document, resolutions
+
+
+def unprovable_document(
+    reading: BalanceReading, resolutions: Sequence[SubmissionResolution], why: str
+) -> dict[str, Any]:
+    """Return a document with the fields of a proof, for a balance that cannot be compared with an earlier one.
+
+    Args:
+        reading: The balance.
+        resolutions: The resolution of each request without an answer.
+        why: Why there is no earlier balance to compare with, as a sentence.
+    """
+    verdicts = [
+        {
+            "submission_id": one.submission_id,
+            "verdict": ProofOutcome.AMBIGUOUS.value,
+            "done": one.event.value,
+            "proof": why,
+        }
+        for one in resolutions
+    ]
+    return {
+        "opening": None,
+        "readings": [asdict(reading)],
+        "answers": 0,
+        "charged": 0,
+        "expected": None,
+        "missing": None,
+        "foreign_at_least": None,
+        "added_at_least": None,
+        "taken_for_granted": [],
+        "verdicts": verdicts,
+        "notes": [why],
+    }
+
+
+def _resolutions(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> list[SubmissionResolution]:
+    lost = [one for one in result.verdicts if by_id[one.key].state in _RESOLVABLE]
+    if result.foreign_at_least or result.added_at_least:
+        cause = _FOREIGN if result.foreign_at_least else result.notes[0]
+        why = f"{cause} {result.missing} credits are missing."
+        return [_give_up(one.key, why) for one in lost if by_id[one.key].state is State.UNCERTAIN]
+    charged = [one.key for one in result.verdicts if one.outcome is ProofOutcome.PAID]
+    all_proven = all(one.outcome is not ProofOutcome.AMBIGUOUS for one in result.verdicts)
+    paid = _split_charge(result.missing if all_proven else None, {key: by_id[key].hold for key in charged})
+    resolutions = []
+    for one in lost:
+        if one.outcome is ProofOutcome.UNPAID:
+            resolutions.append(SubmissionResolution(one.key, Event.PROVE_UNPAID, one.proof))
+        elif one.outcome is ProofOutcome.PAID:
+            resolutions.append(SubmissionResolution(one.key, Event.PROVE_PAID, one.proof, paid[one.key]))
+        elif by_id[one.key].state is State.UNCERTAIN:
+            resolutions.append(_give_up(one.key, one.proof))
+    return resolutions
+
+
+def _give_up(key: int, why: str) -> SubmissionResolution:
+    return SubmissionResolution(key, Event.GIVE_UP, why)
+
+
+def _split_charge(total: int | None, holds: dict[int, int]) -> dict[int, int]:
+    """Split `total` credits over the requests: each gets at least 1 and at most its hold. None: each gets its hold."""
+    if total is None:
+        return holds
+    shares, left = {}, total
+    for others, (key, hold) in zip(reversed(range(len(holds))), holds.items(), strict=True):
+        shares[key] = max(1, min(hold, left - others)) if others else left
+        left -= shares[key]
+    return shares
+
+
+def _throttled_notes(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> list[str]:
+    """Return notes on whether requests that the service refused as too fast (429) were charged."""
+    throttled = [one for one in result.verdicts if by_id[one.key].throttled and by_id[one.key].state not in _RESOLVABLE]
+    if not throttled:
+        return []
+    suspects = [f"#{one.key}" for one in throttled if one.outcome is not ProofOutcome.UNPAID]
+    if not suspects:
+        return [f"{len(throttled)} requests were refused for being too fast, and cost nothing."]
+    return [f"Requests that were refused for being too fast may have been charged all the same: {', '.join(suspects)}."]

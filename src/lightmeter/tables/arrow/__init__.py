@@ -1,0 +1,1 @@
+"""Arrow schemas of the tables, and conversion of Python values to Arrow tables."""

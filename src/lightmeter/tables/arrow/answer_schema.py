@@ -1,0 +1,80 @@
+"""Name and Arrow schema of the table that holds the answers to a user's question."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lightmeter.ask.json_schema import ListOf, Scalar, ValueType
+from lightmeter.ask.question import Ask
+from lightmeter.facts.columns import KEY_COLUMNS, ColumnSpec
+from lightmeter.tables.arrow.schema import ARROW_TYPES, SCHEMA_VERSION, VERSION_KEY
+
+__all__ = ["ANSWERS_PREFIX", "ANSWER_COLUMNS", "answers_schema", "arrow_type", "table_name"]
+
+ANSWERS_PREFIX: Final = "answers_"
+"""Prefix of the names of tables of answers."""
+
+_SOURCE: Final = ColumnSpec("source", "string", "The back end that answered.", "no answer, or it is not said")
+
+_ERROR_COLUMNS: Final = (
+    ColumnSpec(
+        "error", "string", "Why there is no valid answer, and what became of asking again.", "the answer is valid"
+    ),
+    ColumnSpec(
+        "raw", "string", "The text as it was answered, where it is not valid.", "the answer is valid, or none came"
+    ),
+)
+
+ANSWER_COLUMNS: Final = (_SOURCE, *_ERROR_COLUMNS)
+"""The fixed columns after `KEY_COLUMNS`. The columns of the question stand between `source` and `error`."""
+
+_SCALAR_TYPES: Final[dict[str, pa.DataType]] = {
+    "string": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+}
+
+
+def table_name(ask: Ask) -> str:
+    """Return the name of the table that holds the answers to a question."""
+    return f"{ANSWERS_PREFIX}{ask.name}"
+
+
+def arrow_type(value_type: ValueType) -> pa.DataType:
+    """Return the Arrow type for a type in the question's JSON schema."""
+    if isinstance(value_type, Scalar):
+        return _SCALAR_TYPES[value_type.kind]
+    if isinstance(value_type, ListOf):
+        return pa.list_(arrow_type(value_type.item))
+    return pa.struct([pa.field(prop.name, arrow_type(prop.type)) for prop in value_type.properties])
+
+
+def answers_schema(ask: Ask) -> pa.Schema:
+    """Return the schema of the table of answers to a question.
+
+    Its columns are `KEY_COLUMNS`, `source`, one for each top-level property of the question's schema, `error`, `raw`.
+    """
+    question_fields = [
+        pa.field(prop.name, arrow_type(prop.type), metadata=_field_metadata(prop.description, "not answered", "-"))
+        for prop in ask.properties
+    ]
+    fields = [*map(_field, (*KEY_COLUMNS, _SOURCE)), *question_fields, *map(_field, _ERROR_COLUMNS)]
+    metadata: dict[bytes | str, bytes | str] = {
+        VERSION_KEY: str(SCHEMA_VERSION).encode(),
+        b"lightmeter.table": table_name(ask).encode(),
+        b"lightmeter.prompt": ask.prompt.encode("utf-8", "replace"),
+    }
+    return pa.schema(fields, metadata=metadata)
+
+
+def _field(column: ColumnSpec) -> pa.Field[Any]:
+    return pa.field(
+        column.name, ARROW_TYPES[column.kind], metadata=_field_metadata(column.description, column.null, column.unit)
+    )
+
+
+def _field_metadata(description: str, null: str, unit: str) -> dict[str, str]:
+    return {"description": description.encode("utf-8", "replace").decode(), "unit": unit, "null": null}

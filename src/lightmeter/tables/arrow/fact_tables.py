@@ -1,0 +1,93 @@
+"""Conversion of fact rows, held as one Python list for each column, to Arrow tables. Pure.
+
+Fact tables hold what the service answered about a picture, such as `tags` and `colors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lightmeter.facts.columns import CSS_NAME, KEY_COLUMNS, TABLE_COLUMNS
+from lightmeter.facts.fact_columns import ENTRY_COLUMNS, ROW_KEY_COLUMNS, FactColumns, FactRows
+from lightmeter.tables.arrow.color_names import css_names
+from lightmeter.tables.arrow.schema import ARROW_TYPES
+from lightmeter.tables.arrow.to_arrow import array_of
+
+__all__ = ["entry_array", "fact_tables"]
+
+
+_COLUMN_NAMES: Final = {
+    table: [column.name for column in (*KEY_COLUMNS, *TABLE_COLUMNS[table])] for table in ENTRY_COLUMNS
+}
+
+
+def fact_tables(rows: FactRows) -> dict[str, pa.Table]:
+    """Return an Arrow table for each fact table. Texts of the row keys become Arrow dictionaries."""
+    if not rows.keys:
+        return {}
+    arrays = [
+        _key_array(name, values) for name, values in zip(ROW_KEY_COLUMNS, zip(*rows.keys, strict=True), strict=True)
+    ]
+    keys = pa.RecordBatch.from_arrays(arrays, names=list(ROW_KEY_COLUMNS))
+    return {table: _fact_table(columns, keys) for table, columns in rows.tables.items()}
+
+
+def _fact_table(rows: FactColumns, keys: pa.RecordBatch) -> pa.Table:
+    arrays: dict[str, Any] = {}
+    for name, kind in ENTRY_COLUMNS[rows.table].items():
+        arrays[name] = entry_array(kind, rows.values[name])
+    if rows.table == "colors":
+        arrays[CSS_NAME] = css_names(arrays["red"], arrays["green"], arrays["blue"])
+    names = _COLUMN_NAMES[rows.table]
+    key_names = [name for name in names if name not in arrays]
+    key_of_row: Any = pa.array(np.repeat(np.array(rows.keys, np.int32), rows.counts))
+    of_keys = keys.select(key_names).take(key_of_row)  # one call for all: each call costs more than its rows
+    arrays |= zip(key_names, of_keys.columns, strict=True)
+    return pa.Table.from_arrays([arrays[name] for name in names], names)
+
+
+def _key_array(name: str, values: Sequence[Any]) -> Any:
+    """Return one column of the row keys. Texts are dictionary-encoded, since each is repeated in many rows."""
+    if name == "frame":
+        return array_of(list(values), pa.int32())
+    array = array_of(list(values), pa.string())
+    return array.dictionary_encode() if array.null_count < len(array) else array
+
+
+def entry_array(kind: str, values: list[Any]) -> Any:
+    """Return the values of a column of `FactColumns` as an array of its kind."""
+    if kind == "json":
+        return _json_texts(values)
+    if kind == "polygon":
+        return _polygons(values)
+    array: Any = pa.array(values, ARROW_TYPES[kind])
+    return array
+
+
+def _json_texts(pieces: Sequence[Any]) -> Any:
+    """Return UTF-8 byte strings of any bytes-like type as an array of texts."""
+    return pa.StringArray.from_buffers(len(pieces), pa.py_buffer(_offsets(pieces)), pa.py_buffer(b"".join(pieces)))
+
+
+def _polygons(values: Sequence[Sequence[Any]]) -> Any:
+    """Return an array of lists of corners; a polygon without corners becomes null."""
+    corners = list(chain.from_iterable(values))
+    sides = [
+        pa.array([corner.x for corner in corners], pa.float64()),
+        pa.array([corner.y for corner in corners], pa.float64()),
+    ]
+    points = pa.StructArray.from_arrays(sides, names=["x", "y"])
+    offsets = _offsets(values)
+    return pa.ListArray.from_arrays(pa.array(offsets), points, mask=pa.array(np.diff(offsets) == 0))
+
+
+def _offsets(values: Sequence[Any]) -> Any:
+    """Return the start offset of each value and the end of the last one, shape (n + 1,)."""
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=offsets[1:])
+    return offsets

@@ -1,0 +1,62 @@
+"""Two files that define the tables of an output folder as DuckDB views: `views.sql` and the database `catalog.duckdb`.
+
+The paths in both are relative to the output folder, so that it can be moved. Start DuckDB in that folder to use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from errno import EIO
+from pathlib import Path
+from secrets import token_hex
+from typing import Final
+
+import duckdb
+
+from lightmeter import atomic
+from lightmeter.tables.arrow.schema import SCHEMA_VERSION, TABLES
+from lightmeter.tables.dataset import Dataset
+
+__all__ = ["CATALOG", "VIEWS", "views_sql", "write_catalog"]
+
+VIEWS: Final = "views.sql"
+CATALOG: Final = "catalog.duckdb"
+
+_HEAD: Final = """-- The tables of this folder as views of DuckDB; schema version {version}.
+-- Start DuckDB in this folder: `duckdb -init views.sql`, or `duckdb catalog.duckdb`, which has them already.
+"""
+
+_VIEW: Final = (
+    "CREATE OR REPLACE VIEW TABLE AS SELECT * FROM read_parquet('tables/TABLE/*.parquet', union_by_name = true);"
+)
+
+
+def views_sql(tables: Sequence[str] = TABLES) -> str:
+    """Return SQL that creates a view of each table. A view reads the parts that exist when it is queried."""
+    lines = [_VIEW.replace("TABLE", table) for table in tables]
+    return _HEAD.format(version=SCHEMA_VERSION) + "\n".join(lines) + "\n"
+
+
+def write_catalog(out: Path) -> None:
+    """Write both files. Each replaces the old one atomically.
+
+    Each table that is not optional must already have a part.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    views = views_sql(Dataset(out).tables())
+    atomic.write_text(out / VIEWS, views)
+    # DuckDB creates the file and a log beside it, so it gets a temporary name until it is complete.
+    temporary = out / f".{CATALOG}.{token_hex(4)}.tmp"
+    try:
+        with duckdb.connect(temporary) as connection:
+            folder = str(out.absolute()).replace("'", "''")
+            connection.execute(f"SET file_search_path = '{folder}'")  # of this connection only
+            connection.execute(views)
+        with atomic.atomic_replace(out / CATALOG) as target:
+            temporary.replace(target)
+    except duckdb.Error as error:  # also raised for a disk that is full or broken
+        raise OSError(EIO, str(error), str(out / CATALOG)) from error
+    finally:
+        temporary.unlink(missing_ok=True)

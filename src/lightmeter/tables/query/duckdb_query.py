@@ -1,0 +1,195 @@
+"""SQL queries over the tables of an output folder or an object store, answered by DuckDB as Arrow tables.
+
+A query can read these tables only: no other file, no network, no Python variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import duckdb
+import pyarrow as pa
+
+from lightmeter.errors import LightmeterError, TablesError, UsageError
+from lightmeter.tables.arrow.schema import ALL_TABLES, schema
+from lightmeter.tables.dataset import Dataset
+from lightmeter.tables.parts import corrupt_file_error
+from lightmeter.tables.remote.read import remote_datasets
+from lightmeter.tables.remote.uris import is_uri, redact_uri
+from lightmeter.tempdirs import LockedTempDir
+
+__all__ = ["QuerySession", "TablesSource", "sql"]
+
+_MAX_ATTEMPTS: Final = 3
+"""Most attempts to run a query while the files of its tables are being replaced."""
+
+_REPLACED_ERRORS: Final = (duckdb.IOException, duckdb.PermissionException, duckdb.InvalidInputException)
+"""Errors of DuckDB if a file was replaced: a missing file is not among the allowed paths, and a broken Arrow stream is
+invalid input."""
+
+_CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    # Otherwise a query could read any variable of the calling Python code by its name.
+    "python_enable_replacements": False,
+}
+
+
+class QuerySession:
+    """Open tables that several SQL queries can share. Use it as a context manager.
+
+    A table that was not written yet is an empty view. Timestamps are in UTC. If parts of a table are replaced between
+    two queries, the second query reads the new parts.
+
+    Args:
+        where: An output folder, or a URI such as `s3://bucket/prefix`.
+        memory_mb: Memory limit of DuckDB, in MiB; more data than that goes to temporary files. None means DuckDB's
+            default.
+
+    Raises:
+        UsageError: The folder does not exist, or the URI cannot be read or holds no tables.
+        TablesError: A file of the tables is broken.
+    """
+
+    def __init__(self, where: Path | str, *, memory_mb: int | None = None) -> None:
+        self._where = where
+        self._memory_mb = memory_mb
+        with ExitStack() as stack:
+            self._spill = str(stack.enter_context(LockedTempDir()).path)
+            self._connection = self._connect()
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+        self._stack.close()
+
+    def ask(self, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
+        """Return the result of one query; an empty table for a statement without a result.
+
+        Args:
+            query: SQL text.
+            params: A sequence of values for `?` placeholders, or a mapping for `$name` placeholders.
+
+        Raises:
+            UsageError: The query is invalid; the message is DuckDB's.
+            TablesError: A file of the tables is broken.
+        """
+        try:
+            for _ in range(_MAX_ATTEMPTS - 1):
+                try:
+                    return self._execute(query, params)
+                except _REPLACED_ERRORS:
+                    self._connection.close()
+                    self._connection = self._connect()
+            return self._execute(query, params)
+        except duckdb.Error as error:
+            if _is_read_error(error):
+                raise self._read_error(error) from error
+            raise UsageError(
+                f"the query cannot be answered: {error}", hint=f"Tables: {', '.join(ALL_TABLES)}."
+            ) from error
+
+    def _execute(self, query: str, params: Sequence[Any] | Mapping[str, Any] | None) -> pa.Table:
+        bound = dict(params) if isinstance(params, Mapping) else list(params or ())
+        result = self._connection.sql(query, params=bound or None)
+        table: pa.Table = pa.table({}) if result is None else result.to_arrow_table()
+        return table
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        try:
+            for _ in range(_MAX_ATTEMPTS - 1):
+                with suppress(*_REPLACED_ERRORS):  # a part was replaced after it was listed
+                    return self._open_connection()
+            return self._open_connection()
+        except duckdb.Error as error:
+            raise self._read_error(error) from error
+
+    def _open_connection(self) -> duckdb.DuckDBPyConnection:
+        connection = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": self._spill})
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET enable_progress_bar = false")  # otherwise it is written to standard output
+        if self._memory_mb is not None:
+            connection.execute(f"SET memory_limit = '{self._memory_mb}MiB'")
+        if isinstance(self._where, str) and is_uri(self._where):
+            for table, dataset in remote_datasets(self._where).items():
+                connection.register(table, dataset)
+        else:
+            _add_views(connection, Path(self._where))
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        return connection
+
+    def _read_error(self, error: duckdb.Error) -> LightmeterError:
+        """Return the error that names the file with a broken footer; if none is found, one with DuckDB's message."""
+        if isinstance(self._where, str) and is_uri(self._where):
+            place = redact_uri(self._where)
+            return TablesError(
+                f"{place} cannot be read: {error}.",
+                hint=f"Put the tables there again: lightmeter rebuild DIR --to {place}",
+            )
+        dataset = Dataset(Path(self._where))
+        try:
+            for table in dataset.tables():
+                dataset.describe(table)
+        except TablesError as broken:
+            return broken
+        return corrupt_file_error(self._where, dataset.out / "tables", error)
+
+
+TablesSource = Path | str | QuerySession
+"""Where the tables are: an output folder, a URI such as `s3://bucket/prefix`, or an open session."""
+
+
+def sql(where: TablesSource, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
+    """Return the result of one query; an empty table for a statement without a result.
+
+    Args:
+        where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
+        query: SQL text.
+        params: A sequence of values for `?` placeholders, or a mapping for `$name` placeholders.
+
+    Raises:
+        UsageError: The folder does not exist, the URI cannot be read or holds no tables, or the query is invalid.
+        TablesError: A file of the tables is broken.
+    """
+    if isinstance(where, QuerySession):
+        return where.ask(query, params)
+    with QuerySession(where) as tables:
+        return tables.ask(query, params)
+
+
+def _is_read_error(error: duckdb.Error) -> bool:
+    """Return whether a DuckDB error is about a broken file: it names one or has the base class, as decoder errors."""
+    names_file = isinstance(error, duckdb.IOException | duckdb.InvalidInputException) and ".parquet" in str(error)
+    return names_file or type(error) is duckdb.Error
+
+
+def _add_views(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
+    if not out.is_dir():
+        raise UsageError(f"there is no folder {out}", hint="Name the output folder of a run.")
+    dataset = Dataset(out.absolute())
+    parts_by_table = {table: dataset.parts(table) for table in dict.fromkeys((*ALL_TABLES, *dataset.tables()))}
+    for table, parts in parts_by_table.items():
+        if parts:
+            files = f"read_parquet([{_literals(parts)}], union_by_name = true)"
+            view = f'CREATE VIEW "{table}" AS SELECT * FROM {files}'  # noqa: S608 (our own names; paths are quoted)
+            connection.execute(view)
+        elif table in ALL_TABLES:
+            connection.register(table, schema(table).empty_table())
+    connection.execute(
+        f"SET allowed_paths = [{_literals([part for parts in parts_by_table.values() for part in parts])}]"
+    )
+
+
+def _literals(paths: list[Path]) -> str:
+    """Return paths as SQL string literals, separated by commas."""
+    return ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)

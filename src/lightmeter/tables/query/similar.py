@@ -1,0 +1,129 @@
+"""Search for the pictures most similar to a picture, by the angle between their embeddings.
+
+The search is exact: DuckDB compares one vector with all others, streaming the table from its files. Measured with
+reading: 0.2 s of processor time for 10,000 vectors of 1280 coordinates, 1.1 s for 50,000. There is no nearest-neighbour
+index (HNSW), because building one for the 10,000 vectors took 9 s with 8-bit integers and 35 s with single precision on
+two cores: as long as about fifty searches or more without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lightmeter.errors import UsageError
+from lightmeter.tables.query.duckdb_query import QuerySession, TablesSource
+from lightmeter.tables.remote.uris import redact_uri
+
+__all__ = ["SIMILAR", "similar"]
+
+SIMILAR: Final = """
+WITH own AS ( -- an image has one vector; a video has one for all of it and one for each frame
+  SELECT vector FROM embeddings
+  WHERE item_id = $item AND model IS NOT DISTINCT FROM $model
+  QUALIFY frame IS NULL OR count(*) FILTER (frame IS NULL) OVER () = 0
+), compared AS (
+  SELECT item_id, url, frame,
+         CASE WHEN len(e.vector) = len(own.vector) THEN list_cosine_similarity(e.vector, own.vector) END AS cosine
+  FROM embeddings e, own WHERE item_id <> $item AND model IS NOT DISTINCT FROM $model
+)
+SELECT item_id, any_value(url) AS url, arg_max_null(frame, cosine) AS frame,
+       greatest(least(max(cosine), 1), -1)::DOUBLE AS similarity
+FROM compared WHERE isfinite(cosine) GROUP BY item_id ORDER BY similarity DESC, item_id LIMIT $most
+"""
+"""Vectors of other models, of other dimensions, and zero vectors, which have no direction, are not compared."""
+
+_FIND_ITEM: Final = """
+SELECT item_id, status, reason, error FROM assets WHERE item_id = $item OR url = $item
+ORDER BY item_id = $item DESC, status = 'ok' DESC, item_id LIMIT 1
+"""
+
+_MODELS: Final = "SELECT DISTINCT model FROM embeddings WHERE item_id = $item ORDER BY model"
+
+_SUGGEST_ITEMS: Final = """
+SELECT item_id FROM (
+  SELECT item_id, greatest(jaro_winkler_similarity(item_id, $item), contains(url, $item)::INT) AS likeness FROM assets
+) WHERE likeness >= 0.75 ORDER BY likeness DESC, item_id LIMIT 3
+"""
+"""Likeness is the Jaro-Winkler similarity, 0 to 1. Suggestions below 0.75 are rarely what the user meant."""
+
+
+def similar(where: TablesSource, item: str, *, most: int = 10, model: str | None = None) -> pa.Table:
+    """Return the items most similar to one item, nearest first: item_id, url, frame, similarity.
+
+    `similarity` is the cosine of the angle between two embeddings of the same model: 1 for the same direction, 0 for no
+    likeness, -1 for opposite directions. A video is rated by its nearest vector, and `frame` is the frame of that
+    vector; null means an image, or the vector of the whole video. The item itself is compared by the vector of the
+    whole; if it has none, by the vectors of all its frames.
+
+    Args:
+        where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
+        item: An `item_id`, or a URL or path as in the manifest.
+        most: Most rows to return.
+        model: The model whose embeddings are compared; needed if the item has embeddings of more than one model.
+
+    Raises:
+        UsageError: There are no tables, no embeddings or no such item; the item has no embedding (of that model); or it
+            has embeddings of more than one model and `model` is None.
+    """
+    with nullcontext(where) if isinstance(where, QuerySession) else QuerySession(where) as tables:
+        if not tables.ask("SELECT 1 FROM embeddings LIMIT 1").num_rows:
+            raise UsageError(
+                f"{_place_text(where)} holds no embeddings.",
+                hint="Request them, in a run of its own: lightmeter run MANIFEST --out DIR --features embeddings",
+            )
+        item_id = _item_id(tables, where, item)
+        parameters = {"item": item_id, "model": _model(tables, item_id, model), "most": most}
+        return tables.ask(SIMILAR, parameters)
+
+
+def _place_text(where: TablesSource) -> str:
+    return "The run" if isinstance(where, QuerySession) else redact_uri(str(where))
+
+
+def _item_id(tables: QuerySession, where: TablesSource, item: str) -> str:
+    """Return the id of an item that is named by its id, URL or path.
+
+    Raises:
+        UsageError: There is no such item, or it has no embedding.
+    """
+    found: list[dict[str, Any]] = tables.ask(_FIND_ITEM, {"item": item}).to_pylist()
+    if not found:
+        alike = tables.ask(_SUGGEST_ITEMS, {"item": item}).column("item_id").to_pylist()
+        raise UsageError(
+            f"{_place_text(where)} has no item {item!r}.",
+            hint=f"Do you mean {' or '.join(map(str, alike))}?" if alike else "All items stand in the table assets.",
+        )
+    item_id = str(found[0]["item_id"])
+    if not tables.ask(_MODELS, {"item": item_id}).num_rows:
+        raise UsageError(f"{item_id} has no embedding: {_missing_reason(found[0])}", hint="Name an item that has one.")
+    return item_id
+
+
+def _missing_reason(row: Mapping[str, Any]) -> str:
+    """Return why an item has no embedding, from its row of `assets`."""
+    if row["status"] in {"ok", "duplicate"}:
+        return "its answer holds none; the table errors may tell why."
+    status = ": ".join(str(row[name]).rstrip(".") for name in ("status", "reason", "error") if row[name])
+    return f"it is {status.replace('_', ' ')}."
+
+
+def _model(tables: QuerySession, item_id: str, model: str | None) -> str | None:
+    """Return the model whose embeddings are compared; None for embeddings without a model name.
+
+    Raises:
+        UsageError: The item has no embedding of that model, or has those of more than one and `model` is None.
+    """
+    models: list[str | None] = tables.ask(_MODELS, {"item": item_id}).column("model").to_pylist()
+    names = ", ".join(str(name) for name in models)
+    if model is not None and model not in models:
+        raise UsageError(f"{item_id} has no embedding of the model {model!r}.", hint=f"It has those of: {names}.")
+    if model is None and len(models) > 1:
+        raise UsageError(
+            f"{item_id} has embeddings of several models, which cannot be compared with each other: {names}.",
+            hint="Choose one: --model NAME.",
+        )
+    return model if model is not None else models[0]

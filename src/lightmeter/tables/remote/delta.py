@@ -1,0 +1,89 @@
+"""Export of the tables as Delta Lake tables; needs `pip install 'lightmeter[delta]'`.
+
+Each export adds one version to each Delta table. Readers see the old version or the new one, and can read older ones. A
+version is never overwritten, not even on S3: if two writers export at the same time, the second gets an error.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lightmeter.errors import UsageError
+from lightmeter.extras import import_extra
+from lightmeter.tables.dataset import Dataset
+from lightmeter.tables.parts import PartInfo, read_batches, read_schema
+from lightmeter.tables.remote.uris import delta_place, is_uri, redact_uri
+
+__all__ = ["import_deltalake", "write_delta"]
+
+_TERMINAL_MARKUP: Final = re.compile("\x1b\\[[0-9;]*m|↳")
+"""Colour codes and arrows in the error messages of deltalake."""
+
+_PERMISSIVE: Final[dict[str, Any]] = {"promote_options": "permissive"}
+"""Lets parts with older schemas be combined: columns that they lack are null."""
+
+
+def write_delta(dataset: Dataset, place: str) -> dict[str, int]:
+    """Write each table to the Delta table `<place>/<table>`. Return the new version number of each table.
+
+    Delta has no unsigned integers: `uint8` becomes `int16`, and `uint64` becomes a decimal number.
+
+    Args:
+        dataset: The tables to export.
+        place: A folder, or a URI such as `s3://bucket/prefix`.
+
+    Raises:
+        UsageError: deltalake is not installed, the URI is invalid or cannot be written, or another program is writing
+            there.
+        OSError: The folder cannot be written.
+    """
+    deltalake = import_deltalake()
+    root, storage = delta_place(place)
+    versions = {}
+    try:
+        with dataset.locked():
+            for table in reversed(dataset.tables()):
+                if parts := dataset.describe(table):
+                    where, how = f"{root}/{table}", {"mode": "overwrite", "schema_mode": "overwrite"}
+                    deltalake.write_deltalake(where, _batches(parts), **how, storage_options=storage)
+                    versions[table] = deltalake.DeltaTable(where, storage_options=storage).version()
+    except (OSError, deltalake.exceptions.DeltaError) as error:
+        if isinstance(error, OSError) and not is_uri(place):
+            raise
+        message = " ".join(_TERMINAL_MARKUP.sub(" ", str(error)).split())
+        raise UsageError(
+            f"{redact_uri(place)} cannot be written as Delta: {message}", hint="Is it there, and may you write to it?"
+        ) from error
+    return versions
+
+
+def import_deltalake() -> Any:
+    """Import the library that writes Delta tables.
+
+    Raises:
+        SettingsError: it is not installed.
+    """
+    return import_extra("deltalake", "delta", "Writing Delta tables")
+
+
+def _batches(parts: list[PartInfo]) -> pa.RecordBatchReader:
+    """Return a reader of all rows of a table, in batches of about one row group, in types that Delta has."""
+    unified = pa.unify_schemas([read_schema(part.path) for part in parts], **_PERMISSIVE)
+    schema = pa.schema([field.with_type(_signed(field.type)).remove_metadata() for field in unified])
+
+    def rows() -> Any:
+        for part in parts:
+            for batch in read_batches(part.path):
+                whole = pa.concat_tables([unified.empty_table(), pa.Table.from_batches([batch])], **_PERMISSIVE)
+                yield from whole.cast(schema).to_batches()
+
+    return pa.RecordBatchReader.from_batches(schema, rows())
+
+
+def _signed(arrow_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_uint8(arrow_type):
+        return pa.int16()
+    return pa.decimal128(20, 0) if pa.types.is_uint64(arrow_type) else arrow_type

@@ -1,0 +1,83 @@
+"""Reading of tables in an object store or another remote file system; `remote_write` writes them there.
+
+A *place* is the remote folder that holds `tables/<table>/*.parquet`, such as `s3://bucket/prefix`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from lightmeter.errors import UsageError
+from lightmeter.tables.arrow.schema import TABLES, schema
+from lightmeter.tables.remote.uris import file_system, redact_uri
+
+__all__ = ["read_remote_table", "remote_datasets"]
+
+
+def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]:
+    """Return all tables of a place as Arrow datasets, which fetch only the columns and row groups that are needed.
+
+    A standard table that the place lacks is empty, with the right columns.
+
+    Args:
+        place: A URI such as `s3://bucket/prefix`, or a path on `filesystem`.
+        filesystem: A file system of `pyarrow.fs` or of fsspec; None means the one that the URI names.
+
+    Raises:
+        UsageError: The place cannot be read, or it holds no tables.
+    """
+    try:
+        remote, root = file_system(place, filesystem)
+        parts = {table: _parts(remote, f"{root}/tables/{table}") for table in _tables(remote, root)}
+        if not any(parts.values()):
+            raise UsageError(
+                f"{redact_uri(place)} holds no tables.",
+                hint=f"Put them there: lightmeter rebuild DIR --to {redact_uri(place)}",
+            )
+        return {table: _dataset(remote, found, table) for table, found in parts.items()}
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(
+            f"{redact_uri(place)} cannot be read: {error}", hint="Is it there, and may you read it?"
+        ) from error
+
+
+def read_remote_table(place: str, table: str, filesystem: Any = None) -> pa.Table:
+    """Return all rows of a table of a place; none, with the right columns, if the place lacks a standard table.
+
+    Args:
+        place: As for `remote_datasets`.
+        table: Name of the table.
+        filesystem: As for `remote_datasets`.
+
+    Raises:
+        UsageError: There is no table of this name, the place cannot be read, or it holds no tables.
+    """
+    tables = remote_datasets(place, filesystem)
+    if table not in tables:
+        raise UsageError(f"there is no table {table!r}", hint=f"The tables are {', '.join(tables)}.")
+    try:
+        return tables[table].to_table()
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(f"{redact_uri(place)} cannot be read: {error}", hint="Was it replaced? Try again.") from error
+
+
+def _tables(remote: fs.FileSystem, root: str) -> list[str]:
+    """Return the names of the tables that every run has, then of the other tables that have parts."""
+    found = remote.get_file_info(fs.FileSelector(f"{root}/tables", allow_not_found=True))
+    names = {one.base_name for one in found if one.type == fs.FileType.Directory}
+    return [*TABLES, *sorted(name for name in names - {*TABLES} if _parts(remote, f"{root}/tables/{name}"))]
+
+
+def _parts(remote: fs.FileSystem, folder: str) -> list[str]:
+    found = remote.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    return sorted(one.path for one in found if one.extension == "parquet" and not one.base_name.startswith("."))
+
+
+def _dataset(remote: fs.FileSystem, parts: list[str], table: str) -> ds.Dataset:
+    if not parts:
+        return ds.dataset(schema(table).empty_table())
+    return ds.dataset(parts, filesystem=remote, format="parquet")

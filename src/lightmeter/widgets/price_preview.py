@@ -1,0 +1,195 @@
+"""Price of a plan's rows under other options, computed from a few totals, so that a form can show it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lightmeter.journal.queries.items import cached_lengths, unsent_lengths
+from lightmeter.journal.store import open_read_only
+from lightmeter.media.media_info import MediaKind
+from lightmeter.options import Options
+from lightmeter.planning.plan import Plan
+from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range, price_advice, price_range
+from lightmeter.pricing.rates import RateTable, active_pairs, millicredits_per_image, whole_credits
+from lightmeter.pricing.video_coverage import VideoCoverage, coverage_advice, video_coverage
+
+__all__ = [
+    "BudgetStatus",
+    "PlanTotals",
+    "PriceComponent",
+    "PriceQuote",
+    "RowGroup",
+    "budget_status",
+    "frames_in",
+    "plan_totals",
+    "price_quote",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Rows of a plan with the same price each.
+
+    Attributes:
+        kind: image, video, or None if unknown.
+        seconds: Duration of a video, rounded up (`sampling.WHOLE_SECONDS_SQL`); None if unknown. Captured frames are
+            whole seconds apart, so fractions do not change the number of frames.
+        rows: Number of rows.
+    """
+
+    kind: MediaKind | None
+    seconds: int | None
+    rows: int
+
+
+class BudgetStatus(StrEnum):
+    """Whether the budget ends the run before its last row."""
+
+    NONE = "none"
+    """There is no budget."""
+    CLEAR = "clear"
+    """The upper end of the price is within the budget."""
+    MAYBE = "maybe"
+    """Only the lower end is within the budget."""
+    REACHED = "reached"
+    """The lower end is above the budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTotals:
+    """The rows of a plan that may cost credits.
+
+    Attributes:
+        sent: Rows to send.
+        cached: Rows that the answer cache covers as long as the request options do not change.
+    """
+
+    sent: tuple[RowGroup, ...]
+    cached: tuple[RowGroup, ...]
+
+    def billable_groups(self, *, options_changed: bool) -> tuple[RowGroup, ...]:
+        """Return the rows to pay for; changed request options make cached answers useless."""
+        return (*self.sent, *self.cached) if options_changed else self.sent
+
+
+@dataclass(frozen=True, slots=True)
+class PriceComponent:
+    """One back end's price for one feature, in millicredits for each image or frame."""
+
+    backend: str
+    feature: str
+    price_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class PriceQuote:
+    """Price of a run.
+
+    Attributes:
+        parts: Components of the price of an image.
+        price_milli: Their sum: millicredits per image or frame, before rounding.
+        charged: Maximum charge per image or frame, in whole credits.
+        rows: Rows to send; None without a plan.
+        frames: Images and frames in them; None without a plan.
+        credits: Their price; None without a plan.
+        budget: The budget, or None.
+        budget_status: Whether the budget will be reached.
+        advice: Effects of adding or removing a feature or back end.
+    """
+
+    parts: tuple[PriceComponent, ...]
+    price_milli: int
+    charged: int
+    rows: int | None
+    frames: FrameRange | None
+    credits: CreditRange | None
+    budget: int | None
+    budget_status: BudgetStatus
+    advice: tuple[str, ...]
+
+    @property
+    def affordable_frames(self) -> int | None:
+        """Number of images and frames that the budget certainly pays for; None without a budget or a price."""
+        return None if self.budget is None or not self.charged else self.budget // self.charged
+
+
+def plan_totals(plan: Plan) -> PlanTotals:
+    """Return the rows of a plan that may cost credits.
+
+    Raises:
+        JournalError: The plan's rows are gone.
+    """
+    with open_read_only(plan.folder) as db:
+        sent = unsent_lengths(db)
+        cached = cached_lengths(db)
+    return PlanTotals(tuple(RowGroup(*row) for row in sent), tuple(RowGroup(*row) for row in cached))
+
+
+def frames_in(groups: Sequence[RowGroup], capture_interval_s: int, max_frames: int) -> FrameRange:
+    """Return the number of images and frames that these rows are charged as.
+
+    Args:
+        groups: The rows.
+        capture_interval_s: Seconds between captured frames of a video.
+        max_frames: Maximum number of frames of a video; 0 for no limit.
+    """
+    total = FrameRange(0, 0)
+    for group in groups:
+        each = frame_range(group.kind, group.seconds, capture_interval_s, max_frames)
+        high = None if each.high is None else each.high * group.rows
+        total += FrameRange(each.low * group.rows, high)
+    return total
+
+
+def budget_status(credits_: CreditRange, budget: int | None) -> BudgetStatus:
+    """Return whether a price is within a budget."""
+    if budget is None:
+        return BudgetStatus.NONE
+    if credits_.low > budget:
+        return BudgetStatus.REACHED
+    return BudgetStatus.CLEAR if credits_.high is not None and credits_.high <= budget else BudgetStatus.MAYBE
+
+
+def price_quote(rates: RateTable, options: Options, groups: Sequence[RowGroup] | None) -> PriceQuote:
+    """Return the price of planned rows; of a single image if `groups` is None.
+
+    Args:
+        rates: The price table.
+        options: Options of the run.
+        groups: The rows to send.
+
+    Raises:
+        SettingsError: A back end or feature has no price.
+    """
+    parts = [
+        PriceComponent(backend, feature, _price_milli(rates, backend, feature, options))
+        for backend, feature in active_pairs(rates, options.backends, options.features)
+    ]
+    price = sum(part.price_milli for part in parts)
+    frames = None if groups is None else frames_in(groups, options.capture_interval, options.max_frames)
+    credits_ = None if frames is None else price_range(price, frames)
+    return PriceQuote(
+        parts=tuple(parts),
+        price_milli=price,
+        charged=whole_credits(price),
+        rows=None if groups is None else sum(group.rows for group in groups),
+        frames=frames,
+        credits=credits_,
+        budget=options.budget,
+        budget_status=BudgetStatus.NONE if credits_ is None else budget_status(credits_, options.budget),
+        advice=(
+            *price_advice(rates, options.backends, options.features),
+            *coverage_advice(_video_coverage(groups or (), options)),
+        ),
+    )
+
+
+def _video_coverage(groups: Sequence[RowGroup], options: Options) -> VideoCoverage | None:
+    lengths = [(group.seconds, group.rows) for group in groups if group.kind == "video"]
+    return video_coverage(lengths, options.capture_interval, options.max_frames)
+
+
+def _price_milli(rates: RateTable, backend: str, feature: str, options: Options) -> int:
+    return millicredits_per_image(rates, [backend], [feature], len(options.sent_prompt or ""))
