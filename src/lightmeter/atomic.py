@@ -11,8 +11,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
-__all__ = ["atomic_replace", "fsync_folder", "write_bytes", "write_text"]
-
 
 @contextmanager
 def atomic_replace(target: Path) -> Iterator[Path]:

@@ -12,8 +12,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
-__all__ = ["BackgroundLoop", "sync"]
-
 T = TypeVar("T")
 
 

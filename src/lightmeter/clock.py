@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-__all__ = ["STEP_S", "Clock", "ClockAnchor", "MachineClock", "RunClock", "SystemClock", "utc_from_timestamp"]
-
 STEP_S: Final = 2.0
 """Smallest difference between two clocks, in seconds, that counts as a step; less is drift."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["process_cpu_count"]
-
 
 def process_cpu_count() -> int:
     """Return the number of CPU cores that this process may use."""

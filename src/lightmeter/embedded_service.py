@@ -22,8 +22,6 @@ from lightmeter.settings import Settings
 from lightmeter.wire.constants import FEATURES
 from lightmeter.wire.response import BackendOffer
 
-__all__ = ["EMBEDDED_CREDITS", "Endpoint", "embedded_backends", "is_embedded", "open_endpoint"]
-
 EMBEDDED_CREDITS: Final = 1_000_000
 """Opening balance in credits. They cost nothing; the embedded service charges them so that users can try budgets."""
 

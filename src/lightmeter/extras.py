@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from lightmeter.errors import SettingsError
 
-__all__ = ["EXTRA_OF_PACKAGE", "import_extra"]
-
 EXTRA_OF_PACKAGE: Final = {"anthropic": "claude", "openai": "openai"}
 """Packages of provider adapters, and the extra that installs each."""
 

@@ -8,18 +8,6 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any, Final
 
-__all__ = [
-    "data_uri",
-    "esc",
-    "format_duration",
-    "format_number",
-    "format_percent",
-    "is_hex_color",
-    "is_number",
-    "replace_control_chars",
-    "valid_colors",
-]
-
 _HEX: Final = re.compile(r"#[0-9a-fA-F]{6}")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 """Characters that HTML does not allow, and those that change the writing direction of the text after them."""

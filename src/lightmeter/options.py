@@ -33,8 +33,6 @@ from lightmeter.wire.constants import (
 )
 from lightmeter.wire.request import AnalyzeRequest
 
-__all__ = ["DESCRIPTIONS", "READ_OPTIONS", "REQUEST_OPTIONS", "Options", "PlanOptions", "ResumeOptions", "make_options"]
-
 REQUEST_OPTIONS: Final = (
     "features",
     "backends",

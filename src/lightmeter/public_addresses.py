@@ -15,8 +15,6 @@ from importlib.resources import files
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, TypeAlias
 
-__all__ = ["BLOCKED_NETWORKS", "BlockedNetwork", "embedded_ipv4", "find_blocked_network", "is_public"]
-
 Address: TypeAlias = IPv4Address | IPv6Address
 
 IPV4_MAPPED: Final = IPv6Network("::ffff:0:0/96")

@@ -24,8 +24,6 @@ from pydantic_settings import (
 
 from lightmeter.errors import SettingsError
 
-__all__ = ["Settings", "read_settings", "settings_file"]
-
 
 def settings_file() -> Path:
     """Return the path of the settings file, which need not exist."""

@@ -15,8 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-__all__ = ["LockedTempDir"]
-
 _PREFIX: Final = "lightmeter-scratch-"
 
 

@@ -14,8 +14,6 @@ from typing import Any, Final, Generic, TypeVar
 
 from lightmeter.background_loop import BackgroundLoop
 
-__all__ = ["cancel_all_work", "in_background"]
-
 T = TypeVar("T")
 GeneratorFactory = Callable[[asyncio.Event], AsyncGenerator[T]]
 """Returns a generator. The argument is an event of the background loop; setting it stops the generator early."""

@@ -21,8 +21,6 @@ from lightmeter.money.request_prices import learner_from_journal, price_key_of
 from lightmeter.pricing.estimate import FrameRange, price_range
 from lightmeter.tables.dataset import Dataset
 
-__all__ = ["ANSWER_RETENTION_S", "next_steps"]
-
 ANSWER_RETENTION_S: Final = 24 * 3600.0
 """Seconds for which the service keeps the answer of an acknowledged request, by its API documentation."""
 

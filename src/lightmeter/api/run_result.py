@@ -30,8 +30,6 @@ from lightmeter.tables.remote.uris import is_uri, redact_uri
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Run", "RunSummary", "Tables", "must_have_tables", "summarize"]
-
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:

@@ -14,8 +14,6 @@ from typing import Any, Final, NamedTuple
 from lightmeter.ask.json_schema import ListOf, ObjectOf, Property, Scalar, ValueType
 from lightmeter.ask.question import MAX_ERROR_CHARS, Ask
 
-__all__ = ["ParsedAnswer", "parse_answer_text"]
-
 _MAX_OBJECTS: Final = 64
 """Most objects of a text that are validated."""
 

@@ -16,8 +16,6 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 from lightmeter.errors import SettingsError
 
-__all__ = ["ListOf", "ObjectOf", "Property", "Scalar", "ValueType", "check_references", "properties_of"]
-
 Kind = Literal["string", "integer", "number", "boolean"]
 
 _SCALARS: Final = ("string", "integer", "number", "boolean")

@@ -19,8 +19,6 @@ from pydantic.errors import PydanticUserError
 from lightmeter.ask.json_schema import Property, check_references, properties_of
 from lightmeter.errors import SettingsError
 
-__all__ = ["MAX_ERROR_CHARS", "RESERVED", "Ask", "coerce_ask", "load_ask"]
-
 RESERVED: Final = ("item_id", "url", "frame", "run_id", "source", "error", "raw")
 """Columns that every table of answers has."""
 

@@ -18,8 +18,6 @@ from lightmeter.errors import SettingsError
 from lightmeter.journal.commands.plan_rows import CachedAnswer
 from lightmeter.journal.compression import decompress
 
-__all__ = ["FILE_NAME", "AnswerCache", "AssetFingerprint", "CacheHit", "CachedAsset", "is_same_asset"]
-
 FILE_NAME: Final = "answers-1.sqlite"
 """The number is the version of the tables: another version uses another file, and finds no older answers."""
 

@@ -35,8 +35,6 @@ from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.options import REQUEST_OPTIONS, Options
 from lightmeter.settings import Settings
 
-__all__ = ["cache_answers", "find_planned_answers", "question_digest", "reuse_answers"]
-
 DAY_S: Final = 86_400.0
 CHUNK: Final = 512
 """Rows or answers in one commit."""

@@ -9,17 +9,6 @@ import click
 
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES, ROLES
 
-__all__ = [
-    "accept_journal_option",
-    "add_options",
-    "analysis_options",
-    "execution_options",
-    "explicit_options",
-    "json_option",
-    "manifest_options",
-    "spending_options",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

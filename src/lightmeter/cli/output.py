@@ -15,8 +15,6 @@ from lightmeter.api.run_result import Run, RunSummary
 from lightmeter.planning.plan import Plan, ReasonCount
 from lightmeter.planning.price_sources import describe_own_prices
 
-__all__ = ["PLAIN_WIDTH", "print_json", "show_plan", "show_summary"]
-
 MAX_REASONS: Final = 12
 PLAIN_WIDTH: Final = 240
 """Columns of output that goes to a file or a pipe, so that lines for logs and grep are not wrapped."""

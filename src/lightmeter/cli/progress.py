@@ -17,8 +17,6 @@ from lightmeter.api.background_generator import cancel_all_work
 from lightmeter.errors import Interrupted
 from lightmeter.planning.progress import Progress
 
-__all__ = ["ProgressDisplay", "run_with_progress"]
-
 PLAIN_INTERVAL_S: Final = 5.0
 """Seconds between progress lines where there is no terminal."""
 

@@ -16,8 +16,6 @@ from lightmeter.service import logs
 from lightmeter.service.analysis.analyzer import AnalyzerLimits
 from lightmeter.service.app import DEFAULT_LEASE_S, ServiceConfig, default_workers
 
-__all__ = ["DATABASE", "database_option", "serve_options", "service_config", "stop_on_signals"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 MB: Final = 1024**2

@@ -18,8 +18,6 @@ from typing import Any, Final
 import pyarrow as pa
 from rich.cells import cell_len, set_cell_size
 
-__all__ = ["MAX_ROWS", "TerminalTable", "as_csv", "as_json", "as_markdown", "format_table"]
-
 MAX_ROWS: Final = 60
 """Maximum number of rows on a terminal."""
 

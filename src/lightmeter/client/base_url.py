@@ -11,8 +11,6 @@ from yarl import URL
 from lightmeter.errors import SettingsError
 from lightmeter.manifest.canonical_url import canonical_url
 
-__all__ = ["canonical_base_url", "equivalent_base_urls", "normalize_base_url"]
-
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 """Hosts that all mean this machine; the canonical form uses the first."""
 

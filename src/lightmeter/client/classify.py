@@ -55,8 +55,6 @@ from lightmeter.wire.constants import (
 )
 from lightmeter.wire.response import Answer
 
-__all__ = ["Classification", "ResponseVerdict", "classify_poll", "classify_submission", "retry_after_s"]
-
 _FAILED: Final = "failed"
 _WITHOUT_RESULTS: Final = frozenset({"queued", "processing", _FAILED})
 _ACCESS_DENIED_TEXT: Final = ACCESS_DENIED.rstrip(".").casefold()

@@ -38,8 +38,6 @@ from lightmeter.facts.lenient_json import parse_object_lenient
 from lightmeter.wire.request import AnalyzeRequest
 from lightmeter.wire.response import Answer, BackendOffer, Backends, Credits
 
-__all__ = ["AnalyzeOptions", "Client", "error_for"]
-
 _FETCH: Final = "/api/fetch"
 _RESPONSE: Final = "/api/response/"
 _CREDITS: Final = "/api/credits"

@@ -14,8 +14,6 @@ from lightmeter.facts.lenient_json import parse_object_lenient
 from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.wire.response import Answer
 
-__all__ = ["body_excerpt", "decode_answer"]
-
 _EXCERPT_CHARS: Final = 200
 """Longest excerpt of a body in a message, in characters."""
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from lightmeter.errors import MediaTooLarge, UsageError
 from lightmeter.wire.constants import MAX_FILE_BYTES
 
-__all__ = ["encode_files"]
-
 
 async def encode_files(files: Iterable[bytes | str | Path]) -> tuple[list[str], list[str]]:
     """Return the contents as base64, and their names: the last part of a path, or `file-<position>` for bytes.

@@ -13,8 +13,6 @@ from typing import Final
 
 from lightmeter.wire.constants import RESULT_LIFETIME_S
 
-__all__ = ["PollSchedule"]
-
 _MAX_GROWTHS: Final = 200
 """Delays grow at most so many times: a float overflows after some 1,500."""
 

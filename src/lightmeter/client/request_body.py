@@ -9,8 +9,6 @@ import orjson
 from lightmeter.errors import UsageError
 from lightmeter.wire.request import AnalyzeRequest
 
-__all__ = ["RequestBodyBuilder"]
-
 
 class RequestBodyBuilder:
     """Builds bodies of POST /api/fetch that differ only in their assets.

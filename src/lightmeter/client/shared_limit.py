@@ -20,8 +20,6 @@ from uuid import uuid4
 from lightmeter.atomic import write_bytes
 from lightmeter.client.base_url import canonical_base_url
 
-__all__ = ["STATE_MAX_AGE_S", "SharedLimitMember", "join_shared_limit"]
-
 STATE_MAX_AGE_S: Final = 7 * 86_400.0
 """Seconds after which a saved state is ignored: limits change with plans and prices."""
 

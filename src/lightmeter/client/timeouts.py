@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
 
-__all__ = ["StallTolerantTimeout", "Timeouts"]
-
 _STALL_S: Final = 1.0
 """A timer that fires this many seconds late shows that the process was suspended or starved of processor time."""
 

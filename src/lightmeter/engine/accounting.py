@@ -40,8 +40,6 @@ from lightmeter.money.key_budget import KeyBudget
 from lightmeter.money.request_prices import RequestPrices
 from lightmeter.pricing.estimate import FrameRange
 
-__all__ = ["Accounting", "initial_name_reliability"]
-
 _SINGLE_IMAGES: Final = "The names in this service's answers do not identify images: images are sent one by one."
 _CHARGE_UNKNOWN: Final = (
     "A request failed and its answer names no charge: its price stays held until the balance shows the charge."

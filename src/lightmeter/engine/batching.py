@@ -22,18 +22,6 @@ from lightmeter.journal.queries.items import PendingRow
 from lightmeter.pricing.price_learner import cheapest_batch
 from lightmeter.pricing.rates import Rounding
 
-__all__ = [
-    "MAX_AUTO_BATCH_SIZE",
-    "Batch",
-    "BatchSizeInputs",
-    "Bisection",
-    "NameReliability",
-    "NameReliabilityTracker",
-    "auto_batch_size",
-    "group_into_batches",
-    "trim_batch",
-]
-
 MAX_AUTO_BATCH_SIZE: Final = 10
 """Most images that `auto` puts into one request: public clients send this many; no limit is documented."""
 

@@ -27,8 +27,6 @@ from lightmeter.money.request_prices import RequestPrices
 from lightmeter.pricing.estimate import FrameRange
 from lightmeter.pricing.rates import Rounding
 
-__all__ = ["Dispatcher"]
-
 MAX_UNRESOLVED_SHARE: Final = 0.02
 """Share of the budget that may be in doubt. Above it, lost requests are resolved before more rows are sent."""
 

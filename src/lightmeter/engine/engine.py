@@ -44,8 +44,6 @@ from lightmeter.money.request_prices import MAX_RECENT_CHARGES, RequestPrices, l
 from lightmeter.planning.progress import Progress
 from lightmeter.tables.gc_control import collector_eased
 
-__all__ = ["ALL_ROWS", "Engine", "SeqRange", "open_engine"]
-
 MAX_RESENDS: Final = 2
 """Most times that one start sends lost requests to the embedded service again; after that the user must act."""
 

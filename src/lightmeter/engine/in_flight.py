@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from lightmeter.export.asset_matching import expected_asset_name
 from lightmeter.journal.queries.submissions import SubmissionRecord
 
-__all__ = ["AcknowledgedRequest", "InFlightRequest", "to_in_flight_request"]
-
 
 @dataclass(frozen=True, slots=True)
 class InFlightRequest:

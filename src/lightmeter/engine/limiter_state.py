@@ -15,8 +15,6 @@ from lightmeter.engine.session import Session
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.store import open_read_only
 
-__all__ = ["persisted_limiter"]
-
 _META_KEY: Final = "pace"
 """Name of the journal's meta entry that holds the state."""
 

@@ -25,8 +25,6 @@ from lightmeter.journal.outcome import ReceivedAnswer
 from lightmeter.journal.submission_states import Event
 from lightmeter.wire.constants import VIDEO_SUFFIXES
 
-__all__ = ["Poller"]
-
 MAX_POLLS_IN_FLIGHT: Final = 8
 """Polls at the same time: enough for 400 polls a second at a latency of 20 ms."""
 

@@ -36,8 +36,6 @@ from lightmeter.journal.submission_states import HOLDING, IN_DOUBT, Event, State
 from lightmeter.money.lost_answer_charges import build_proof, unprovable_document
 from lightmeter.money.stale_journal import balance_gap, judge_balance_gap
 
-__all__ = ["Reconciler"]
-
 READING_INTERVAL_S: Final = 1.0
 """Seconds between two balance readings, so that charges made at the same moment appear in the second one at least."""
 

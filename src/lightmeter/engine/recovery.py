@@ -15,8 +15,6 @@ from lightmeter.journal.queries.submissions import read_answer, submissions_in
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import IN_DOUBT, Event, State
 
-__all__ = ["recover_open_submissions"]
-
 _OPEN: Final = frozenset({State.HELD, State.SENT, State.ANSWERED, State.ACKED, State.POLLED})
 _NOT_SETTLED: Final = frozenset({State.ANSWERED, State.POLLED})
 """States of submissions whose answer is stored and was not settled."""

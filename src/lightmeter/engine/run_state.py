@@ -17,8 +17,6 @@ from lightmeter.engine.uploads import UploadSelection
 from lightmeter.errors import AccessDenied, LightmeterError, Unreachable
 from lightmeter.planning.progress import Phase, Progress
 
-__all__ = ["RunState"]
-
 
 @dataclass
 class RunState:

@@ -30,8 +30,6 @@ from lightmeter.journal.outcome import ReceivedAnswer, Refusal
 from lightmeter.journal.queries.items import AnswerRetry, PendingRow
 from lightmeter.journal.submission_states import Event
 
-__all__ = ["Sender"]
-
 MAX_UNREACHABLE: Final = 5
 """Requests in a row that cannot be delivered before the run stops: about 15 seconds with the pauses in between."""
 

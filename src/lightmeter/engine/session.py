@@ -28,16 +28,6 @@ from lightmeter.planning.output_folder import prepare_folder
 from lightmeter.planning.plan import Plan
 from lightmeter.settings import Settings
 
-__all__ = [
-    "Session",
-    "changed_options",
-    "find_run_of_manifest",
-    "find_run_of_plan",
-    "open_session",
-    "prepare_run_journal",
-    "store_options",
-]
-
 PLAN_NAME: Final = "plan.json"
 
 _ANCHOR_KEY: Final = "clock_anchor"

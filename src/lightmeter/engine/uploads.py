@@ -23,15 +23,6 @@ from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.tempdirs import LockedTempDir
 from lightmeter.wire.constants import MAX_FILE_BYTES
 
-__all__ = [
-    "LONGEST_SIDE_PX",
-    "UploadFetcher",
-    "UploadSelection",
-    "file_name_of",
-    "free_failure_message",
-    "prepare_upload",
-]
-
 UploadMode = Literal["never", "fallback", "always"]
 
 LONGEST_SIDE_PX: Final = 2048

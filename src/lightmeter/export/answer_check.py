@@ -15,8 +15,6 @@ from lightmeter.journal.queries.answer_retries import RetryRow, first_answers
 from lightmeter.journal.queries.items import AnswerRetry
 from lightmeter.journal.store import open_read_only
 
-__all__ = ["all_descriptions_valid", "parse_descriptions", "rows_with_invalid_answers"]
-
 
 def parse_descriptions(ask: Ask, answer: Mapping[str, Any], asset: int) -> list[tuple[DescriptionEntry, ParsedAnswer]]:
     """Return each description of one asset, with the values or the error that it holds for the question.

@@ -18,8 +18,6 @@ from lightmeter.facts.wire_answer import WireAnswer, whole_credits
 from lightmeter.journal.outcome import AnswerOutcome, RowResult
 from lightmeter.manifest.canonical_url import canonical_url
 
-__all__ = ["NO_ASSET", "REQUEST_FAILED", "UNMATCHED", "expected_asset_name", "match_assets", "outcome_of"]
-
 NO_ASSET: Final = "no_asset"
 """Reason of a row without an asset: all assets of the answer belong to other rows."""
 UNMATCHED: Final = "unmatched"

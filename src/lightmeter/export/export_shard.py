@@ -24,8 +24,6 @@ from lightmeter.tables.arrow.schema import ALL_TABLES, schema
 from lightmeter.tables.dataset import open_parts
 from lightmeter.tables.table_writers import TableWriters
 
-__all__ = ["ExportRun", "Shard", "export_shard", "merge_extra_types"]
-
 
 @dataclass(frozen=True, slots=True)
 class ExportRun:

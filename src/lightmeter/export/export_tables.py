@@ -33,8 +33,6 @@ from lightmeter.tables.query.duckdb_catalog import CATALOG, write_catalog
 from lightmeter.tables.remote.delta import write_delta
 from lightmeter.tempdirs import LockedTempDir
 
-__all__ = ["export_settled", "export_tables"]
-
 _SHARDS_EACH: Final = 4
 """Shards for each process of an export: more than one, because some shards take longer than others."""
 

@@ -14,8 +14,6 @@ from lightmeter.journal.queries.export import SubmissionRange, asset_rows, findi
 from lightmeter.journal.queries.latest_runs import credit_share
 from lightmeter.tables.arrow.row_tables import ColumnValues, ConstantColumn, RowTables, to_timestamps
 
-__all__ = ["journal_row_tables"]
-
 _ROWS_AT_ONCE: Final = 8192
 
 _Columns: TypeAlias = "dict[str, tuple[Any, ...]]"

@@ -22,8 +22,6 @@ from lightmeter.export.published_shards import SHARD_ANSWERS
 from lightmeter.journal.queries.export import count_settled
 from lightmeter.journal.store import open_read_only
 
-__all__ = ["EXPORT_EVERY_S", "LiveExport"]
-
 log = logging.getLogger("lightmeter.export")
 
 EXPORT_EVERY_S: Final = 30.0

@@ -17,8 +17,6 @@ from lightmeter.tables.arrow.schema import ALL_TABLES, TABLES
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import PartInfo
 
-__all__ = ["SHARD_ANSWERS", "unpublished_range"]
-
 SHARD_ANSWERS: Final = 5_000
 """Settled submissions in a final shard. With fewer, readers open many small files. With more, a run takes longer to
 end, because its last shard is written then: this many submissions take about a second."""

@@ -27,8 +27,6 @@ from lightmeter.journal.submission_states import State
 from lightmeter.tables.arrow.answer_schema import answers_schema
 from lightmeter.tables.arrow.row_tables import ColumnValues, ConstantColumn, build_table
 
-__all__ = ["answer_tables"]
-
 _ROWS_AT_ONCE: Final = 4096
 
 _NOT_SENT: Final = {

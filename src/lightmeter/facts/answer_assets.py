@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from lightmeter.facts.columns import FACT_TABLES
 
-__all__ = ["listed_assets"]
-
 _ASSET_FIELDS: Final = frozenset((*FACT_TABLES, "frames"))
 
 

@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from lightmeter.facts.lenient_decode import to_float
 
-__all__ = ["coerce_values", "to_bool", "to_int_in_range"]
-
 
 def coerce_values(kind: str, values: Sequence[Any]) -> Sequence[Any]:
     """Return the values converted to the kind of a column; None for each that does not fit. Never raises."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["CSS_NAME", "FACT_TABLES", "KEY_COLUMNS", "OPTIONAL_TABLES", "TABLE_COLUMNS", "ColumnSpec"]
-
 CSS_NAME: Final = "css_name"
 """The one column of a fact table that is computed from other columns of the table."""
 

@@ -8,8 +8,6 @@ from typing import Any, Final, NamedTuple
 from lightmeter.facts.answer_assets import listed_assets
 from lightmeter.facts.lenient_decode import json_text, read_entries
 
-__all__ = ["DescriptionEntry", "read_descriptions"]
-
 _MAX_FRAME: Final = 2**31 - 1
 
 

@@ -14,9 +14,6 @@ from lightmeter.facts.faces import read_faces
 from lightmeter.facts.lenient_decode import Corner, FeatureEntries, json_text, read_polygon
 from lightmeter.facts.severity import severity
 
-__all__ = ["DERIVED_COLUMNS", "extract", "mark_full_texts"]
-
-
 DERIVED_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = defaultdict(
     tuple, {"colors": (CSS_NAME,), "descriptions": ("role", "language")}
 )

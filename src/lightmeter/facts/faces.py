@@ -17,8 +17,6 @@ from lightmeter.facts.fast_decode import FastFace
 from lightmeter.facts.lenient_decode import read_polygon, to_float
 from lightmeter.facts.severity import likelihood_score
 
-__all__ = ["FACE_COLUMNS", "read_faces"]
-
 FACE_COLUMNS: Final = (
     *("left", "top", "width", "height", "age_low", "age_high", "gender", "gender_score", "emotions"),
 )

@@ -10,8 +10,6 @@ from lightmeter.facts.coerce import coerce_values
 from lightmeter.facts.columns import FACT_TABLES, TABLE_COLUMNS
 from lightmeter.facts.extract import DERIVED_COLUMNS
 
-__all__ = ["ENTRY_COLUMNS", "ROW_KEY_COLUMNS", "FactColumns", "FactRows", "RowKey"]
-
 ROW_KEY_COLUMNS: Final = ("item_id", "url", "frame", "run_id", "role", "language")
 """The columns whose values come from a `RowKey`, in its order."""
 

@@ -22,8 +22,6 @@ from lightmeter.facts.fast_decode import (
 )
 from lightmeter.facts.severity import severities
 
-__all__ = ["fast_entry_columns"]
-
 _Columns: TypeAlias = "dict[str, Sequence[Any]]"
 
 

@@ -17,23 +17,6 @@ import orjson
 
 from lightmeter.facts.lenient_decode import MAX_FLOAT32
 
-__all__ = [
-    "KEYED_TABLES",
-    "RAW_TABLES",
-    "FastAnswer",
-    "FastBrand",
-    "FastColor",
-    "FastDescription",
-    "FastEmbedding",
-    "FastFace",
-    "FastFeatures",
-    "FastNsfw",
-    "FastTag",
-    "FastText",
-    "decode_answer_fast",
-    "decode_entries",
-]
-
 KEYED_TABLES: Final = ("tags", "colors")
 """Features that are objects: a list of entries under each key."""
 

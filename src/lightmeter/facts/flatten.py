@@ -20,8 +20,6 @@ from lightmeter.facts.fast_decode import KEYED_TABLES, FastFeatures, decode_answ
 from lightmeter.facts.lenient_decode import decode_answer_lenient, json_text, read_entries
 from lightmeter.facts.lenient_json import loads_lenient
 
-__all__ = ["AnswerContext", "Flattener", "ItemRef"]
-
 _MAX_FRAME: Final = 2**31 - 1
 
 _PICTURES_AT_ONCE: Final = 24

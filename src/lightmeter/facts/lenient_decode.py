@@ -16,17 +16,6 @@ import orjson
 
 from lightmeter.facts.lenient_json import parse_object_lenient
 
-__all__ = [
-    "MAX_FLOAT32",
-    "Corner",
-    "FeatureEntries",
-    "decode_answer_lenient",
-    "json_text",
-    "read_entries",
-    "read_polygon",
-    "to_float",
-]
-
 # The field that a bare text, or the key of an object, fills where the entry itself does not have it.
 _TEXT_FIELD: Final = {
     "tags": "name",

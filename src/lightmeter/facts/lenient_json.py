@@ -12,8 +12,6 @@ from typing import Any, Final
 
 import orjson
 
-__all__ = ["loads_lenient", "parse_object_lenient", "parse_object_strict"]
-
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
 _MAX_DIGITS: Final = 4000
 """Longest number that is read: Python refuses to read integers of more than 4300 digits."""

@@ -8,8 +8,6 @@ from typing import Any, Final
 from lightmeter.facts.lenient_decode import to_float
 from lightmeter.wire.constants import LIKELIHOOD_SEVERITY
 
-__all__ = ["SAFE_LABEL", "likelihood_score", "severities", "severity"]
-
 SAFE_LABEL: Final = "sfw"
 """The one known label whose high score means harmless."""
 

@@ -13,8 +13,6 @@ from urllib.parse import unquote, urlsplit
 
 from lightmeter.facts.answer_assets import listed_assets
 
-__all__ = ["WireAnswer", "whole_credits"]
-
 FAILED: Final = "failed"
 """Value of `status` when the service accepted a request and could not answer it."""
 

@@ -23,8 +23,6 @@ from lightmeter.html_report.svg import (
 )
 from lightmeter.money.statement import Statement
 
-__all__ = ["credit_chart", "severity_chart", "tag_chart", "timeline_chart"]
-
 BAR_PX: Final = 24
 """Height of a bar with the space around it, in CSS pixels."""
 

@@ -50,8 +50,6 @@ from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.query import named_queries
 from lightmeter.tables.query.duckdb_query import QuerySession
 
-__all__ = ["ReportOptions", "load_report_data", "sort_colors"]
-
 DUCKDB_MEMORY_MB: Final = 256
 """Memory limit of DuckDB. With a million items it would use twice as much and be hardly faster."""
 

@@ -13,26 +13,6 @@ from lightmeter.journal.header import RunHeader
 from lightmeter.money.statement import Statement
 from lightmeter.planning.plan import ReasonCount
 
-__all__ = [
-    "BINS",
-    "REVIEW_FROM",
-    "Agreement",
-    "BackendCoverage",
-    "ErrorGroup",
-    "GroupCost",
-    "GroupPalette",
-    "LabelRating",
-    "ReportData",
-    "ReportItem",
-    "RequestTimeline",
-    "SeverityHistogram",
-    "SlowRequest",
-    "TableStatistics",
-    "TagFrequency",
-    "WorstRating",
-    "short_name",
-]
-
 BINS = 10
 """Bins of the severity histogram: tenths of the scale."""
 

@@ -26,8 +26,6 @@ from lightmeter.html_report.charts import credit_chart, severity_chart, tag_char
 from lightmeter.html_report.model import ReportData, short_name
 from lightmeter.media.oklab import ENCODED_KNEE
 
-__all__ = ["format_credits", "render_page", "sanitize_text", "summary_sentence", "template_environment", "web_url"]
-
 MAX_TEXT_LENGTH: Final = 300
 """Characters of one text on the page: a longer tag name would hide everything else, and the tables hold it whole."""
 

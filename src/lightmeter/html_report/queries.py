@@ -7,23 +7,6 @@ from typing import Final
 
 from lightmeter.tables.query import named_queries
 
-__all__ = [
-    "BACKEND_COVERAGE",
-    "ERROR_GROUPS",
-    "ITEM_COLORS",
-    "ITEM_MEDIA",
-    "ITEM_SEVERITIES",
-    "ITEM_TAGS",
-    "LABEL_RATINGS",
-    "LATENCY",
-    "PALETTE",
-    "REQUEST_TIMELINE",
-    "SAMPLE",
-    "SEVERITY_BINS",
-    "SLOWEST",
-    "TIME_SPAN",
-]
-
 SAMPLE: Final = """
 SELECT item_id, url, kind, duration_s FROM assets WHERE status = 'ok' ORDER BY hash(item_id), item_id LIMIT $most
 """

@@ -13,8 +13,6 @@ from lightmeter.errors import TablesError
 from lightmeter.html_report.load import ReportOptions, load_report_data
 from lightmeter.html_report.page import render_page
 
-__all__ = ["FILE_NAME", "report"]
-
 FILE_NAME: Final = "report.html"
 
 

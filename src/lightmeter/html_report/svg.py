@@ -23,21 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "ACCENT",
-    "AMBER",
-    "BORDER",
-    "MUTED",
-    "NARROW_PX",
-    "PALE",
-    "RED",
-    "TEXT_COLOR",
-    "WIDE_PX",
-    "Canvas",
-    "Chart",
-    "draw",
-    "style_axes",
-]
 
 TEXT_COLOR: Final = "#000001"
 MUTED: Final = "#000002"

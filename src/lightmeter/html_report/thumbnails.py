@@ -20,8 +20,6 @@ from lightmeter.media.video import DecoderLimits, sample_video
 from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.tempdirs import LockedTempDir
 
-__all__ = ["BLURRED_SIDE_PX", "SIDE_PX", "Thumbnail", "ThumbnailSource", "make_thumbnail"]
-
 SIDE_PX: Final = 320
 BLURRED_SIDE_PX: Final = 8
 """Longer side of a blurred picture in pixels: too few to recognize anything."""

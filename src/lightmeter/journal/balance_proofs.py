@@ -17,22 +17,6 @@ from lightmeter import sqlite
 from lightmeter.journal.commands.submissions import apply_event, last_transition_id, requeue_rows
 from lightmeter.journal.submission_states import Event, State
 
-__all__ = [
-    "BalanceReading",
-    "SubmissionResolution",
-    "WindowSubmission",
-    "apply_resolutions",
-    "open_submissions",
-    "opening_reading",
-    "read_proofs",
-    "record_balance",
-    "requeue_unanswered_rows",
-    "submissions_sent_between",
-    "throttled_since",
-    "unknown_charges_since",
-    "windows_in_doubt",
-]
-
 _OPEN: Final = tuple(
     sorted({State.HELD, State.SENT, State.ANSWERED, State.ACKED, State.POLLED, State.REFUSED, State.UNCERTAIN})
 )

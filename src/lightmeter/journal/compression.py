@@ -7,8 +7,6 @@ from typing import Final
 
 import zstandard
 
-__all__ = ["compress", "decompress"]
-
 LEVEL: Final = 3
 """zstd's default level: about 6 : 1 on answers of this contract, and faster than a disk."""
 

@@ -12,16 +12,6 @@ from lightmeter import sqlite
 from lightmeter.atomic import atomic_replace, fsync_folder
 from lightmeter.errors import JournalError, JournalLocked
 
-__all__ = [
-    "DiskReserve",
-    "acquire_run_lock",
-    "archive_journal",
-    "copy_journal",
-    "is_run_locked",
-    "journal_path",
-    "run_lock",
-]
-
 FILE_NAME: Final = "journal.sqlite"
 LOCK_NAME: Final = ".run.lock"
 RESERVE_NAME: Final = ".journal-reserve"

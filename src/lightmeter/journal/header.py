@@ -17,8 +17,6 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.options import Options
 from lightmeter.sqlite import Change, Connection
 
-__all__ = ["FORMER_RUNS", "RunHeader", "fresh_run_id", "is_balance_current", "put_balance_meta", "read_run_header"]
-
 FORMER_RUNS: Final = "former_runs"
 """Meta key of the ids that the run had before: JSON, a list of [run id, last submission id sent under it]."""
 

@@ -23,8 +23,6 @@ from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.store import open_read_only
 
-__all__ = ["KeyLedger", "RunTotals", "ledger_account", "legacy_ledger_account"]
-
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS runs (
     account TEXT NOT NULL,             -- hash of the key; without the prefix `key:`, hash of an address and the key

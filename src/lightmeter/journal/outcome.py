@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from lightmeter.journal.submission_states import Event
 
-__all__ = ["AnswerOutcome", "ReceivedAnswer", "Refusal", "RowResult"]
-
 
 @dataclass(frozen=True, slots=True)
 class ReceivedAnswer:

@@ -8,8 +8,6 @@ from typing import Final
 from lightmeter import sqlite
 from lightmeter.errors import JournalVersion
 
-__all__ = ["APPLICATION_ID", "SCHEMA", "VERSION", "migrate"]
-
 APPLICATION_ID: Final = 0x4C4D4A31
 """`LMJ1` in the SQLite header: identifies a journal to `file` and to `Journal`."""
 

@@ -17,8 +17,6 @@ from lightmeter.journal.files import DiskReserve, acquire_run_lock, journal_path
 from lightmeter.journal.schema import APPLICATION_ID, SCHEMA, VERSION, migrate
 from lightmeter.sqlite import Change, GroupCommitWriter
 
-__all__ = ["Journal", "open_read_only"]
-
 T = TypeVar("T")
 
 

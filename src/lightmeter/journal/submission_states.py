@@ -31,8 +31,6 @@ from typing import Final
 
 from lightmeter.errors import InvalidTransition
 
-__all__ = ["HOLDING", "IN_DOUBT", "TRANSITIONS", "Event", "State", "step"]
-
 
 class State(StrEnum):
     """State of a submission; the values are stored in the journal."""

@@ -26,16 +26,6 @@ from lightmeter.atomic import fsync_folder
 from lightmeter.journal.commands.submissions import apply_event
 from lightmeter.journal.submission_states import Event, State
 
-__all__ = [
-    "FLUSH_EVERY",
-    "JournalPosition",
-    "Watermark",
-    "WatermarkRecord",
-    "read_position",
-    "watermark_path",
-    "write_off",
-]
-
 FLUSH_EVERY: Final = 256
 """Requests between two flushes of the watermark to disk."""
 

@@ -22,8 +22,6 @@ from lightmeter.manifest.folders import FileSet
 from lightmeter.manifest.item import JSON
 from lightmeter.manifest.row_parser import ColumnRoles, RawRow, ReadOptions, missing_column
 
-__all__ = ["ArrowRowReader", "open_stream", "parquet_rows", "parquet_set_rows", "stream_rows"]
-
 _BATCH_ROWS: Final = 4096
 
 # (test, type name, Arrow type to cast to); the first matching test counts. Other types become strings.

@@ -23,17 +23,6 @@ from urllib.parse import urlsplit
 
 from lightmeter.errors import ManifestError
 
-__all__ = [
-    "STDIN",
-    "HashingReader",
-    "LineReader",
-    "Location",
-    "cannot_open",
-    "decompress",
-    "open_raw",
-    "remote_file_system",
-]
-
 STDIN: Final = "-"
 """Name of standard input as a manifest."""
 

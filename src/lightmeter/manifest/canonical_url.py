@@ -13,8 +13,6 @@ from urllib.parse import quote, urlsplit
 
 import idna
 
-__all__ = ["canonical_url"]
-
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _MAX_HOST_CHARS: Final = 253  # RFC 1035, section 2.3.4, as text without the final dot
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")

@@ -22,15 +22,6 @@ from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.row_parser import ColumnRoles, ReadOptions
 from lightmeter.wire.constants import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO_SUFFIXES
 
-__all__ = [
-    "MAX_RECORD_CHARS",
-    "MEDIA_SUFFIXES",
-    "BrokenRecord",
-    "RecordReader",
-    "UnterminatedQuote",
-    "opening_line",
-]
-
 MAX_RECORD_CHARS: Final = 1024 * 1024
 """Longest record, in characters after its first line. The module `csv` limits one field to 131,072 characters."""
 

@@ -21,8 +21,6 @@ from lightmeter.manifest.byte_sources import HashingReader, Location, cannot_ope
 from lightmeter.manifest.row_parser import RawRow
 from lightmeter.wire.constants import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO_SUFFIXES
 
-__all__ = ["FileSet", "file_set", "stored_digest"]
-
 _MEDIA_SUFFIXES: Final = frozenset((*IMAGE_SUFFIXES, *VIDEO_SUFFIXES, *MORE_VIDEO_SUFFIXES))
 _PARQUET_SUFFIX: Final = ".parquet"
 _DELTA_LOG: Final = "_delta_log"

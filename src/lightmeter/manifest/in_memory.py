@@ -12,8 +12,6 @@ from typing import Any, Final
 from lightmeter.manifest.item import JSON
 from lightmeter.manifest.row_parser import RawRow
 
-__all__ = ["column_values", "plain_value", "sequence_rows"]
-
 
 def sequence_rows(source: Iterable[Any]) -> Iterator[RawRow]:
     """Yield a row for each entry of a list: a string is a URL, a `Path` a path, a mapping a row.

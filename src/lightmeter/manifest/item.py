@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["ID_HEX_DIGITS", "JSON", "MEDIA_KINDS", "Item", "MediaKind", "stable_id"]
-
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 """Any JSON value."""
 

@@ -19,8 +19,6 @@ from lightmeter.manifest.item import Item
 from lightmeter.manifest.row_parser import ColumnRoles, ItemMaker, RawRow, ReadOptions, missing_column, observe_types
 from lightmeter.manifest.text_formats import guess_format, json_rows, jsonl_rows, table_rows, text_rows
 
-__all__ = ["ArrowStream", "ManifestReader", "ManifestSource", "digest_of", "location_of"]
-
 _FORMATS: Final = {
     ".csv": "csv",
     ".tsv": "tsv",

@@ -15,8 +15,6 @@ from lightmeter.errors import ManifestError
 from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.item import JSON, MEDIA_KINDS, Item, MediaKind, stable_id
 
-__all__ = ["ColumnRoles", "ItemMaker", "RawRow", "ReadOptions", "missing_column", "observe_types", "widen"]
-
 _MAX_CACHED_ROLES: Final = 256
 """Sets of column names whose roles are cached; each row of JSON lines may have other keys."""
 

@@ -20,8 +20,6 @@ from lightmeter.manifest.csv_records import BrokenRecord, RecordReader, Untermin
 from lightmeter.manifest.item import JSON
 from lightmeter.manifest.row_parser import ColumnRoles, RawRow, ReadOptions, missing_column
 
-__all__ = ["MAX_JSON_BYTES", "LineFormat", "guess_format", "json_rows", "jsonl_rows", "table_rows", "text_rows"]
-
 LineFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "json", "text"]
 
 MAX_JSON_BYTES: Final = 64 * 1024 * 1024

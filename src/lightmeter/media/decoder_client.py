@@ -39,8 +39,6 @@ from lightmeter.errors import (
 from lightmeter.media.media_info import SNIFF_BYTES, VIDEO_FORMATS, VideoInfo, sniff
 from lightmeter.media.sampling import duration_of, frame_indices, indices_at
 
-__all__ = ["Decoder", "DecoderLimits", "VideoFrame", "decoder_session"]
-
 _SCRIPT: Final = Path(__file__).with_name("decoder_process.py")
 _MAX_HEADER_BYTES: Final = 4096
 _MAX_INDEX_BYTES: Final = 64 * 1024 * 1024

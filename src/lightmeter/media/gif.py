@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MAX_COUNTED_FRAMES", "count_gif_frames"]
-
 MAX_COUNTED_FRAMES: Final = 10_000
 """Number of frames at which counting stops, so that a hostile file cannot waste time."""
 

@@ -21,18 +21,6 @@ from lightmeter.media.gif import MAX_COUNTED_FRAMES, count_gif_frames
 from lightmeter.media.image_transforms import InputTransform, apply_transform
 from lightmeter.media.media_info import IMAGE_FORMATS, ImageInfo, sniff
 
-__all__ = [
-    "MAX_PIXELS",
-    "configure_block_allocator",
-    "encode_jpeg",
-    "is_blank",
-    "load_rgb",
-    "load_views",
-    "read_image_info",
-    "read_size",
-    "thumbnail",
-]
-
 MAX_PIXELS: Final = 50_000_000
 """Number of pixels of the largest picture that is decoded: 150 MB as RGB."""
 

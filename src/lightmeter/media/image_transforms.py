@@ -13,21 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-__all__ = [
-    "CenterCrop",
-    "FitWithin",
-    "InputTransform",
-    "LetterboxedImage",
-    "PixelMapping",
-    "StretchToSquare",
-    "apply_transform",
-    "crop_center",
-    "letterbox",
-    "pixel_mapping",
-    "stretch",
-    "transform_array",
-]
-
 _REDUCING_GAP: Final = 2.0
 """Pillow's `reducing_gap`: a much larger picture is first averaged down to twice the target size, which is much quicker
 and makes no visible difference."""

@@ -8,17 +8,6 @@ from typing import Final, Literal, TypeAlias
 
 from lightmeter.wire.constants import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO_SUFFIXES
 
-__all__ = [
-    "IMAGE_FORMATS",
-    "SNIFF_BYTES",
-    "VIDEO_FORMATS",
-    "ImageInfo",
-    "MediaKind",
-    "VideoInfo",
-    "kind_from_name",
-    "sniff",
-]
-
 MediaKind: TypeAlias = Literal["image", "video"]
 
 IMAGE_FORMATS: Final = ("jpeg", "png", "gif", "webp", "bmp", "avif")

@@ -11,8 +11,6 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ENCODED_KNEE", "LMS_TO_OKLAB", "RGB_TO_LMS", "srgb_to_linear", "srgb_to_oklab"]
-
 Floats: TypeAlias = NDArray[np.float64]
 
 ENCODED_KNEE: Final = 0.04045

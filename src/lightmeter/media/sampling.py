@@ -7,16 +7,6 @@ from collections.abc import Sequence
 from math import ceil, floor, isfinite
 from typing import Final
 
-__all__ = [
-    "MAX_DURATION_S",
-    "WHOLE_SECONDS_SQL",
-    "duration_of",
-    "frame_count",
-    "frame_indices",
-    "frame_times",
-    "indices_at",
-]
-
 MAX_DURATION_S: Final = 7 * 86_400.0
 """Longest plausible duration, in seconds: a week. Broken headers claim centuries."""
 

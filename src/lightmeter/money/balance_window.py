@@ -10,8 +10,6 @@ from lightmeter.journal.balance_proofs import WindowSubmission
 from lightmeter.journal.submission_states import HOLDING, State
 from lightmeter.pricing.charge_inference import AnsweredRequest, BalanceWindow, UncertainRequest
 
-__all__ = ["balance_window"]
-
 _CHARGED: Final = frozenset({State.SETTLED, State.PROVEN_PAID_LOST})
 
 

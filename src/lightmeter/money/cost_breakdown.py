@@ -17,8 +17,6 @@ from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range
 from lightmeter.pricing.price_learner import PriceLearner
 from lightmeter.pricing.rates import MILLICREDITS
 
-__all__ = ["CostBreakdown", "CostShare", "SavedCredits", "cost_breakdown", "saved_credits"]
-
 
 @dataclass(frozen=True, slots=True)
 class SavedCredits:

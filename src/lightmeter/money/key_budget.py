@@ -21,8 +21,6 @@ from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.store import open_read_only
 from lightmeter.settings import Settings
 
-__all__ = ["KeyBudget", "open_key_budget", "period_of"]
-
 FILE_NAME: Final = "key-budgets.sqlite"
 """Name of the ledger in the state directory."""
 

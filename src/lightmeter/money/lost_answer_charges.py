@@ -16,8 +16,6 @@ from lightmeter.journal.submission_states import Event, State
 from lightmeter.money.balance_window import balance_window
 from lightmeter.pricing.charge_inference import ProofOutcome, Reconciliation, reconcile
 
-__all__ = ["build_proof", "unprovable_document"]
-
 _RESOLVABLE: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS, State.CHARGE_UNKNOWN})
 """States of requests that a proof can resolve."""
 

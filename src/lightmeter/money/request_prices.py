@@ -19,8 +19,6 @@ from lightmeter.pricing.estimate import FrameRange
 from lightmeter.pricing.price_learner import AGREEING_AFTER_DRIFT, Charge, PriceKey, PriceLearner
 from lightmeter.pricing.rates import RateTable, whole_credits
 
-__all__ = ["MAX_PROBES", "MAX_RECENT_CHARGES", "RequestPrices", "learner_from_journal", "price_key_of"]
-
 MAX_PROBES: Final = 5
 """Number of answers without a usable charge, such as partial answers, after which a run trusts the price table.
 

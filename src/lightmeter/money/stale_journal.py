@@ -33,8 +33,6 @@ from lightmeter.journal.watermark import (
     write_off,
 )
 
-__all__ = ["JournalCheck", "balance_gap", "judge_balance_gap", "track_watermark"]
-
 JournalCheck = Literal["latest", "accepted", "unknown"]
 """State of a journal: the latest one of its run, or accepted by the user in any state, or unknown."""
 

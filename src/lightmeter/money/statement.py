@@ -36,7 +36,6 @@ from lightmeter.tables.query.to_pandas import to_dataframe
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Statement", "read_statement", "requests_frame"]
 
 SHOWN_IDS: Final = 8
 """Requests named in one line of a proof, so that it fits a terminal; the JSON has them all."""

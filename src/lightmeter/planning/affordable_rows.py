@@ -8,8 +8,6 @@ from lightmeter import sqlite
 from lightmeter.journal.queries.items import pending_frame_ranges
 from lightmeter.pricing.rates import MILLICREDITS, whole_credits
 
-__all__ = ["RowRange", "affordability_sentence", "affordable_rows"]
-
 
 @dataclass(frozen=True, slots=True)
 class RowRange:

@@ -41,8 +41,6 @@ from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.remote.delta import import_deltalake
 from lightmeter.tempdirs import LockedTempDir
 
-__all__ = ["load_plan", "refresh_service_info", "stream_plan"]
-
 CHUNK_ROWS: Final = 256
 """Rows that are read, checked and written together: one commit for each chunk is no bottleneck."""
 

@@ -7,8 +7,6 @@ from tempfile import TemporaryFile
 
 from lightmeter.errors import SettingsError
 
-__all__ = ["prepare_folder"]
-
 
 def prepare_folder(out: Path) -> None:
     """Create the output folder if it is missing, and check that files can be written there.

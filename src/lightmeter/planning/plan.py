@@ -44,13 +44,6 @@ from lightmeter.pricing.video_coverage import VideoCoverage, coverage_advice, vi
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tempdirs import LockedTempDir
 
-__all__ = [
-    "Plan",
-    "ReasonCount",
-    "must_be_explicit",
-    "plan_from_journal",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:

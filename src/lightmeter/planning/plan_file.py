@@ -24,16 +24,6 @@ from lightmeter.atomic import atomic_replace, write_text
 from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedRow
 
-__all__ = [
-    "MAX_INLINE_ROWS",
-    "PLAN_VERSION",
-    "PlanFile",
-    "PlanFileRow",
-    "is_plan_file",
-    "read_plan_file",
-    "write_plan_file",
-]
-
 PLAN_VERSION: Final = 2
 """Version of the format. Increase it when older versions would misread a newer file."""
 

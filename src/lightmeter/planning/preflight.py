@@ -25,16 +25,6 @@ from lightmeter.pricing.rates import MILLICREDITS, RateTable
 from lightmeter.settings import Settings
 from lightmeter.wire.response import BackendOffer, Backends
 
-__all__ = [
-    "PREFLIGHT_TIMEOUTS",
-    "ServiceInfo",
-    "check_backends_offered",
-    "fetch_balance",
-    "no_feature_offered_error",
-    "preflight",
-    "require_api_key",
-]
-
 PREFLIGHT_TIMEOUTS: Final = Timeouts(connect_s=10.0, read_s=10.0, total_s=10.0)
 """Seconds to wait for the balance and for the list of back ends; a service that works answers both at once."""
 

@@ -19,8 +19,6 @@ from lightmeter.pricing.rates import (
 )
 from lightmeter.settings import Settings
 
-__all__ = ["describe_own_prices", "price_meta", "rates_for", "with_prices_from_settings"]
-
 _UNKNOWN: Final = ServiceInfo()
 
 

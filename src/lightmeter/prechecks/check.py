@@ -23,8 +23,6 @@ from lightmeter.prechecks.url_verdict import ProbeResponse, judge_format, judge_
 from lightmeter.tempdirs import LockedTempDir
 from lightmeter.wire.constants import MAX_FILE_BYTES
 
-__all__ = ["MAX_DOWNLOAD_BYTES", "CheckResult", "Checker"]
-
 MAX_DOWNLOAD_BYTES: Final = 256 * 1024 * 1024
 """Longest video that is downloaded for a check, in bytes."""
 

@@ -13,8 +13,6 @@ from lightmeter.media.sampling import frame_count
 from lightmeter.media.video import VideoFrame, sample_video
 from lightmeter.prechecks.finding import Finding
 
-__all__ = ["MAX_CHECKED_FRAMES", "check_image", "check_video"]
-
 MAX_CHECKED_FRAMES: Final = 60
 """Maximum number of frames of a video that are checked: a long video has thousands."""
 

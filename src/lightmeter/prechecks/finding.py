@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-__all__ = ["CHECKS", "Finding", "Severity"]
-
 Severity: TypeAlias = Literal["info", "warning", "error"]
 """`error`: no service can use the row, so runs skip it. `warning`: possibly a problem. `info`: a fact."""
 

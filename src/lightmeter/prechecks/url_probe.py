@@ -24,8 +24,6 @@ from lightmeter.media.media_info import SNIFF_BYTES
 from lightmeter.prechecks.url_verdict import ProbeResponse, is_conclusive
 from lightmeter.public_addresses import is_public
 
-__all__ = ["MAX_REDIRECTS", "UrlProber"]
-
 MAX_REDIRECTS: Final = 5
 
 _CONNECT_TIMEOUT_S: Final = 10.0

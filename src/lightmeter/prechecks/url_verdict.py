@@ -12,8 +12,6 @@ from typing import Final
 from lightmeter.media.media_info import IMAGE_FORMATS, VIDEO_FORMATS, MediaKind, sniff
 from lightmeter.prechecks.finding import Finding
 
-__all__ = ["ProbeResponse", "UrlVerdict", "announced_kind", "is_conclusive", "judge_format", "judge_response"]
-
 _GONE: Final = frozenset({404, 410})
 _RATE_LIMITED: Final = frozenset({429, 503})
 _VAGUE_TYPES: Final = frozenset({"", "application/octet-stream", "binary/octet-stream", "application/binary"})

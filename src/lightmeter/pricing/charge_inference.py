@@ -18,17 +18,6 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Final
 
-__all__ = [
-    "AnsweredRequest",
-    "BalanceGap",
-    "BalanceWindow",
-    "ChargeVerdict",
-    "ProofOutcome",
-    "Reconciliation",
-    "UncertainRequest",
-    "reconcile",
-]
-
 MAX_GAPS: Final = 1000
 """Maximum number of gaps that a reconciliation lists. Its sums and verdicts include all gaps."""
 

@@ -23,9 +23,6 @@ from lightmeter.pricing.rates import (
 )
 from lightmeter.wire.constants import EXTRA_FEATURES
 
-__all__ = ["CreditRange", "FrameRange", "add_retry_cost", "frame_range", "price_advice", "price_range"]
-
-
 MAX_SUGGESTED_BACKENDS: Final = 3
 """Back ends that the advice on adding one names, the cheapest first. More would be a price list."""
 

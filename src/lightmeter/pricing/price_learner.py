@@ -16,8 +16,6 @@ from typing import Final
 from lightmeter.pricing.estimate import CreditRange, FrameRange
 from lightmeter.pricing.rates import MILLICREDITS, RateTable, Rounding, request_price, whole_credits
 
-__all__ = ["AGREEING_AFTER_DRIFT", "Charge", "PriceDrift", "PriceKey", "PriceLearner", "cheapest_batch"]
-
 AGREEING_AFTER_DRIFT: Final = 8
 """Charges in a row that must agree after a drift before the prices from before it are forgotten.
 

@@ -24,23 +24,6 @@ from typing import Any, Final
 from lightmeter.errors import SettingsError
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 
-__all__ = [
-    "MILLICREDITS",
-    "PROMPT_BLOCK_CHARS",
-    "OwnPrices",
-    "RateTable",
-    "Rounding",
-    "active_pairs",
-    "default_rates",
-    "load_prices",
-    "millicredits_per_image",
-    "parse_prices",
-    "parse_rates",
-    "read_own_prices",
-    "request_price",
-    "whole_credits",
-]
-
 MILLICREDITS: Final = 1000
 """Millicredits in one credit."""
 

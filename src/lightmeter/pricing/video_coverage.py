@@ -8,8 +8,6 @@ from typing import Any
 
 from lightmeter.media.sampling import frame_count
 
-__all__ = ["BetterInterval", "VideoCoverage", "coverage_advice", "video_coverage"]
-
 
 @dataclass(frozen=True, slots=True)
 class BetterInterval:

@@ -38,16 +38,6 @@ from lightmeter.service.store.store import Store
 from lightmeter.wire.constants import RESULT_LIFETIME_S
 from lightmeter.wire.response import Backends
 
-__all__ = [
-    "DEFAULT_LEASE_S",
-    "RunningService",
-    "ServiceConfig",
-    "default_workers",
-    "open_account",
-    "start_service",
-    "start_worker",
-]
-
 log = logging.getLogger("lightmeter.service")
 
 DEFAULT_LEASE_S: Final = 30.0

@@ -15,8 +15,6 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-__all__ = ["LogFormat", "access", "configure", "enable", "request_id", "request_id_or_new"]
-
 LogFormat = Literal["text", "json"]
 
 request_id: ContextVar[str] = ContextVar("lightmeter_request_id", default="")

@@ -17,8 +17,6 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from lightmeter.service.backends.providers.provider import Usage
 
-__all__ = ["CONTENT_TYPE", "Metrics"]
-
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 """Content type of `Metrics.as_text`: the text format that every Prometheus since 0.0.4 reads."""
 

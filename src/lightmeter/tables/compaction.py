@@ -12,8 +12,6 @@ from lightmeter.errors import TablesError
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import PartInfo, PartWriter, read_batches, read_schema
 
-__all__ = ["Compaction", "compact", "merge_into"]
-
 
 @dataclass(frozen=True, slots=True)
 class Compaction:

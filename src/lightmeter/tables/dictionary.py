@@ -18,8 +18,6 @@ from lightmeter.facts.columns import KEY_COLUMNS, TABLE_COLUMNS, ColumnSpec
 from lightmeter.tables.arrow.answer_schema import ANSWER_COLUMNS
 from lightmeter.tables.arrow.schema import ARROW_TYPES, SCHEMA_VERSION
 
-__all__ = ["END", "START", "dictionary", "with_dictionary"]
-
 START: Final = "<!-- dictionary:start -->\n"
 END: Final = "<!-- dictionary:end -->"
 

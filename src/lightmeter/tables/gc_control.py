@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["collector_eased", "collector_paused"]
-
 _RARE_THRESHOLD: Final = 10_000
 """Net new containers between two collections inside `collector_eased`, about 5 MB. Python's default is 700, which a run
 reaches ten times a second."""

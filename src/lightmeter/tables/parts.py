@@ -19,18 +19,6 @@ import pyarrow.parquet as pq
 
 from lightmeter.errors import TablesError
 
-__all__ = [
-    "LINEAGE_KEY",
-    "ROW_GROUP_ROWS",
-    "PartInfo",
-    "PartWriter",
-    "corrupt_file_error",
-    "read_batches",
-    "read_part_info",
-    "read_schema",
-    "translate_read_errors",
-]
-
 LINEAGE_KEY: Final = b"lightmeter.lineage"
 """Key of the lineage in the footer."""
 

@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from lightmeter.errors import UsageError
 
-__all__ = ["swap_dirs"]
-
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 """Flag from `linux/fs.h`."""

@@ -16,8 +16,6 @@ from lightmeter.tables.arrow.fact_tables import fact_tables
 from lightmeter.tables.gc_control import collector_paused
 from lightmeter.tables.parts import PartWriter
 
-__all__ = ["TableWriters"]
-
 _BATCH_BYTES: Final = 2**20
 """Size of answers, in bytes, that are converted to arrays together: enough to make the fixed cost of an array small."""
 

@@ -15,8 +15,6 @@ from lightmeter.background_loop import BackgroundLoop
 from lightmeter.errors import Interrupted
 from lightmeter.widgets.planner_html import error_html
 
-__all__ = ["BackgroundJob", "JobFactory", "cancel_on_stop", "show_errors_in", "widget_loop"]
-
 T = TypeVar("T")
 JobFactory = Callable[[asyncio.Event], Coroutine[Any, Any, T]]
 """Returns the coroutine to run; its argument is an event that is set when the work should stop."""

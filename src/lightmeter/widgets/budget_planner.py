@@ -29,8 +29,6 @@ from lightmeter.widgets.planner_html import PlannerState, error_html, plan_html,
 from lightmeter.widgets.price_preview import PlanTotals, plan_totals, price_quote
 from lightmeter.widgets.run_panel import RunPanel
 
-__all__ = ["BudgetPlanner"]
-
 T = TypeVar("T")
 
 

@@ -13,8 +13,6 @@ from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource, make_t
 from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.widgets.gallery_queries import PAGE_ROWS, Card
 
-__all__ = ["HEIGHT", "CardGrid", "CardSlot", "ThumbnailCache"]
-
 HEIGHT: Final = "800px"
 """Height of the gallery, which scrolls separately, and of the details beside it."""
 

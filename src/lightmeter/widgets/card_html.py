@@ -11,8 +11,6 @@ from lightmeter.html_report.thumbnails import Thumbnail
 from lightmeter.widgets.gallery_queries import PAGE_ROWS, Card, Filters, pages
 from lightmeter.widgets.markup import gauge, message, palette_strip, status_mark, table, thumbnail_html
 
-__all__ = ["DETAIL_COLUMNS", "MAX_ENTRIES", "card_html", "detail_html", "position_html"]
-
 MAX_ENTRIES: Final = 200
 """Maximum number of rows shown per table and item."""
 

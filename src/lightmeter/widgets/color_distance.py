@@ -12,8 +12,6 @@ from typing import Final
 from lightmeter.html_fragments import is_hex_color
 from lightmeter.media.oklab import ENCODED_KNEE, LMS_TO_OKLAB, RGB_TO_LMS
 
-__all__ = ["DISTANCES_SQL", "distance", "oklab"]
-
 
 def oklab(color: str) -> tuple[float, float, float]:
     """Return lightness (0 to 1), green-red and blue-yellow of a color `#rrggbb`.

@@ -21,8 +21,6 @@ from lightmeter.widgets.markup import STYLE
 from lightmeter.widgets.planner_html import error_html
 from lightmeter.widgets.run_data import GalleryPage, RunData
 
-__all__ = ["Explorer"]
-
 
 class Explorer:
     """A gallery of a run's items with filters, pages, and all findings for a selected item.

@@ -10,8 +10,6 @@ from traitlets import Unicode
 from lightmeter.tables.arrow.color_names import color_to_hex
 from lightmeter.widgets.gallery_queries import Filters, SimilarItems, TagChoice
 
-__all__ = ["FilterBar"]
-
 _COLOR_DISTANCES = (("nearly the same", 0.05), ("similar", 0.1), ("related", 0.18))
 """Choices of the maximum Oklab distance."""
 

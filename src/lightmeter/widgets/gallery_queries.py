@@ -10,24 +10,6 @@ from typing import Any, Final
 from lightmeter.html_report.model import REVIEW_FROM, short_name
 from lightmeter.widgets.color_distance import DISTANCES_SQL, oklab
 
-__all__ = [
-    "ITEM_COLORS",
-    "ITEM_TAGS",
-    "PAGE_ROWS",
-    "STATUS_COUNTS",
-    "TAG_COUNTS",
-    "Card",
-    "Filters",
-    "SimilarItems",
-    "SqlQuery",
-    "TagChoice",
-    "cards",
-    "count_query",
-    "page_query",
-    "pages",
-    "with_details",
-]
-
 PAGE_ROWS: Final = 24
 TAGS_PER_CARD: Final = 4
 COLORS_PER_CARD: Final = 6

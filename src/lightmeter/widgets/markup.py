@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from lightmeter.html_fragments import data_uri, esc, format_number, is_hex_color, is_number, valid_colors
 
-__all__ = ["STYLE", "gauge", "message", "palette_strip", "status_mark", "table", "thumbnail_html"]
-
 STYLE: Final = f"<style>{files('lightmeter.widgets').joinpath('widgets.css').read_text(encoding='utf-8')}</style>"
 """The style sheet as HTML; each widget holds it once."""
 

@@ -12,8 +12,6 @@ from lightmeter.options import REQUEST_OPTIONS, Options
 from lightmeter.pricing.rates import RateTable
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 
-__all__ = ["CheckboxGroup", "FormChoices", "OptionsForm", "form_choices", "needs_new_answers"]
-
 _LABEL_STYLE = {"description_width": "165px"}
 
 

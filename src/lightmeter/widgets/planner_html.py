@@ -17,17 +17,6 @@ from lightmeter.pricing.rates import MILLICREDITS
 from lightmeter.widgets.markup import message, status_mark, table
 from lightmeter.widgets.price_preview import BudgetStatus, PriceQuote
 
-__all__ = [
-    "PlannerState",
-    "error_html",
-    "finished_fraction",
-    "plan_html",
-    "progress_html",
-    "question_html",
-    "quote_html",
-    "summary_html",
-]
-
 MAX_REASONS: Final = 12
 
 

@@ -15,18 +15,6 @@ from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range, pr
 from lightmeter.pricing.rates import RateTable, active_pairs, millicredits_per_image, whole_credits
 from lightmeter.pricing.video_coverage import VideoCoverage, coverage_advice, video_coverage
 
-__all__ = [
-    "BudgetStatus",
-    "PlanTotals",
-    "PriceComponent",
-    "PriceQuote",
-    "RowGroup",
-    "budget_status",
-    "frames_in",
-    "plan_totals",
-    "price_quote",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:

@@ -30,8 +30,6 @@ from lightmeter.widgets.gallery_queries import (
     with_details,
 )
 
-__all__ = ["MAX_SIMILAR", "GalleryPage", "RunData"]
-
 MAX_SIMILAR: Final = 2 * PAGE_ROWS
 """Maximum number of similar items: beyond two pages, items are hardly similar."""
 

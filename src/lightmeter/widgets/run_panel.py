@@ -10,8 +10,6 @@ from lightmeter.planning.progress import Progress
 from lightmeter.widgets.background_job import show_errors_in
 from lightmeter.widgets.planner_html import PlannerState, finished_fraction, progress_html
 
-__all__ = ["RunPanel"]
-
 
 class RunPanel:
     """The planner's output and buttons.

@@ -7,34 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "ACCESS_DENIED",
-    "AUTH_HEADER",
-    "DEFAULT_CAPTURE_INTERVAL_S",
-    "DEFAULT_MAX_FRAMES",
-    "DEFAULT_ROLE",
-    "DEFAULT_TAG_SCORE",
-    "EXTRA_FEATURES",
-    "FEATURES",
-    "FILE_TOO_LARGE",
-    "IMAGE_SUFFIXES",
-    "INSUFFICIENT_CREDITS",
-    "INVALID_FORMAT",
-    "INVALID_URLS",
-    "LIKELIHOOD_SEVERITY",
-    "MAX_FILE_BYTES",
-    "MAX_QUERY_CHARS",
-    "MORE_VIDEO_SUFFIXES",
-    "NO_CREDITS",
-    "PARAMS_REQUIRED",
-    "QUERY_TOO_LONG",
-    "REQUEST_FAILED",
-    "RESULT_LIFETIME_S",
-    "ROLES",
-    "VIDEO_SUFFIXES",
-    "not_found",
-]
-
 FEATURES: Final = ("brands", "colors", "descriptions", "faces", "nsfw", "tags", "texts")
 EXTRA_FEATURES: Final = ("embeddings",)
 """Features beyond the contract: only requests that name them get them; "all features" does not include them."""

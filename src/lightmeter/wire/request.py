@@ -13,8 +13,6 @@ from lightmeter.wire.constants import (
     DEFAULT_TAG_SCORE,
 )
 
-__all__ = ["AnalyzeRequest", "StringList"]
-
 
 def _as_list(value: Any) -> Any:
     if value is None:

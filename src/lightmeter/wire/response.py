@@ -18,26 +18,6 @@ from pydantic import (
     WrapValidator,
 )
 
-__all__ = [
-    "Answer",
-    "Asset",
-    "BackendOffer",
-    "Backends",
-    "Brand",
-    "Color",
-    "Credits",
-    "Description",
-    "Embedding",
-    "Entries",
-    "ErrorBody",
-    "Face",
-    "FrameEntries",
-    "Nsfw",
-    "Results",
-    "Tag",
-    "Text",
-]
-
 
 class Wire(BaseModel):
     """Base of all wire models: unknown fields are kept, not refused."""

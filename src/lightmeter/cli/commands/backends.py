@@ -21,8 +21,6 @@ from lightmeter.pricing.rates import MILLICREDITS, default_rates
 from lightmeter.settings import Settings, read_settings
 from lightmeter.wire.response import BackendOffer
 
-__all__ = ["command"]
-
 _JSON_FIELDS: Final = (*("name", "features", "default", "local", "available", "reason"), "model", "licence", "alias_of")
 
 

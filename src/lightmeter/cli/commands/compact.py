@@ -10,8 +10,6 @@ from lightmeter.api.run_result import must_have_tables
 from lightmeter.tables.compaction import compact
 from lightmeter.tables.dataset import Dataset
 
-__all__ = ["command"]
-
 
 @click.command("compact")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))

@@ -13,8 +13,6 @@ from lightmeter.errors import SettingsError, Unreachable
 from lightmeter.planning.preflight import PREFLIGHT_TIMEOUTS, fetch_balance, require_api_key
 from lightmeter.settings import read_settings
 
-__all__ = ["command"]
-
 
 @click.command("credits")
 @click.option("--base-url", metavar="URL", help="URL of the service (or LIGHTMETER_BASE_URL).")

@@ -27,8 +27,6 @@ from lightmeter.html_report.render import FILE_NAME, report
 from lightmeter.planning.output_folder import prepare_folder
 from lightmeter.settings import read_settings
 
-__all__ = ["bundled_folder", "command", "serve_folder"]
-
 MARKER_FILE: Final = ".lightmeter-demo"
 """Marks a folder that the demo has created, and may therefore delete."""
 

@@ -19,8 +19,6 @@ from lightmeter.service.store.credits import LedgerReference
 from lightmeter.service.store.sql_dialects import Connection
 from lightmeter.service.store.store import Store
 
-__all__ = ["command"]
-
 T = TypeVar("T")
 
 

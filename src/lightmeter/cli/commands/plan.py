@@ -16,8 +16,6 @@ from lightmeter.planning.build import stream_plan
 from lightmeter.planning.output_folder import prepare_folder
 from lightmeter.settings import read_settings
 
-__all__ = ["command"]
-
 
 @click.command("plan")
 @click.argument("manifest")

@@ -13,8 +13,6 @@ from lightmeter.tables.remote.delta import write_delta
 from lightmeter.tables.remote.uris import redact_uri
 from lightmeter.tables.remote.write import publish
 
-__all__ = ["command"]
-
 
 @click.command("rebuild")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))

@@ -9,8 +9,6 @@ import click
 
 from lightmeter.html_report.render import report
 
-__all__ = ["command"]
-
 
 @click.command("report")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))

@@ -12,8 +12,6 @@ from lightmeter.cli.commands.run import print_summary_on_error, report_outcome
 from lightmeter.cli.options import accept_journal_option, execution_options, explicit_options, json_option
 from lightmeter.cli.progress import run_with_progress
 
-__all__ = ["command"]
-
 
 @click.command("resume")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))

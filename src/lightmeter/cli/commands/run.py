@@ -34,8 +34,6 @@ from lightmeter.planning.output_folder import prepare_folder
 from lightmeter.planning.plan import Plan, must_be_explicit
 from lightmeter.settings import read_settings
 
-__all__ = ["TRY_NEXT", "command", "print_summary_on_error", "report_outcome"]
-
 TRY_NEXT = "SELECT name, count(*) AS n, max(score) AS best FROM tags WHERE frame IS NULL GROUP BY 1 ORDER BY n DESC"
 """Query that the output of a run suggests."""
 

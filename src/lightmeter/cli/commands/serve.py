@@ -12,8 +12,6 @@ from lightmeter.cli.serve_options import serve_options, service_config, stop_on_
 from lightmeter.service.app import ServiceConfig, start_service
 from lightmeter.service.faults.config import FAULT_KINDS, NO_FAULTS, Faults
 
-__all__ = ["command"]
-
 
 def _accounts(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> dict[str, int]:
     accounts = {}

@@ -10,8 +10,6 @@ from lightmeter.cli.options import json_option
 from lightmeter.cli.output import PLAIN_WIDTH, print_json
 from lightmeter.cli.table_format import format_table
 
-__all__ = ["command"]
-
 
 @click.command("similar")
 @click.argument("where", metavar="DIR")

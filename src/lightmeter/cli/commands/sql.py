@@ -12,8 +12,6 @@ from lightmeter.api.run_result import must_have_tables
 from lightmeter.cli.table_format import as_csv, as_json, as_markdown, format_table
 from lightmeter.tables.query import duckdb_query
 
-__all__ = ["command"]
-
 _FORMATTERS: Final = {"csv": as_csv, "json": as_json, "markdown": as_markdown}
 _PLAIN_WIDTH: Final = 200
 """Columns of a table that goes to a file or a pipe."""

@@ -10,8 +10,6 @@ from lightmeter.cli.options import json_option
 from lightmeter.cli.output import print_json
 from lightmeter.money.statement import read_statement, requests_frame
 
-__all__ = ["command"]
-
 
 @click.command("statement")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))

@@ -10,8 +10,6 @@ from lightmeter.api.run_result import Run
 from lightmeter.cli.options import json_option
 from lightmeter.cli.output import print_json, show_summary
 
-__all__ = ["command"]
-
 
 @click.command("status")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))

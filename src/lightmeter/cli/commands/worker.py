@@ -10,8 +10,6 @@ import click
 from lightmeter.cli.serve_options import serve_options, service_config, stop_on_signals
 from lightmeter.service.app import ServiceConfig, start_worker
 
-__all__ = ["command"]
-
 
 @click.command("worker")
 @serve_options

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from lightmeter.client.rate_limit.pacer import SendRecord
 
-__all__ = ["AcceptedCount"]
-
 
 class AcceptedCount:
     """Number of requests accepted since `start`: those sent minus those rejected or lost.

@@ -6,8 +6,6 @@ from typing import Final
 
 from lightmeter.client.rate_limit.pacer import SendRecord
 
-__all__ = ["ConcurrencyEvidence", "ConcurrencyProbe"]
-
 _MIN_REORDER: Final = 2
 """From so many requests in flight on, one may overtake another on the network."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["CongestionDetector"]
-
 _FIRST_ROUND: Final = 16
 """Answers in the first round: it is short, so that there is soon a baseline."""
 

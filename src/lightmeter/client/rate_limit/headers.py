@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-__all__ = ["Quota", "parse_quota"]
-
 _NUMBER: Final = re.compile(r"\d{1,12}(\.\d{1,9})?", re.ASCII)
 _PARAMETER: Final = re.compile(r";\s*([rt])=(\d{1,12})", re.ASCII)
 _PREFIXES: Final = ("ratelimit-", "x-ratelimit-", "x-rate-limit-")

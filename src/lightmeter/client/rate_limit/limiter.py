@@ -23,8 +23,6 @@ from lightmeter.client.rate_limit.rate_estimator import RateEstimator
 from lightmeter.client.rate_limit.rate_search import first_rate
 from lightmeter.client.rate_limit.send_pause import Backoff
 
-__all__ = ["AdaptiveLimiter"]
-
 _START_IN_FLIGHT: Final = 20.0
 """Requests in flight at the start; one more with each answer."""
 

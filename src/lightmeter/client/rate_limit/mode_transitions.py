@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-__all__ = ["TRANSITIONS", "LimiterEvent", "LimiterMode", "next_mode"]
-
 
 class LimiterMode(Enum):
     """Which kind of limit the service is thought to have."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["RequestPacer", "SendRecord"]
-
 _MAX_CATCH_UP_S: Final = 0.05
 """Timers fire late, on a busy machine by tens of milliseconds. A request may be early by at most this much, in seconds,
 if the one before it was late."""

@@ -11,8 +11,6 @@ from typing import Final
 
 from lightmeter.client.rate_limit.pacer import SendRecord
 
-__all__ = ["QuotaWindow"]
-
 _USUAL_LENGTHS_S: Final = (5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
 """Lengths that people configure, in seconds. The estimator assumes the shortest one within the bounds. The next
 rejection corrects a length that is too short; nothing corrects one that is too long, which wastes quota."""

@@ -14,8 +14,6 @@ from lightmeter.client.rate_limit.pacer import SendRecord
 from lightmeter.client.rate_limit.quota_window import QuotaWindow
 from lightmeter.client.rate_limit.rate_search import RateSearch
 
-__all__ = ["RateEstimator"]
-
 _USED_PART: Final = 0.97
 _USED_PART_OF_WINDOW: Final = 0.985
 _USED_PART_AFTER_REJECTION: Final = 0.92

@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 
 from lightmeter.client.rate_limit.pacer import SendRecord
 
-__all__ = ["RateSearch", "first_rate"]
-
 _STEPS: Final = (1.0, 1.04, 1.08, 1.12, 1.18, 1.25, 1.35, 1.5)
 """Factors on the accepted rate that are tried one after the other."""
 

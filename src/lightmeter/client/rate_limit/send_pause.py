@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Backoff"]
-
 _FIRST_PAUSE_S: Final = 0.5
 """Pause after a first rejection, in seconds: its length while no rate is known, and its maximum otherwise."""
 

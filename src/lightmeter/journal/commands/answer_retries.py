@@ -9,8 +9,6 @@ import orjson
 from lightmeter import sqlite
 from lightmeter.journal.queries.answer_retries import RetryRow
 
-__all__ = ["add_retries", "clear_not_retried", "mark_not_retried"]
-
 
 def add_retries(rows: Sequence[RetryRow]) -> Callable[[sqlite.Connection], None]:
     """Return a change that makes rows wait for a second request; rows that have one already do not change."""

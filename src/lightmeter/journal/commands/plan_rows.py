@@ -9,19 +9,6 @@ from typing import Any, Final
 from lightmeter import sqlite
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 
-__all__ = [
-    "CachedAnswer",
-    "CachedRow",
-    "PlannedFinding",
-    "PlannedRow",
-    "add_rows",
-    "apply_cached_rows",
-    "clear_cached_rows",
-    "planned_rows",
-    "restore_rows",
-    "set_frames",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class PlannedFinding:

@@ -17,8 +17,6 @@ from lightmeter.journal.compression import compress
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer
 from lightmeter.journal.submission_states import HOLDING, Event, State, step
 
-__all__ = ["receive_and_release", "receive_and_settle"]
-
 
 @dataclass(slots=True)
 class _ReceiveAndSettle:

@@ -15,27 +15,6 @@ from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal, R
 from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.submission_states import HOLDING, Event, State, step
 
-__all__ = [
-    "acknowledge",
-    "apply_event",
-    "clear_over_budget",
-    "fail_row",
-    "get_meta",
-    "hold_and_send",
-    "last_transition_id",
-    "mark_over_budget",
-    "mark_uncertain",
-    "put_meta",
-    "record_answer",
-    "record_refusal",
-    "requeue_rows",
-    "resend",
-    "revert_to_planned",
-    "row_values",
-    "settle",
-    "store_raw_answer",
-]
-
 
 def put_meta(values: dict[str, str]) -> Callable[[sqlite.Connection], None]:
     """Write values of the run to the table `meta`."""

@@ -16,15 +16,6 @@ import orjson
 from lightmeter import sqlite
 from lightmeter.journal.queries.items import AnswerRetry, PendingRow
 
-__all__ = [
-    "RetryRow",
-    "RetryTotals",
-    "first_answers",
-    "pending_retry",
-    "retry_totals",
-    "waiting_retries",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class RetryRow:

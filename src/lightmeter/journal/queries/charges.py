@@ -8,17 +8,6 @@ from typing import Final, NamedTuple
 from lightmeter.journal.submission_states import State
 from lightmeter.sqlite import Connection
 
-__all__ = [
-    "ChargedFrames",
-    "PaidFrames",
-    "SubmissionCharge",
-    "charged_frames",
-    "credit_totals",
-    "paid_frames",
-    "spent_since",
-    "submission_charges",
-]
-
 
 class ChargedFrames(NamedTuple):
     """The charge of one settled request, and its number of pictures (images or video frames).

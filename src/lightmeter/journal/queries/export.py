@@ -15,20 +15,6 @@ from typing import Any, Final, NamedTuple
 from lightmeter import sqlite
 from lightmeter.journal.compression import decompress
 
-__all__ = [
-    "AnsweredItem",
-    "JournalAnswer",
-    "SubmissionRange",
-    "asset_rows",
-    "count_settled",
-    "finding_rows",
-    "journal_answers",
-    "journal_mark",
-    "question_rows",
-    "request_rows",
-    "settled_ranges",
-]
-
 _ANSWERS_AT_ONCE: Final = 256
 _BYTES_AT_ONCE: Final = 2**20
 

@@ -15,36 +15,6 @@ from lightmeter.media.media_info import MediaKind
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 from lightmeter.pricing.estimate import FrameRange
 
-__all__ = [
-    "STATUSES",
-    "AnswerRetry",
-    "AssetMarks",
-    "FrameGroup",
-    "LengthGroup",
-    "OverBudgetGroup",
-    "PendingRow",
-    "cached_frames",
-    "cached_groups",
-    "cached_lengths",
-    "count_by_reason",
-    "count_by_status",
-    "count_rows",
-    "duplicate_groups",
-    "first_pending_image",
-    "has_failed_with",
-    "item_paths",
-    "over_budget_groups",
-    "pending_asset_marks",
-    "pending_frame_ranges",
-    "pending_rows",
-    "pending_video_lengths",
-    "planned_frames",
-    "sendable_lengths",
-    "skipped_lengths",
-    "unsent_frames",
-    "unsent_lengths",
-]
-
 STATUSES: Final = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_budget", "pending")
 
 

@@ -9,8 +9,6 @@ from typing import Any, Final
 from lightmeter import sqlite
 from lightmeter.journal.files import journal_path
 
-__all__ = ["CREDIT_STEP", "LatestRunIndex", "attach_latest_runs", "credit_share", "share_items"]
-
 CREDIT_STEP: Final = 2**-20
 """Shares of credits are whole multiples of this (about a millionth): any sum of such doubles is exact."""
 

@@ -12,24 +12,6 @@ from lightmeter.journal.queries.answer_retries import pending_retry
 from lightmeter.journal.queries.items import AssetMarks, PendingRow
 from lightmeter.journal.submission_states import State
 
-__all__ = [
-    "InDoubtTotals",
-    "SettledAsset",
-    "SubmissionRecord",
-    "SubmissionRow",
-    "count_submissions",
-    "count_submissions_in",
-    "in_doubt_totals",
-    "last_submission_id",
-    "read_answer",
-    "requests_sent",
-    "sent_times",
-    "settled_assets",
-    "submission_rows",
-    "submissions_in",
-    "waiting_at_service",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class SubmissionRecord:

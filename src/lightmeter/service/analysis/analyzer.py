@@ -47,8 +47,6 @@ from lightmeter.service.store.credits import Tariff
 from lightmeter.wire.request import AnalyzeRequest
 from lightmeter.wire.response import Entries
 
-__all__ = ["Analyzer", "AnalyzerLimits"]
-
 MAX_OPEN_ASSETS: Final = 64
 """Maximum assets of all requests that are being fetched or analyzed. Limits connections and temporary files."""
 

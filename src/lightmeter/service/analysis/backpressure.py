@@ -14,8 +14,6 @@ from typing import Final, Self
 from lightmeter.clock import Clock
 from lightmeter.errors import LightmeterError
 
-__all__ = ["MAX_PENDING_PICTURES", "AdmissionController", "CapacityReservation", "ServiceOverloaded"]
-
 MAX_PENDING_PICTURES: Final = 2000
 """Default limit of pending pictures: about 40 s of tagging on one core, at the measured 48 pictures a second."""
 

@@ -13,8 +13,6 @@ from lightmeter.media.image_transforms import InputTransform, PixelMapping, pixe
 from lightmeter.service.ingest.decode import DecodedPictures
 from lightmeter.wire.response import Entries, Wire
 
-__all__ = ["convert_coordinates", "in_asset_pixels"]
-
 _FEATURES: Final = ("brands", "faces", "texts")
 """Features whose entries have coordinates."""
 

@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
-__all__ = ["FairSemaphore", "RoundRobinQueue"]
-
 T = TypeVar("T")
 
 

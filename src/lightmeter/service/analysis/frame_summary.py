@@ -30,8 +30,6 @@ import numpy as np
 from lightmeter.wire.constants import LIKELIHOOD_SEVERITY
 from lightmeter.wire.response import Brand, Color, Description, Embedding, Entries, Face, Nsfw, Tag, Text
 
-__all__ = ["summarize_frames"]
-
 T = TypeVar("T")
 Scored = TypeVar("Scored", Brand, Text)
 

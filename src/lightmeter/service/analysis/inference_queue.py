@@ -44,8 +44,6 @@ from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, trai
 from lightmeter.service.metrics import Metrics
 from lightmeter.wire.response import Entries
 
-__all__ = ["InferenceParams", "InferenceQueues"]
-
 log = logging.getLogger("lightmeter.service")
 
 InferenceOutcome: TypeAlias = Entries | BackendError

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from lightmeter.wire.request import AnalyzeRequest
 
-__all__ = ["AnalysisJob", "AnalysisResult", "JobCallbacks"]
-
 
 @dataclass(frozen=True, slots=True)
 class AnalysisJob:

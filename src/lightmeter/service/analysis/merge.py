@@ -14,17 +14,6 @@ from lightmeter.service.ingest.decode import DecodedPictures
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 from lightmeter.wire.response import Entries
 
-__all__ = [
-    "AssetFindings",
-    "EntriesByBackend",
-    "append_slice",
-    "as_json",
-    "compose_entries",
-    "merge_entries",
-    "picture_metadata",
-    "select_features",
-]
-
 OPTIONAL_LISTS: Final = ("faces", "texts", "brands", "embeddings")
 """Fields of an asset that exist only where their feature is requested."""
 

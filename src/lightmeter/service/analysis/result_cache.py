@@ -15,8 +15,6 @@ from lightmeter.media.media_info import MediaKind
 from lightmeter.service.analysis.inference_queue import InferenceParams
 from lightmeter.wire.response import Entries
 
-__all__ = ["DEFAULT_CACHE_BYTES", "AssetMetadata", "ContentKey", "ResultCache"]
-
 DEFAULT_CACHE_BYTES: Final = 64 * 1024**2
 
 _OVERHEAD_BYTES: Final = 300

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 from lightmeter.wire.request import AnalyzeRequest
 
-__all__ = ["BackendAvailability"]
-
 
 @dataclass(frozen=True, slots=True)
 class BackendAvailability:

@@ -10,8 +10,6 @@ from typing import Final
 
 from lightmeter.atomic import write_bytes
 
-__all__ = ["load_or_create"]
-
 _DIGEST_BYTES: Final = 32
 
 

@@ -37,8 +37,6 @@ from lightmeter.service.backends.settings_tables import (
 )
 from lightmeter.settings import Settings, read_settings, settings_file
 
-__all__ = ["ALL_PROVIDERS", "AnyBackend", "BackendCatalog", "CatalogEntry", "read_catalog"]
-
 AnyBackend: TypeAlias = Backend | ComposingBackend
 
 ALL_PROVIDERS: Final[Mapping[str, Provider]] = {**DESCRIPTION_PROVIDERS, **VISION_PROVIDERS}

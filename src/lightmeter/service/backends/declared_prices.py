@@ -8,8 +8,6 @@ from lightmeter.errors import SettingsError
 from lightmeter.pricing.rates import read_own_prices
 from lightmeter.service.backends.base import Backend
 
-__all__ = ["prices_of"]
-
 
 def prices_of(backend: Backend) -> Mapping[str, int]:
     """Return a back end's prices for an image or video frame, feature → millicredits; empty if it declares none.

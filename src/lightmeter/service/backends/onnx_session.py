@@ -15,8 +15,6 @@ import onnxruntime
 
 from lightmeter.errors import BackendError
 
-__all__ = ["PICTURES_A_CALL", "open_session", "packaged_file"]
-
 PICTURES_A_CALL: Final = 4
 """Maximum number of pictures in one call of a back end with an ONNX model. The model runs them one by one, so batches
 do not speed it up; but the service writes the four results to disk in one transaction."""

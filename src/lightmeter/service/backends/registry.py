@@ -10,8 +10,6 @@ from typing import Any, Final
 from lightmeter.errors import SettingsError
 from lightmeter.extras import EXTRA_OF_PACKAGE
 
-__all__ = ["BUILTIN_BACKENDS", "ENTRY_POINT_GROUP", "BuiltinBackend", "import_target"]
-
 ENTRY_POINT_GROUP: Final = "lightmeter.backends"
 """Entry point group: `name = "package.module:Class"`, where Class() satisfies the `Backend` protocol."""
 

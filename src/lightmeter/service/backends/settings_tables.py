@@ -15,8 +15,6 @@ from lightmeter.service.backends.onnx_models.settings import OnnxModelKind, Onnx
 from lightmeter.service.backends.providers.provider import DEFAULT_ATTEMPTS, DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 
-__all__ = ["ONNX_KINDS", "BackendAlias", "ProviderTable", "millicredits", "read_tables"]
-
 ONNX_KINDS: Final = get_args(OnnxModelKind)
 
 _MAX_CREDITS: Final = Decimal(10**9)

@@ -13,8 +13,6 @@ from typing import Any, Final, TypeAlias
 from lightmeter.service.faults.config import Fault, FaultName, OddValue
 from lightmeter.wire.constants import REQUEST_FAILED
 
-__all__ = ["BODY_FAULTS", "as_unfinished", "encode_malformed"]
-
 Body: TypeAlias = dict[str, Any]
 
 _RESULT_FIELDS: Final = ("all", "credits", "credits_paid", "error")

@@ -27,8 +27,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from lightmeter.errors import SettingsError
 
-__all__ = ["FAULT_KINDS", "NO_FAULTS", "ODD_VALUES", "Fault", "FaultKind", "FaultName", "Faults", "Lane", "OddValue"]
-
 
 class Lane(StrEnum):
     """Purpose of an API request: submit, poll or read the balance. Clients limit the rate of each lane separately."""

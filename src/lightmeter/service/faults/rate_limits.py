@@ -9,15 +9,6 @@ from abc import ABC, abstractmethod
 
 from lightmeter.service.faults.config import Fault
 
-__all__ = [
-    "ConcurrencyLimit",
-    "FixedWindowLimit",
-    "LeakyBucketQueue",
-    "LimitCounter",
-    "TokenBucketLimit",
-    "limit_counter",
-]
-
 
 class LimitCounter(ABC):
     """The state of one limit for one API key."""

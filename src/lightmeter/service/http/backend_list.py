@@ -8,8 +8,6 @@ from lightmeter.pricing.rates import MILLICREDITS, RateTable
 from lightmeter.service.backends.catalog import BackendCatalog, CatalogEntry
 from lightmeter.wire.response import BackendOffer, Backends
 
-__all__ = ["NOT_STARTED", "list_backends"]
-
 NOT_STARTED = "This service was started without it: name it in --backends."
 
 

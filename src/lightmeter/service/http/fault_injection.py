@@ -24,8 +24,6 @@ from lightmeter.service.faults.rate_limits import LeakyBucketQueue, LimitCounter
 from lightmeter.service.store.auth import read_key
 from lightmeter.wire.constants import not_found
 
-__all__ = ["IGNORE_IDEMPOTENCY_KEY", "FaultInjector"]
-
 log = logging.getLogger("lightmeter.service")
 
 IGNORE_IDEMPOTENCY_KEY: Final = web.RequestKey("lightmeter_ignore_idempotency_key", bool)

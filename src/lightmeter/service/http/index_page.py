@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from lightmeter.wire.response import Backends
 
-__all__ = ["IndexPage", "index", "page"]
-
 BLOCK: Final = re.compile(rb"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 LISTED_FIELDS: Final = ("name", "model", "licence", "default", "available", "reason", "alias_of")

@@ -19,8 +19,6 @@ from lightmeter.wire import constants as words
 from lightmeter.wire.request import AnalyzeRequest
 from lightmeter.wire.response import Answer, BackendOffer, Backends, Credits, ErrorBody
 
-__all__ = ["document"]
-
 Json = dict[str, Any]
 
 REF: Final = "#/components/schemas/"

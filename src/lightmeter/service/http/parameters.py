@@ -28,18 +28,6 @@ from lightmeter.wire.constants import (
 )
 from lightmeter.wire.request import AnalyzeRequest
 
-__all__ = [
-    "MAX_NAMES",
-    "MAX_NAME_CHARS",
-    "MAX_NUMBER",
-    "BadRequest",
-    "from_json",
-    "from_query",
-    "read_uploads",
-    "validate",
-    "with_file_names",
-]
-
 MAX_ENCODED_CHARS: Final = MAX_FILE_BYTES * 3 // 2
 """Maximum base64 text of an upload: 4/3 of the maximum file size, with room for line ends."""
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from typing import Final
 
-__all__ = ["random_hex"]
-
 CHUNK_BYTES: Final = 4096
 
 _random_bytes = bytearray()

@@ -33,8 +33,6 @@ from lightmeter.wire.constants import (
     REQUEST_FAILED,
 )
 
-__all__ = ["application"]
-
 log = logging.getLogger("lightmeter.service")
 
 MAX_BODY_BYTES: Final = 10 * MAX_FILE_BYTES * 4 // 3 + 1024 * 1024

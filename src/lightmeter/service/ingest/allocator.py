@@ -17,8 +17,6 @@ from typing import Final
 
 from lightmeter.media.image import configure_block_allocator
 
-__all__ = ["configure_allocators"]
-
 MMAP_THRESHOLD_BYTES: Final = 272 * 1024
 """Minimum size of blocks that glibc allocates with mmap.
 

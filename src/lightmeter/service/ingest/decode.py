@@ -33,8 +33,6 @@ from lightmeter.service.backends.base import MAX_SIDE
 from lightmeter.service.ingest.allocator import configure_allocators
 from lightmeter.service.ingest.payload import AssetPayload
 
-__all__ = ["DecodedPictures", "DecodingLimits", "MediaDecoder", "PixelsByView"]
-
 PixelsByView: TypeAlias = Mapping[InputTransform, tuple[NDArray[np.uint8], ...]]
 """The pictures of an asset by input transform, each a read-only array of height x width x 3."""
 

@@ -31,8 +31,6 @@ from lightmeter.service.ingest.payload import AssetPayload, PayloadWriter
 from lightmeter.service.ingest.url_rules import PORTS, url_rejection
 from lightmeter.wire.constants import FILE_TOO_LARGE, MAX_FILE_BYTES
 
-__all__ = ["FetchLimits", "Fetcher"]
-
 MAX_REDIRECTS: Final = 3
 CHUNK_BYTES: Final = 256 * 1024
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})

@@ -19,8 +19,6 @@ from lightmeter.errors import MediaTooLarge
 from lightmeter.media.media_info import SNIFF_BYTES
 from lightmeter.wire.constants import FILE_TOO_LARGE, MAX_FILE_BYTES
 
-__all__ = ["IN_MEMORY_BYTES", "AssetPayload", "PayloadWriter"]
-
 IN_MEMORY_BYTES: Final = 1024 * 1024
 """Maximum size of content that stays in memory while it is fetched. Hashing it takes less than a millisecond.
 

@@ -10,8 +10,6 @@ from urllib.parse import urlsplit
 
 from yarl import URL
 
-__all__ = ["PORTS", "url_rejection"]
-
 PORTS: Final = frozenset({80, 443})
 """Ports of public hosts that the service connects to."""
 

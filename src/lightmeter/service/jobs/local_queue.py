@@ -17,9 +17,6 @@ from lightmeter.service.store.requests import NewRequest
 from lightmeter.service.store.sql_dialects import Connection
 from lightmeter.service.store.store import Store
 
-__all__ = ["JobQueue", "LocalQueue"]
-
-
 REQUESTS_AT_ONCE: Final = 16
 """Requests that run at once. Their uploads are in memory.
 

@@ -41,8 +41,6 @@ from lightmeter.service.store.requests import NewRequest
 from lightmeter.service.store.sql_dialects import Connection, StoreError
 from lightmeter.service.store.store import Store
 
-__all__ = ["PostgresQueue"]
-
 log = logging.getLogger("lightmeter.service")
 
 TASK: Final = "lightmeter.analyze"

@@ -27,8 +27,6 @@ from lightmeter.service.store.store import Store
 from lightmeter.wire.constants import FEATURES, REQUEST_FAILED
 from lightmeter.wire.request import AnalyzeRequest
 
-__all__ = ["Runner", "RunningRequest", "ServicePolicy", "guess_kinds"]
-
 log = logging.getLogger("lightmeter.service")
 
 MAX_ISOLATION_WAIT_S: Final = 5.0

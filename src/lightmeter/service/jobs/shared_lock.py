@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-__all__ = ["SharedExclusiveLock"]
-
 
 class SharedExclusiveLock:
     """A fair shared/exclusive (readers-writer) lock for the tasks of one event loop.

@@ -12,17 +12,6 @@ from typing import Final
 from lightmeter.service.store.sql_dialects import Connection
 from lightmeter.wire.constants import AUTH_HEADER
 
-__all__ = [
-    "Account",
-    "account_name",
-    "add_key",
-    "find_account",
-    "key_counts",
-    "new_key",
-    "read_key",
-    "revoke_keys",
-]
-
 SCHEME: Final = "Token "
 
 

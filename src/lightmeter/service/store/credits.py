@@ -17,20 +17,6 @@ from lightmeter.pricing.rates import RateTable, Rounding, millicredits_per_image
 from lightmeter.service.store.sql_dialects import Connection
 from lightmeter.wire.constants import INSUFFICIENT_CREDITS, NO_CREDITS
 
-__all__ = [
-    "Balance",
-    "LedgerAccount",
-    "LedgerReference",
-    "Tariff",
-    "balances",
-    "find_account_id",
-    "grant",
-    "hold",
-    "open_account",
-    "read_balance",
-    "settle",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Tariff:

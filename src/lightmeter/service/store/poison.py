@@ -25,8 +25,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-__all__ = ["GIVEN_UP_AFTER", "SUSPECT_AFTER", "CrashRecord"]
-
 SUSPECT_AFTER: Final = 3
 """Crashes, while other requests ran too, after which a request must run alone.
 

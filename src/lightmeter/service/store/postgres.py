@@ -19,8 +19,6 @@ from lightmeter.errors import SettingsError
 from lightmeter.service.store.schema import SCHEMA, VERSION, migrations_from
 from lightmeter.service.store.sql_dialects import Connection, StoreError, to_postgres, to_postgres_tables
 
-__all__ = ["PostgresDatabase", "psycopg_connection", "with_search_path"]
-
 T = TypeVar("T")
 
 CONNECTIONS: Final = 4

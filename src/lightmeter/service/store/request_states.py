@@ -16,8 +16,6 @@ from typing import Final
 
 from lightmeter.errors import InvalidTransition
 
-__all__ = ["FINISHED", "TRANSITIONS", "JobEvent", "JobState", "step"]
-
 
 class JobState(StrEnum):
     """State of a request; the values are stored in the database."""

@@ -22,26 +22,6 @@ from lightmeter.service.store.sql_dialects import Connection
 from lightmeter.wire.constants import INSUFFICIENT_CREDITS, REQUEST_FAILED
 from lightmeter.wire.request import AnalyzeRequest
 
-__all__ = [
-    "Attempt",
-    "AttemptResult",
-    "IsolationRequired",
-    "NewRequest",
-    "StoredRequest",
-    "Superseded",
-    "acknowledge",
-    "admit",
-    "delete_unacknowledged",
-    "find",
-    "finish",
-    "hold_more",
-    "purge",
-    "release_excess_hold",
-    "requeue",
-    "start",
-    "unfinished_ids",
-]
-
 
 class Superseded(LightmeterError):
     """The attempt is no longer current: another process has started a newer attempt, or deleted the request."""

@@ -11,8 +11,6 @@ from typing import Final
 
 from lightmeter.errors import SettingsError
 
-__all__ = ["MIGRATIONS", "SCHEMA", "VERSION", "migrations_from"]
-
 VERSION: Final = 3
 """Version of `SCHEMA`. Each change of the schema increases it by 1 and adds a migration."""
 

@@ -13,17 +13,6 @@ from typing import Any, Final, Protocol
 
 from lightmeter.errors import LightmeterError, SettingsError
 
-__all__ = [
-    "Connection",
-    "StoreError",
-    "is_postgres",
-    "sqlite_path",
-    "to_postgres",
-    "to_postgres_tables",
-    "to_sqlite",
-    "url_scheme",
-]
-
 _POSTGRES_TYPES: Final = (
     ("INTEGER PRIMARY KEY", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
     ("INTEGER", "BIGINT"),

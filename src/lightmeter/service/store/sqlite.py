@@ -16,8 +16,6 @@ from lightmeter.errors import SettingsError
 from lightmeter.service.store.schema import SCHEMA, VERSION, migrations_from
 from lightmeter.service.store.sql_dialects import Connection, StoreError, sqlite_path, to_sqlite
 
-__all__ = ["DatabaseBusy", "SqliteDatabase"]
-
 T = TypeVar("T")
 
 

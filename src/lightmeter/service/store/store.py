@@ -14,8 +14,6 @@ from lightmeter.extras import import_extra
 from lightmeter.service.store.sql_dialects import Connection, is_postgres
 from lightmeter.service.store.sqlite import DatabaseBusy, SqliteDatabase
 
-__all__ = ["Store"]
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ from lightmeter.ask.question import Ask
 from lightmeter.facts.columns import KEY_COLUMNS, ColumnSpec
 from lightmeter.tables.arrow.schema import ARROW_TYPES, SCHEMA_VERSION, VERSION_KEY
 
-__all__ = ["ANSWERS_PREFIX", "ANSWER_COLUMNS", "answers_schema", "arrow_type", "table_name"]
-
 ANSWERS_PREFIX: Final = "answers_"
 """Prefix of the names of tables of answers."""
 

@@ -15,8 +15,6 @@ import pyarrow as pa
 from lightmeter.errors import UsageError
 from lightmeter.media.oklab import LMS_TO_OKLAB, RGB_TO_LMS, srgb_to_linear, srgb_to_oklab
 
-__all__ = ["CSS_NAME", "CSS_NAMES", "color_to_hex", "css_names", "nearest_css_names"]
-
 CSS_NAME: Final = "css_name"
 
 _WRITTEN: Final = """

@@ -18,9 +18,6 @@ from lightmeter.tables.arrow.color_names import css_names
 from lightmeter.tables.arrow.schema import ARROW_TYPES
 from lightmeter.tables.arrow.to_arrow import array_of
 
-__all__ = ["entry_array", "fact_tables"]
-
-
 _COLUMN_NAMES: Final = {
     table: [column.name for column in (*KEY_COLUMNS, *TABLE_COLUMNS[table])] for table in ENTRY_COLUMNS
 }

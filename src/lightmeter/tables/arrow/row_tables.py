@@ -13,8 +13,6 @@ from lightmeter.facts.lenient_decode import json_text
 from lightmeter.tables.arrow.schema import manifest_columns, schema
 from lightmeter.tables.arrow.to_arrow import array_of
 
-__all__ = ["ColumnValues", "ConstantColumn", "RowTables", "build_table", "to_timestamps"]
-
 
 class ConstantColumn(NamedTuple):
     """A column with the same value in all rows."""

@@ -16,8 +16,6 @@ from pyarrow import types as kinds
 from lightmeter.facts.coerce import to_bool, to_int_in_range
 from lightmeter.facts.lenient_decode import to_float
 
-__all__ = ["array_of"]
-
 
 def array_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any]:
     """Return the values as an array of the type, with null for each value that does not fit. Never raises.

@@ -17,8 +17,6 @@ from lightmeter import atomic
 from lightmeter.tables.arrow.schema import SCHEMA_VERSION, TABLES
 from lightmeter.tables.dataset import Dataset
 
-__all__ = ["CATALOG", "VIEWS", "views_sql", "write_catalog"]
-
 VIEWS: Final = "views.sql"
 CATALOG: Final = "catalog.duckdb"
 

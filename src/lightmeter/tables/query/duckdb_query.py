@@ -22,8 +22,6 @@ from lightmeter.tables.remote.read import remote_datasets
 from lightmeter.tables.remote.uris import is_uri, redact_uri
 from lightmeter.tempdirs import LockedTempDir
 
-__all__ = ["QuerySession", "TablesSource", "sql"]
-
 _MAX_ATTEMPTS: Final = 3
 """Most attempts to run a query while the files of its tables are being replaced."""
 

@@ -14,17 +14,6 @@ import pyarrow as pa
 from lightmeter.errors import UsageError
 from lightmeter.tables.query.duckdb_query import TablesSource, sql
 
-__all__ = [
-    "SQL",
-    "agreement",
-    "cost_by_group",
-    "nsfw_review",
-    "palette",
-    "tag_pairs",
-    "top_tags",
-    "unmatched_errors",
-]
-
 _TOP_TAGS: Final = """
 SELECT name, count(DISTINCT item_id) AS items, count(DISTINCT source) AS sources, avg(score) AS mean_score
 FROM tags WHERE name IS NOT NULL AND (score IS NULL OR score >= $min_score)

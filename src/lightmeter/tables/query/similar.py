@@ -18,8 +18,6 @@ from lightmeter.errors import UsageError
 from lightmeter.tables.query.duckdb_query import QuerySession, TablesSource
 from lightmeter.tables.remote.uris import redact_uri
 
-__all__ = ["SIMILAR", "similar"]
-
 SIMILAR: Final = """
 WITH own AS ( -- an image has one vector; a video has one for all of it and one for each frame
   SELECT vector FROM embeddings

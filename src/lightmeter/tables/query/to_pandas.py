@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-__all__ = ["to_dataframe"]
-
 
 def to_dataframe(table: pa.Table) -> pd.DataFrame:
     """Return the table as a data frame with Arrow types, so that columns of integers with nulls stay integers."""

@@ -17,8 +17,6 @@ from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import PartInfo, read_batches, read_schema
 from lightmeter.tables.remote.uris import delta_place, is_uri, redact_uri
 
-__all__ = ["import_deltalake", "write_delta"]
-
 _TERMINAL_MARKUP: Final = re.compile("\x1b\\[[0-9;]*m|↳")
 """Colour codes and arrows in the error messages of deltalake."""
 

@@ -15,8 +15,6 @@ from lightmeter.errors import UsageError
 from lightmeter.tables.arrow.schema import TABLES, schema
 from lightmeter.tables.remote.uris import file_system, redact_uri
 
-__all__ = ["read_remote_table", "remote_datasets"]
-
 
 def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]:
     """Return all tables of a place as Arrow datasets, which fetch only the columns and row groups that are needed.

@@ -14,8 +14,6 @@ from pyarrow import fs
 
 from lightmeter.errors import UsageError
 
-__all__ = ["delta_place", "file_system", "is_uri", "redact_uri"]
-
 _DELTA_KEYS: Final = ("aws_access_key_id", "aws_secret_access_key")
 
 

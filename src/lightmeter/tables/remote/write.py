@@ -24,8 +24,6 @@ from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.remote.uris import file_system, redact_uri
 from lightmeter.tempdirs import LockedTempDir
 
-__all__ = ["publish"]
-
 _PART_NAME: Final = "part-00000.parquet"
 _CHUNK_BYTES: Final = 8 * 2**20
 

@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from lightmeter.errors import BackendError
 
-__all__ = ["read_checkpoint"]
-
 _MAGIC: Final = 0x1950A86A20F9469CFC6C
 _PROTOCOL: Final = 1001
 _LENGTH_BYTES: Final = 8

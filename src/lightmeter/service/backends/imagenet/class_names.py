@@ -12,8 +12,6 @@ from typing import Final
 
 from lightmeter.service.backends.imagenet.tag_groups import GROUPS
 
-__all__ = ["CLASS_NAME_OVERRIDES", "EXCLUDED_CLASSES", "tag_members"]
-
 CLASS_NAME_OVERRIDES: Final[Mapping[int, str]] = MappingProxyType(
     {
         21: "kite bird",

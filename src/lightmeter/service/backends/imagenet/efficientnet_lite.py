@@ -12,17 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = [
-    "CLASS_COUNT",
-    "GRAPH_VERSION",
-    "INPUT",
-    "LITE2",
-    "POOLED",
-    "POOLED_WIDTH",
-    "PROBABILITIES",
-    "EfficientNetVariant",
-]
-
 GRAPH_VERSION: Final = 2
 """Version in the name of cached graphs; increase it whenever `build_graph` changes."""
 CLASS_COUNT: Final = 1000

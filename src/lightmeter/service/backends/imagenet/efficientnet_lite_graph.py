@@ -26,8 +26,6 @@ from lightmeter.service.backends.imagenet.efficientnet_lite import (
     EfficientNetVariant,
 )
 
-__all__ = ["build_graph"]
-
 _EPSILON: Final = 1e-3
 """Epsilon of the batch normalization, as in training."""
 _MEAN: Final = 127.0

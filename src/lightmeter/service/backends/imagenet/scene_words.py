@@ -14,8 +14,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BLACK_AND_WHITE", "WEIGHTS_FILE", "SceneWords", "is_grey", "l2_normalize", "load_scene_words"]
-
 WEIGHTS_FILE: Final = Path(__file__).with_suffix(".npz")
 BLACK_AND_WHITE: Final = "black and white"
 

@@ -16,8 +16,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["GROUPS"]
-
 GROUPS: Final[Mapping[str, tuple[range | int, ...]]] = MappingProxyType(
     {
         "aircraft": (404, 405, 417, 895, 908),

@@ -19,8 +19,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CLASS_CURVE", "GROUP_CURVE", "SPECIFICITY_MARGIN", "CalibrationCurve", "TagScorer"]
-
 Scores: TypeAlias = NDArray[np.float64]
 
 SPECIFICITY_MARGIN: Final = 1e-4

@@ -33,8 +33,6 @@ from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_sessi
 from lightmeter.settings import read_settings
 from lightmeter.wire.response import Embedding, Entries, Tag
 
-__all__ = ["EMBEDDING_MODEL", "MAX_TAGS", "MIN_SCORE", "ImageNet", "build_tag_scorer"]
-
 MAX_TAGS: Final = 12
 """Most tags for one picture."""
 MIN_SCORE: Final = 0.05

@@ -10,8 +10,6 @@ import unicodedata
 from importlib.resources import files
 from typing import Final
 
-__all__ = ["MIN_LETTERS", "BrandNames", "brand_key"]
-
 MIN_LETTERS: Final = 5
 """Fewest letters of a name in the list, except for a few well-known ones: shorter names are often other words."""
 

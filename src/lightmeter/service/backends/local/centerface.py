@@ -40,18 +40,6 @@ from lightmeter.service.backends.onnx_models.boxes import non_maximum_suppressio
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session, packaged_file
 from lightmeter.wire.response import Entries, Face, Tag
 
-__all__ = [
-    "FACE_SIDE",
-    "LANDMARK_NAMES",
-    "MIN_SCORE",
-    "PERSON",
-    "TAG_SIDE",
-    "CenterFace",
-    "FaceDetections",
-    "decode_faces",
-    "person_score",
-]
-
 Floats: TypeAlias = NDArray[np.float32]
 
 FACE_SIDE: Final = 640

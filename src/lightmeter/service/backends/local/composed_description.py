@@ -16,8 +16,6 @@ from lightmeter.media.oklab import srgb_to_oklab
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.wire.response import Description, Entries
 
-__all__ = ["MAX_TAGS", "MIN_TAG_SCORE", "Template", "compose_sentence"]
-
 MIN_TAG_SCORE: Final = 0.5
 """Lowest score of a mentioned tag: tags below are more often wrong than right."""
 

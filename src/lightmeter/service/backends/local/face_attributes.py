@@ -18,8 +18,6 @@ from PIL import Image
 from lightmeter.service.backends.base import RGB
 from lightmeter.service.backends.onnx_session import open_session, packaged_file
 
-__all__ = ["AGE_MARGIN", "FaceAttributes", "face_chip"]
-
 Floats: TypeAlias = NDArray[np.float32]
 
 AGE_MARGIN: Final = 12

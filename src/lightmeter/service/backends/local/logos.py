@@ -25,8 +25,6 @@ from lightmeter.media.image_transforms import FitWithin, transform_array
 from lightmeter.service.backends.base import MAX_SIDE, RGB, AnalysisOptions, BackendTraits
 from lightmeter.wire.response import Brand, Entries
 
-__all__ = ["MIN_FEATURES", "MIN_INLIERS", "Logos"]
-
 log = logging.getLogger("lightmeter.service")
 
 Floats: TypeAlias = NDArray[np.float32]

@@ -42,8 +42,6 @@ from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session, packaged_file
 from lightmeter.wire.response import Entries, Nsfw
 
-__all__ = ["CLASS_NAMES", "LABELS", "NsfwJs", "likelihood"]
-
 CLASS_NAMES: Final = ("drawing", "hentai", "neutral", "porn", "sexy")
 """The model's classes, in its order."""
 LABELS: Final = {"adult": ("hentai", "porn"), "racy": ("sexy",)}

@@ -25,8 +25,6 @@ from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session, packaged_file
 from lightmeter.wire.response import Entries, Nsfw
 
-__all__ = ["OpenNsfw"]
-
 _VIEW: Final = StretchToSquare(256)
 """First step of the preprocessing."""
 

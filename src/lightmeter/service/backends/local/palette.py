@@ -26,8 +26,6 @@ from lightmeter.media.oklab import srgb_to_oklab
 from lightmeter.service.backends.base import RGB, AnalysisOptions
 from lightmeter.wire.response import Color, Entries
 
-__all__ = ["MAX_COLORS", "PaletteBackend", "dominant_colors"]
-
 Floats: TypeAlias = NDArray[np.float64]
 Members: TypeAlias = NDArray[np.intp]
 

@@ -26,7 +26,6 @@ from lightmeter.wire.response import Brand, Entries, Text
 if TYPE_CHECKING:
     from rapidocr import RapidOCR
 
-__all__ = ["MIN_SCORE", "RapidOcr"]
 
 MIN_SCORE: Final = 0.7
 """Lowest score of a returned line: most lines with a lower score are not text."""

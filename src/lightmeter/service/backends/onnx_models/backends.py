@@ -26,8 +26,6 @@ from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL
 from lightmeter.wire.response import Embedding, Entries, Nsfw, Tag
 
-__all__ = ["OnnxClassifier", "OnnxDetector", "OnnxEmbedding", "make_onnx_backend"]
-
 DETECTOR_THRESHOLD: Final = 0.25
 """Default lowest score of a box, as in Ultralytics."""
 

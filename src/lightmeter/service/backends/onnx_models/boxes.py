@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from lightmeter.media.image_transforms import LetterboxedImage
 
-__all__ = ["Floats", "boxes_to_fractions", "corners", "intersection_over_union", "non_maximum_suppression"]
-
 Floats: TypeAlias = NDArray[np.float32]
 
 

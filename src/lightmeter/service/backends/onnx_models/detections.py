@@ -37,8 +37,6 @@ from lightmeter.service.backends.onnx_models.boxes import Floats, corners
 from lightmeter.service.backends.onnx_models.model import ModelOutputs
 from lightmeter.service.backends.onnx_models.settings import DetectorFormat
 
-__all__ = ["Candidates", "DetectionDecoder", "decoder_for", "detect_format"]
-
 BOX_VALUES: Final = 4
 YOLOV10_VALUES: Final = 6
 """Values of a row of `yolov10`: left, top, right, bottom, score, class."""

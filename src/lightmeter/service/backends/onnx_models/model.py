@@ -18,8 +18,6 @@ from lightmeter.service.backends.onnx_models.onnx_file_checks import check_model
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings, read_labels_file
 from lightmeter.service.backends.onnx_session import open_session
 
-__all__ = ["ModelOutputs", "OnnxModel"]
-
 ModelOutputs: TypeAlias = Sequence[NDArray[Any]]
 
 DIGEST_DIGITS: Final = 12

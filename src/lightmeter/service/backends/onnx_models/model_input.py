@@ -24,8 +24,6 @@ from lightmeter.media.image_transforms import (
 from lightmeter.service.backends.base import MAX_SIDE, RGB
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
 
-__all__ = ["ModelInput", "read_input"]
-
 DTYPES: Final[dict[str, type[np.float32 | np.float16 | np.uint8]]] = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,

@@ -11,8 +11,6 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from lightmeter.errors import SettingsError
 
-__all__ = ["check_model_file", "digest_of"]
-
 
 def check_model_file(path: Path) -> tuple[Path, ...]:
     """Check that a file is an ONNX model and that its external data are in its own folder.

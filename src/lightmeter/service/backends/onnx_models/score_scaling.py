@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from lightmeter.service.backends.onnx_models.boxes import Floats
 from lightmeter.wire.constants import DEFAULT_TAG_SCORE
 
-__all__ = ["Activation", "apply_activation", "are_scores", "rescale_score"]
-
 Activation: TypeAlias = Literal["softmax", "sigmoid", "none"]
 
 TOLERANCE: Final = 1e-3

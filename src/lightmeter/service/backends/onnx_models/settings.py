@@ -22,8 +22,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from lightmeter.errors import SettingsError
 
-__all__ = ["DetectorFormat", "OnnxModelKind", "OnnxModelSettings", "read_labels_file", "read_onnx_settings"]
-
 OnnxModelKind = Literal["onnx-classifier", "onnx-detector", "onnx-embedding"]
 DetectorFormat = Literal["yolov5", "yolov8", "yolov10", "ssd", "nanodet"]
 

@@ -12,8 +12,6 @@ from typing import Any, Final
 
 import orjson
 
-__all__ = ["CallFailed", "FailureKind", "http_failure", "provider_message", "redact", "retry_after_s"]
-
 MAX_MESSAGE_CHARS: Final = 200
 """Longest quote of a provider in an error message, in characters: enough for a sentence, too short for an HTML page."""
 

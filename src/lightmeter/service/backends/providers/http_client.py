@@ -16,8 +16,6 @@ from lightmeter.errors import SettingsError
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, http_failure
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
-__all__ = ["RestClient", "decode_json", "open_client", "read_body", "timeouts", "translate_errors"]
-
 MAX_ANSWER_BYTES: Final = 32 * 2**20
 """Longest answer of a vision provider, in bytes; the longest one measured, for a page full of text, has under 2 MB."""
 

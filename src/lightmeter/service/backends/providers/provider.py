@@ -10,8 +10,6 @@ from typing import Final, Protocol
 
 from pydantic import SecretStr
 
-__all__ = ["NO_METRICS", "Provider", "ProviderMetrics", "ProviderSettings", "Usage"]
-
 DEFAULT_CONCURRENCY: Final = 8
 """Default number of simultaneous calls of one provider."""
 

@@ -16,8 +16,6 @@ from lightmeter.errors import BackendError
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, redact
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
-__all__ = ["Retrier"]
-
 FIRST_PAUSE_S: Final = 0.5
 """Pause after the first failure if the provider names none, in seconds; it doubles after each further failure."""
 

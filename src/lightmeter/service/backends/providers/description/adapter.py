@@ -26,8 +26,6 @@ from lightmeter.service.backends.providers.provider import ProviderSettings, Usa
 from lightmeter.service.backends.providers.retry import Retrier
 from lightmeter.wire.response import Description, Entries
 
-__all__ = ["MAX_TOKENS", "DescriptionAdapter", "clean_description", "request_fields", "token_count"]
-
 VIEW: Final = FitWithin(1024)
 """Transform of sent pictures: providers shrink larger pictures anyway, and tokens grow with the pixels."""
 

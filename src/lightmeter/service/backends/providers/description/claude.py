@@ -22,8 +22,6 @@ from lightmeter.service.backends.providers.failures import CallFailed, FailureKi
 from lightmeter.service.backends.providers.http_client import timeouts
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
-__all__ = ["Claude"]
-
 _NO_KEY = "none"
 """Placeholder, which is not sent: without a key, the SDK would search the environment and the disk for one."""
 

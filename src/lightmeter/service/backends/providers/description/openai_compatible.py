@@ -24,8 +24,6 @@ from lightmeter.service.backends.providers.failures import CallFailed, FailureKi
 from lightmeter.service.backends.providers.http_client import timeouts
 from lightmeter.service.backends.providers.provider import ProviderSettings
 
-__all__ = ["Ollama", "OpenAICompatible", "ollama_base_url"]
-
 OLLAMA_PORT: Final = 11434
 
 _TOKEN_LIMITS: Final = ("max_tokens", "max_completion_tokens")

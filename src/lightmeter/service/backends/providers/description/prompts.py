@@ -11,8 +11,6 @@ from typing import Final
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.wire.constants import DEFAULT_ROLE
 
-__all__ = ["DEFAULT_LANGUAGE", "ROLE_PROMPTS", "language_names", "language_of", "prompt_for"]
-
 DEFAULT_LANGUAGE: Final = "English"
 
 RULES: Final = (

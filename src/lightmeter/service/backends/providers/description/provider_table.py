@@ -13,8 +13,6 @@ from typing import Final
 
 from lightmeter.service.backends.providers.provider import Provider
 
-__all__ = ["DESCRIPTION_PROVIDERS", "OPENAI_COMPATIBLE_ADAPTER"]
-
 _PACKAGE: Final = "lightmeter.service.backends.providers.description"
 
 OPENAI_COMPATIBLE_ADAPTER: Final = f"{_PACKAGE}.openai_compatible:OpenAICompatible"

@@ -17,16 +17,6 @@ from lightmeter.service.backends.providers.provider import ProviderSettings, Usa
 from lightmeter.service.backends.providers.retry import Retrier
 from lightmeter.wire.response import Entries, Tag
 
-__all__ = [
-    "JPEG_QUALITY",
-    "MAX_TAGS",
-    "EncodedPicture",
-    "VisionAdapter",
-    "key_pair",
-    "to_score",
-    "to_tags",
-]
-
 T = TypeVar("T")
 
 JPEG_QUALITY: Final = 90

@@ -23,8 +23,6 @@ from lightmeter.service.backends.providers.vision.adapter import (
 )
 from lightmeter.wire.response import Entries, Nsfw
 
-__all__ = ["DEFAULT_NSFW_MODEL", "DEFAULT_TAG_MODEL", "NSFW_MODEL_OPTION", "Clarifai"]
-
 DEFAULT_TAG_MODEL: Final = "general-image-recognition"
 """Clarifai's general tagging model."""
 

@@ -27,8 +27,6 @@ from lightmeter.service.backends.providers.vision.googlevision_types import (
 from lightmeter.service.backends.providers.vision.service_account import ServiceAccount
 from lightmeter.wire.response import Brand, Color, Entries, Face, Nsfw, Text
 
-__all__ = ["CREDENTIALS_OPTION", "DEFAULT_MODEL", "MAX_RESULTS", "GoogleVision", "read_result"]
-
 DEFAULT_MODEL: Final = "builtin/stable"
 """Model that the provider uses by default."""
 

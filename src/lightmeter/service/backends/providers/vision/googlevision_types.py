@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["AnnotateResult", "BatchAnnotateResponse", "BoundingPolygon", "FaceAnnotation", "RpcStatus"]
-
 
 class _Camel(msgspec.Struct, rename="camel", frozen=True):
     """Base of types with fields in camelCase."""

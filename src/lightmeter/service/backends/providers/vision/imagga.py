@@ -22,8 +22,6 @@ from lightmeter.service.backends.providers.vision.adapter import (
 )
 from lightmeter.wire.response import Entries, Nsfw
 
-__all__ = ["SFW_NAMES", "Imagga"]
-
 SFW_NAMES: Final = {"safe": "sfw"}
 """Imagga's label → label in our answers. Readers of answers count the severity of `sfw` as 1 - score."""
 

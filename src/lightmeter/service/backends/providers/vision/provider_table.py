@@ -8,8 +8,6 @@ from typing import Final
 
 from lightmeter.service.backends.providers.provider import Provider
 
-__all__ = ["VISION_PROVIDERS"]
-
 _PACKAGE: Final = "lightmeter.service.backends.providers.vision"
 
 _ROWS: Final = (

@@ -27,8 +27,6 @@ from lightmeter.service.backends.providers.vision.rekognition_answer import (
 )
 from lightmeter.wire.response import Entries
 
-__all__ = ["DEFAULT_REGION", "REGION_OPTION", "SESSION_TOKEN_OPTION", "Rekognition"]
-
 DEFAULT_REGION: Final = "us-east-1"
 """AWS region without the option `region`."""
 

@@ -15,8 +15,6 @@ from lightmeter.service.backends.providers.failures import CallFailed, FailureKi
 from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, to_score, to_tags
 from lightmeter.wire.response import Face, Nsfw, Tag
 
-__all__ = ["read_faces", "read_labels", "read_moderation_labels"]
-
 T = TypeVar("T")
 
 _PER_CENT: Final = 100.0

@@ -12,8 +12,6 @@ from lightmeter.errors import SettingsError
 from lightmeter.extras import import_extra
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind
 
-__all__ = ["ServiceAccount"]
-
 
 class _TokenResponse:
     """HTTP answer with the interface of `google.auth.transport.Response`."""
