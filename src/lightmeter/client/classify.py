@@ -38,8 +38,7 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any, Final
 
-from lightmeter.client.decode import body_excerpt, decode_answer
-from lightmeter.client.http_answer import RawAnswer
+from lightmeter.client.http_answer import RawAnswer, body_excerpt, decode_answer
 from lightmeter.facts.lenient_json import parse_object_lenient
 from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.wire.constants import (

@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from types import TracebackType
 from typing import Final, Self
-from urllib.parse import urlencode
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -25,15 +24,13 @@ from lightmeter.client.http_answer import RawAnswer
 from lightmeter.client.timeouts import StallTolerantTimeout, Timeouts
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
 from lightmeter.facts.lenient_json import parse_object_strict
-from lightmeter.wire.constants import AUTH_HEADER, MAX_QUERY_CHARS
-
-__all__ = ["MAX_ANSWER_BYTES", "PROXY_FROM_ENVIRONMENT", "RawAnswer", "Timeouts", "Transport", "normalize_base_url"]
+from lightmeter.wire.constants import AUTH_HEADER
 
 PROXY_FROM_ENVIRONMENT: Final = "environment"
 """Value of `proxy` that selects the proxy named by HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY excludes the service."""
 
-MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-"""Largest answer body that is read, in bytes: thousands of assets, as one asset usually takes some 6 KB."""
+_MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+"""Largest answer body that is read, in bytes after content decoding; one asset usually takes some 6 KB."""
 
 _KEEP_ALIVE_S: Final = 1.5
 """Seconds for which an idle connection is reused.
@@ -61,16 +58,11 @@ class _PartialAnswer:
     headers: dict[str, str] = field(default_factory=dict)
     chunks: list[bytes] = field(default_factory=list)
 
-    async def read(self, response: aiohttp.ClientResponse, max_bytes: int, on_bytes: Callable[[], None]) -> None:
-        """Read the whole body.
-
-        Args:
-            response: The answer whose head has been read.
-            max_bytes: Largest body.
-            on_bytes: Called before each wait for further bytes.
+    async def read(self, response: aiohttp.ClientResponse, on_bytes: Callable[[], None]) -> None:
+        """Read the whole body; call `on_bytes` before each wait for further bytes.
 
         Raises:
-            OutcomeUnknown: the body is longer than `max_bytes`.
+            OutcomeUnknown: the body is longer than `_MAX_ANSWER_BYTES`.
         """
         self.status = response.status
         self.headers = {name.lower(): value for name, value in response.headers.items()}
@@ -80,9 +72,9 @@ class _PartialAnswer:
             on_bytes()
             self.chunks.append(chunk)
             size += len(chunk)
-            if size > max_bytes:
+            if size > _MAX_ANSWER_BYTES:
                 raise OutcomeUnknown(
-                    f"The answer is longer than {max_bytes} bytes.",
+                    f"The answer is longer than {_MAX_ANSWER_BYTES} bytes.",
                     hint="It may have been charged.",
                     http_status=response.status,
                 )
@@ -100,7 +92,6 @@ class Transport:
         api_key: Key of the account, or None to send none.
         timeouts: Time limits of an exchange; the defaults of `Timeouts` if None.
         connections: Maximum number of open connections; further requests wait for a free one before anything is sent.
-        max_answer_bytes: Largest answer body that is read, in bytes after content decoding.
         proxy: Address of an HTTP proxy, or `PROXY_FROM_ENVIRONMENT`; None means none, whatever the environment says.
 
     Raises:
@@ -114,7 +105,6 @@ class Transport:
         timeouts: Timeouts | None = None,
         connections: int = 64,
         *,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
         proxy: str | None = None,
     ) -> None:
         self.base_url: Final = normalize_base_url(base_url)
@@ -122,7 +112,6 @@ class Transport:
         _check_key(self._api_key)
         self._timeouts = timeouts or Timeouts()
         self._connections = connections
-        self._max_answer_bytes = max_answer_bytes
         self._proxy = None if proxy is None else _proxy_url(proxy, URL(self.base_url))
         self._session: aiohttp.ClientSession | None = None
 
@@ -157,7 +146,6 @@ class Transport:
         path: str,
         *,
         body: bytes | None = None,
-        params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> RawAnswer:
         """Send one request and read the whole answer; a POST is sent at most once.
@@ -166,23 +154,20 @@ class Transport:
             method: `GET` or `POST`.
             path: Path under the base URL, starting with a slash, percent-encoded where necessary.
             body: JSON, as bytes.
-            params: Query parameters.
             headers: Headers in addition to the default ones.
 
         Raises:
-            UsageError: the query is too long for a service (a POST has no such limit), or the path or a header holds a
-                character that is not allowed there; nothing was sent.
+            UsageError: the path or a header holds a character that is not allowed there; nothing was sent.
             Unreachable: no connection was made, so nothing was sent.
             OutcomeUnknown: there is no complete answer: connection lost, too slow, too long, malformed.
             RuntimeError: called outside `async with`: a bug of the caller.
         """
         if self._session is None:
             raise RuntimeError("The transport is not open: use `async with`.")
-        _check_query(params)
         for text in (path, *(headers or {}).values()):
-            _check_printable(text)
+            if not (text.isascii() and text.isprintable()):  # a line break, for example, would add headers
+                raise UsageError("The request holds a character that no address and no header may have.")
         url = URL(self.base_url + path, encoded=True)
-        url = url.with_query(params) if params else url
         partial = _PartialAnswer()
         try:
             await self._exchange(self._session, method, url, body, _headers(body, headers), partial)
@@ -216,12 +201,12 @@ class Transport:
             session.request(
                 method,
                 url,
-                data=_payload(body, lambda: silence.restart(limits.read_s)),
+                data=None if body is None else _payload(body, lambda: silence.restart(limits.read_s)),
                 headers=headers,
                 allow_redirects=False,
             ) as response,
         ):
-            await partial.read(response, self._max_answer_bytes, lambda: silence.restart(limits.read_s))
+            await partial.read(response, lambda: silence.restart(limits.read_s))
 
     def _translate_error(
         self, error: Exception, request: str, partial: RawAnswer | None
@@ -246,7 +231,7 @@ class Transport:
         return (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
 
     def _default_headers(self) -> dict[str, str]:
-        headers = {"Accept": "application/json", "User-Agent": f"lightmeter/{_own_version()}"}
+        headers = {"Accept": "application/json", "User-Agent": f"lightmeter/{version('lightmeter')}"}
         if self._api_key is not None:
             headers[AUTH_HEADER] = f"Token {self._api_key.get_secret_value()}"
         return headers
@@ -258,29 +243,15 @@ def _headers(body: bytes | None, extra: Mapping[str, str] | None) -> dict[str, s
     return {**own, **(extra or {})}
 
 
-def _payload(body: bytes | None, on_progress: Callable[[], None]) -> bytes | AsyncIterator[bytes] | None:
-    return body if body is None or len(body) <= _PIECE_BYTES else _pieces(body, on_progress)
+def _payload(body: bytes, on_progress: Callable[[], None]) -> bytes | AsyncIterator[bytes]:
+    """Return a short body unchanged, and a long one in pieces; call `on_progress` before each piece."""
 
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(body), _PIECE_BYTES):
+            on_progress()
+            yield body[start : start + _PIECE_BYTES]
 
-async def _pieces(body: bytes, on_progress: Callable[[], None]) -> AsyncIterator[bytes]:
-    for start in range(0, len(body), _PIECE_BYTES):
-        on_progress()
-        yield body[start : start + _PIECE_BYTES]
-
-
-def _check_printable(text: str) -> None:
-    """Raise `UsageError` for characters that a request line or header must not hold, such as a line break."""
-    if not (text.isascii() and text.isprintable()):
-        raise UsageError("The request holds a character that no address and no header may have.")
-
-
-def _check_query(params: Mapping[str, str] | None) -> None:
-    """Raise `UsageError` for a query that is longer than the contract allows: a proxy might truncate it."""
-    if params and len(urlencode(params)) > MAX_QUERY_CHARS:
-        raise UsageError(
-            f"The query string is longer than the {MAX_QUERY_CHARS} characters that a service reads.",
-            hint="Send it as a POST.",
-        )
+    return body if len(body) <= _PIECE_BYTES else pieces()
 
 
 def _proxy_url(proxy: str, service: URL) -> URL | None:
@@ -306,10 +277,3 @@ def _check_key(key: SecretStr | None) -> None:
     text = "" if key is None else key.get_secret_value()
     if key is not None and not (text and text.isascii() and text.isprintable() and " " not in text):
         raise SettingsError("The API key is empty, or holds a space or a character that no key has.")
-
-
-def _own_version() -> str:
-    try:
-        return version("lightmeter")
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        return "0"

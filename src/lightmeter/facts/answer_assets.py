@@ -40,6 +40,11 @@ def listed_assets(results: Mapping[str, Any]) -> list[Any]:
     return [_with_name(asset, key) for key, asset in assets.items()]
 
 
+def frame_number(index: Any, position: int) -> int:
+    """Return the number of a frame: its field `index`, or its position if that is no number from 0 to 2**31 - 1."""
+    return index if type(index) is int and 0 <= index < 2**31 else position
+
+
 def _is_index(key: str) -> bool:
     # int() refuses texts of more than 4300 digits.
     return key.isascii() and key.isdigit() and len(key) < 20  # noqa: PLR2004

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeAlias
 
 from lightmeter.facts.columns import CSS_NAME, FACT_TABLES, TABLE_COLUMNS
 from lightmeter.facts.faces import read_faces
-from lightmeter.facts.lenient_decode import Corner, FeatureEntries, json_text, read_polygon
-from lightmeter.facts.severity import severity
+from lightmeter.facts.lenient_decode import Corner, FeatureEntries, json_text, read_polygon, to_float
+from lightmeter.facts.severity import severities
 
 DERIVED_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = defaultdict(
     tuple, {"colors": (CSS_NAME,), "descriptions": ("role", "language")}
@@ -42,8 +42,12 @@ def _score(found: FeatureEntries) -> list[Any]:
     return [fields.get("confidence") if score is None else score for fields, score in both]
 
 
-def _severity(found: FeatureEntries) -> list[Any]:
-    return [severity(entry.get("label"), entry.get("score"), entry.get("likelihood")) for entry in found.fields]
+def _severity(found: FeatureEntries) -> list[float | None]:
+    labels, likelihoods = (
+        [text if isinstance(text := fields.get(name), str) else None for fields in found.fields]
+        for name in ("label", "likelihood")
+    )
+    return severities(labels, [to_float(fields.get("score")) for fields in found.fields], likelihoods)
 
 
 def _polygon(found: FeatureEntries) -> list[list[Corner]]:

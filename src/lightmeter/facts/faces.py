@@ -44,17 +44,16 @@ def read_faces(faces: Sequence[FastFace] | Sequence[dict[str, Any]]) -> dict[str
 
 
 def _fast_face_columns(faces: Sequence[FastFace]) -> dict[str, Sequence[Any]]:
-    boxes = zip(*[_box_around(face.bounding_poly.vertices) for face in faces], strict=True)
-    columns: dict[str, Sequence[Any]] = dict(zip(("left", "top", "width", "height"), boxes, strict=True))
-    nothing = [None] * len(faces)
-    columns |= dict.fromkeys(("age_low", "age_high", "gender", "gender_score"), nothing)
+    boxes = [_box_around([(corner.x, corner.y) for corner in face.bounding_poly.vertices]) for face in faces]
+    columns: dict[str, Sequence[Any]] = dict.fromkeys(FACE_COLUMNS, [None] * len(faces))
+    columns |= zip(FACE_COLUMNS[:4], zip(*boxes, strict=True), strict=True)
     joy, sorrow = [face.joy_likelihood for face in faces], [face.sorrow_likelihood for face in faces]
     anger, surprise = [face.anger_likelihood for face in faces], [face.surprise_likelihood for face in faces]
     return columns | {"emotions": list(map(_emotion_scores, joy, sorrow, anger, surprise))}
 
 
-def _box_around(vertices: Sequence[Any]) -> tuple[float, float, float, float]:
-    across, down = [corner.x for corner in vertices], [corner.y for corner in vertices]
+def _box_around(corners: Sequence[tuple[float, float]]) -> tuple[float, ...]:
+    across, down = zip(*corners, strict=True)
     left, top = min(across), min(down)
     return left, top, max(across) - left, max(down) - top
 
@@ -107,11 +106,7 @@ def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[
         if None not in found:
             return found
     around = read_polygon(fields) or read_polygon({"bounding_poly": _first(face, ("boundingpoly", "fdboundingpoly"))})
-    if not around:
-        return found
-    across, down = zip(*around, strict=True)
-    left, top = min(across), min(down)
-    return left, top, max(across) - left, max(down) - top
+    return _box_around(around) if around else found
 
 
 def _age(face: dict[str, Any]) -> tuple[float | None, float | None]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from lightmeter.facts.answer_assets import listed_assets
+from lightmeter.facts.answer_assets import frame_number, listed_assets
 from lightmeter.facts.columns import FACT_TABLES
 from lightmeter.facts.extract import extract
 from lightmeter.facts.fact_columns import FactColumns, FactRows, RowKey
@@ -19,8 +19,6 @@ from lightmeter.facts.fast_columns import fast_entry_columns
 from lightmeter.facts.fast_decode import KEYED_TABLES, FastFeatures, decode_answer_fast
 from lightmeter.facts.lenient_decode import decode_answer_lenient, json_text, read_entries
 from lightmeter.facts.lenient_json import loads_lenient
-
-_MAX_FRAME: Final = 2**31 - 1
 
 _PICTURES_AT_ONCE: Final = 24
 """Pictures whose entries become columns together: few enough that they are still in the processor's cache."""
@@ -207,9 +205,7 @@ def _role_and_language(context: AnswerContext, role: Any, language: Any) -> _Rol
 
 
 def _frame_key(item: ItemRef, index: Any, position: int, context: AnswerContext, request: _RoleAndLanguage) -> RowKey:
-    """Return the key of a frame, with the number that the answer gives it, or else its position."""
-    is_number = type(index) is int and 0 <= index <= _MAX_FRAME
-    return item.item_id, item.url, index if is_number else position, context.run_id, *request
+    return item.item_id, item.url, frame_number(index, position), context.run_id, *request
 
 
 def _backend_in(message: str, backends: Any) -> str | None:

@@ -64,7 +64,7 @@ class FeatureEntries(NamedTuple):
 
 
 def decode_answer_lenient(raw: bytes) -> dict[str, Any]:
-    """Return the JSON object that an answer is; an empty dict where it is none. Never raises."""
+    """Return the JSON object that an answer is; an empty dict if it is none. Never raises."""
     return parse_object_lenient(raw) or {}
 
 

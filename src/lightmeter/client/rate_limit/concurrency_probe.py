@@ -1,4 +1,7 @@
-"""Evidence for limits on requests in flight, and probes that test from time to time whether one more is accepted."""
+"""Evidence for limits on requests in flight.
+
+A *probe* is a request that makes the number in flight one more than the limit, to test whether it is accepted.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,8 @@ _EARLY_PROBES_S: Final = (0.5, 2.0)
 """Seconds until the first two probes. They come early because the limit may in truth be one on the rate."""
 
 _FIRST_PROBE_S: Final = 15.0
-"""Seconds until the probe after those; the time doubles with each failed probe."""
-
 _LONGEST_PROBE_S: Final = 120.0
-"""Longest time between two probes, in seconds."""
+"""Seconds until the probe after those; the time doubles with each failed probe, up to the second figure."""
 
 _PROBES_TO_RAISE: Final = 3
 """Requests above the limit that must have been accepted before it is raised."""
@@ -31,7 +32,7 @@ _DOUBT_SPAN: Final = 20
 """A rejection below the limit is rare if this many times the limit was sent since the last one."""
 
 _CLEAR_LATENCY_RATIO: Final = 10.0
-"""If answers take so many times as long as rejections, the number in flight is known exactly."""
+"""If answers take so many times as long as rejections, the number of requests in flight is known exactly."""
 
 _ENOUGH_ACCEPTED: Final = 20
 """Accepted requests in an episode before its rejection counts as evidence for a concurrency limit."""
@@ -57,9 +58,8 @@ class ConcurrencyEvidence:
     def limit_after_rejection(self, record: SendRecord, *, in_row: bool) -> int | None:
         """Return the concurrency limit that explains several episodes of rejections; None if there is none.
 
-        Args:
-            record: Record of the first rejected request of this episode.
-            in_row: Whether no request was accepted since the previous episode.
+        `record` is of the first rejected request of this episode; `in_row` means that no request was accepted since
+        the previous one.
         """
         most = self._most_accepted
         above = record.in_flight > most or record.in_flight == most >= _MIN_REORDER
@@ -104,7 +104,7 @@ class ConcurrencyProbe:
 
         Args:
             now: The time.
-            record: Of the rejected request.
+            record: Record of the rejected request.
             limit: The limit known so far, in requests.
             rejection_rtt_s: Seconds that rejections take to arrive.
             latency_s: Seconds that answers take to arrive.
@@ -125,12 +125,7 @@ class ConcurrencyProbe:
     def on_sent(self, record: SendRecord, limit: int, rejection_rtt_s: float) -> int:
         """Return the limit after a request was sent: a larger one if three probes were not rejected.
 
-        A probe counts as accepted once a rejection would have arrived; answers may take far longer.
-
-        Args:
-            record: Of the request.
-            limit: The limit known so far, in requests.
-            rejection_rtt_s: Seconds that rejections take to arrive.
+        A probe counts as accepted once a rejection of it would have arrived (`rejection_rtt_s`).
         """
         if record.in_flight < limit or record.sent_at < self.next_probe_at:
             return limit

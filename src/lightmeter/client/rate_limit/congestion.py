@@ -1,20 +1,19 @@
-"""Congestion detector: notices that answers become slower, which means that the service queues requests."""
+"""Detects congestion: answers become slower, which means that the service queues requests.
+
+A *round* is a number of consecutive answers whose mean latency is measured.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 _FIRST_ROUND: Final = 16
-"""Answers in the first round: it is short, so that there is soon a baseline."""
-
 _ROUND: Final = 32
-"""Answers in each later round."""
+"""Answers in the first round, which is short, so that there is soon a baseline, and in each later one."""
 
 _SLOWDOWN: Final = 1.3
-"""A round is slow if its mean latency is more than this many times the baseline."""
-
 _MIN_SLOWDOWN_S: Final = 0.1
-"""A slow round must also exceed the baseline by this many seconds; less may be noise of a fast service."""
+"""A round is slow if its mean latency exceeds the baseline by this factor and by this many seconds."""
 
 _BASELINE_S: Final = 60.0
 """Seconds for which a baseline is valid; later requests may be of another kind."""
@@ -41,12 +40,12 @@ class CongestionDetector:
 
     @property
     def has_baseline(self) -> bool:
-        """Whether a first round has ended, so that later ones can be compared with it."""
+        """Whether a first round has ended, with which later ones can be compared."""
         return self._baseline_at is not None
 
     @property
     def congested(self) -> bool:
-        """Whether the answers of the last two rounds of measurement were much slower than the baseline."""
+        """Whether the last two rounds were slow."""
         return self.slow_rounds > 1
 
     def on_answer(self, now: float, latency_s: float) -> bool:
@@ -75,5 +74,5 @@ class CongestionDetector:
         self._round_began_at, self._answers, self._latency_sum_s = now, 0, 0.0
 
     def reset_round(self) -> None:
-        """Begin a new round after the limiter has reacted to congestion."""
+        """Begin a new round, after the limiter has reacted to congestion."""
         self.slow_rounds, self._round_began_at, self._answers, self._latency_sum_s = 0, None, 0, 0.0

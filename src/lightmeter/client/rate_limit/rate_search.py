@@ -17,29 +17,25 @@ _STEPS: Final = (1.0, 1.04, 1.08, 1.12, 1.18, 1.25, 1.35, 1.5)
 
 _STEP_AFTER_MEASUREMENT: Final = 1
 _STEP_AFTER_CUT: Final = 3
-"""Indices of the steps with which the search goes on: larger after a blind cut, which may have been too deep."""
+"""Indices of the factors with which the search goes on: larger after a cut without a measurement."""
 
 _STEP_S: Final = 0.8
 _STEP_REQUESTS: Final = 5
 """A step lasts for so many seconds, and for so many requests."""
 
 _MIN_SENT: Final = 0.85
-"""A step counts only if at least this part of its rate was sent."""
+"""A step counts only if at least this fraction of its rate was sent."""
 
 _MIN_ACCEPTED: Final = 5
-"""With fewer accepted requests between two rejections, nothing is measured."""
-
 _ACCEPTED_TO_FINISH: Final = 12
-"""From so many accepted requests on, a measurement may end the search."""
+"""Accepted requests between two rejections from which a rate is measured, and from which it may end the search."""
 
 _MAX_BOUND_RATIO: Final = 1.15
 """The search ends if the upper bound is at most so many times the lower one."""
 
 _CUT_FACTOR: Final = 0.45
-"""Factor on the tried rate after a rejection without a measurement."""
-
 _MAX_MEASURED_FACTOR: Final = 0.95
-"""Factor on the tried rate that a measurement never exceeds."""
+"""Factors on the tried rate: after a rejection without a measurement, and the most that a measurement may give."""
 
 _MAX_REJECTIONS: Final = 5
 """After so many rejections the next usable measurement ends the search."""
@@ -79,9 +75,7 @@ class RateSearch:
     @property
     def rate(self) -> float:
         """The rate that is tried now, in requests per second; after the search, the limit."""
-        if self.done:
-            return self.accepted_rate
-        return self.accepted_rate * _STEPS[self._step]
+        return self.accepted_rate * (1.0 if self.done else _STEPS[self._step])
 
     def on_sent(self, now: float) -> None:
         """Count a request, and begin the next step when this one is over."""
@@ -128,14 +122,14 @@ class RateSearch:
         return max(bounds, default=(0.0, 0))
 
 
-def first_rate(measured: float | None, accepted: int, tried: float) -> float:
+def first_rate(measured: float, accepted: int, tried: float) -> float:
     """Return the rate from which to search after the first two rejections.
 
     Args:
-        measured: Requests per second accepted between them; None if none were.
+        measured: Requests per second accepted between them; 0 if none were.
         accepted: Number of those requests; with few of them the measurement is not used.
         tried: Requests per second that were sent; a full bucket may have accepted nearly all of them.
     """
-    if measured is None:
+    if not measured:
         return _UNMEASURED_RATE
     return min(measured, (_CUT_FACTOR if accepted < _MIN_ACCEPTED else _MAX_MEASURED_FACTOR) * tried)

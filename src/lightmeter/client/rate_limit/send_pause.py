@@ -1,4 +1,4 @@
-"""Backoff: sends nothing for a while after a rejection, and for longer while only rejections come back."""
+"""Backoff: nothing is sent for a while after a rejection, and for longer while only rejections come back."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 _FIRST_PAUSE_S: Final = 0.5
-"""Pause after a first rejection, in seconds: its length while no rate is known, and its maximum otherwise."""
-
 _SHORTEST_PAUSE_S: Final = 0.02
-"""Shortest pause, in seconds: the pause for limits of many requests per second."""
+"""Longest and shortest pause after a first rejection, in seconds: the longest one while no rate is known."""
 
 _DOUBLINGS: Final = 3
 """Pauses double so often, then grow by a half: if they always doubled, half of the last one would often be wasted."""
@@ -59,7 +57,7 @@ class Backoff:
         return 0.0
 
     def on_admitted(self, now: float, rejection_rtt_s: float) -> None:
-        """Note that a request may be sent; after a rejection it is the trial request.
+        """Count a request that may be sent now; after a rejection it is the trial request.
 
         Other requests wait for as long as a rejection takes to arrive (`rejection_rtt_s`), not until the trial
         request is answered.
