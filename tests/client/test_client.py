@@ -9,7 +9,7 @@ import pytest
 
 from lightmeter.client.classify import ResponseVerdict
 from lightmeter.client.client import Client
-from lightmeter.client.timeouts import Timeouts
+from lightmeter.client.transport import Timeouts
 from lightmeter.errors import (
     AccessDenied,
     MediaTooLarge,

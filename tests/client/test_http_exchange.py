@@ -7,8 +7,7 @@ import gzip
 
 import pytest
 
-from lightmeter.client.timeouts import Timeouts
-from lightmeter.client.transport import Transport
+from lightmeter.client.transport import Timeouts, Transport
 from lightmeter.errors import OutcomeUnknown, UsageError
 
 from .conftest import answering, http, read_request

@@ -13,8 +13,7 @@ from .conftest import http, read_request
 
 PROGRAM = """
 import asyncio, sys
-from lightmeter.client.timeouts import Timeouts
-from lightmeter.client.transport import Transport
+from lightmeter.client.transport import Timeouts, Transport
 from lightmeter.errors import OutcomeUnknown
 
 async def main():

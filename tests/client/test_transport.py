@@ -10,8 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from lightmeter.client.base_url import normalize_base_url
-from lightmeter.client.timeouts import Timeouts
-from lightmeter.client.transport import Transport
+from lightmeter.client.transport import Timeouts, Transport
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable
 
 from .conftest import answering, http, read_request

@@ -13,7 +13,7 @@ from aiohttp import web
 
 import lightmeter as lm
 from lightmeter.api.runs import prepare_run, prepare_run_from_plan
-from lightmeter.client.timeouts import Timeouts
+from lightmeter.client.transport import Timeouts
 from lightmeter.errors import AccessDenied, PlanChanged, SettingsError, Unreachable, UsageError
 from lightmeter.options import make_options
 from lightmeter.planning.affordable_rows import RowRange

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Iterable
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self, TypedDict, Unpack
 from urllib.parse import quote
 
@@ -21,8 +20,7 @@ from lightmeter.client.file_upload import encode_files
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.client.polling import PollSchedule
 from lightmeter.client.request_body import encode_json
-from lightmeter.client.timeouts import Timeouts
-from lightmeter.client.transport import Transport
+from lightmeter.client.transport import Timeouts, Transport
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import (
     AccessDenied,
@@ -50,7 +48,7 @@ _LONGEST_PAUSE_S: Final = 30.0
 
 
 class AnalyzeOptions(TypedDict, total=False):
-    """Options of `Client.analyze`, as in `AnalyzeRequest`; an option that is missing is not sent."""
+    """Further options of `Client.analyze`; `AnalyzeRequest` describes them. Missing ones are not sent."""
 
     role: str
     language: str
@@ -104,10 +102,8 @@ class Client:
         await self._transport.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._transport.__aexit__(kind, error, trace)
+    async def __aexit__(self, *_: object) -> None:
+        await self._transport.__aexit__()
 
     async def send_request(self, body: bytes, *, idempotency_key: str | None = None) -> RawAnswer:
         """Send one analyze request, once, and return its answer; it may be charged.

@@ -37,7 +37,7 @@ class RawAnswer:
 def decode_answer(body: bytes) -> Answer | None:
     """Return the typed answer in a body, or None if the body is not a JSON object; never raises.
 
-    An invalid entry of a list or an object is dropped alone; an invalid optional field becomes None.
+    Invalid entries of lists and objects are dropped; invalid optional fields become None.
     """
     data = parse_object_lenient(body)
     if data is None:
@@ -52,7 +52,7 @@ def decode_answer(body: bytes) -> Answer | None:
 
 
 def _invalid_paths(error: ValidationError) -> list[tuple[int | str, ...]]:
-    """Return the paths to remove, none inside another; for a missing field, the path of the object that lacks it."""
+    """Return the paths of invalid values, none inside another; for a missing field, that of the object without it."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     paths = dict.fromkeys(
         problem["loc"][:-1] if problem["type"] == "missing" else problem["loc"] for problem in problems
@@ -61,10 +61,10 @@ def _invalid_paths(error: ValidationError) -> list[tuple[int | str, ...]]:
 
 
 def _remove(data: dict[str, Any], path: tuple[int | str, ...]) -> None:
-    """Remove the value at `path`, or at the longest part of it that exists.
+    """Remove the value at `path`, or the innermost value on the way to it that exists.
 
-    The model reads brands given as an object as a list: a path into that list leads to the object, which is removed as
-    a whole. The first step of a path always exists, so that each call removes something.
+    The model turns an object of brands into a list, so that a path into that list does not exist in `data`: the whole
+    object is removed. The first step of a path always exists, so that each call removes something.
     """
     steps: list[tuple[Any, int | str]] = []
     node: Any = data

@@ -1,4 +1,4 @@
-"""Schedules polls by how long earlier requests of the same kind and size took. Pure.
+"""Decides when to poll for a result, by how long earlier requests of the same kind and size took. Pure.
 
 Each poll comes when the probability that the request is done has grown by about a fifth since the last poll, which
 found it not done. Until enough completion times are known, delays grow from 0.2 s to 2 s, and further with age.
@@ -109,5 +109,5 @@ def _learned_delay(times: list[float], age_s: float) -> float:
 
 
 def _sample_key(kind: str, size: int) -> tuple[str, int]:
-    """Return the key under which completion times are learned; sizes within a factor of two share one."""
+    """Return the key under which completion times are stored; sizes within a factor of two share one."""
     return kind, max(1, size).bit_length()

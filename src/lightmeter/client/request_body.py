@@ -1,4 +1,4 @@
-"""Builds the JSON bodies of a run's requests; encodes the options, which all requests share, only once. Pure."""
+"""Builds the JSON bodies of the requests of a run; encodes the options, which all share, only once. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lightmeter.wire.request import AnalyzeRequest
 
 
 class RequestBodyBuilder:
-    """Builds bodies of POST /api/fetch that differ only in their assets.
+    """Builder of bodies of POST /api/fetch that differ only in their images and videos.
 
     Args:
         shared: A request with the options that all bodies share; its URLs and files are ignored.
@@ -24,19 +24,11 @@ class RequestBodyBuilder:
         self._tail = b"," + encode_json(wire)[1:] if wire else b"}"
 
     def for_urls(self, urls: Sequence[str]) -> bytes:
-        """Return the body for these URLs, at least one.
-
-        Raises:
-            UsageError: a URL cannot be written as JSON.
-        """
+        """Return the body for these URLs, at least one; raise as `encode_json` does."""
         return b'{"url":' + _one_or_list(urls) + self._tail
 
     def for_files(self, contents: Sequence[str], names: Sequence[str]) -> bytes:
-        """Return the body for these file contents (base64, at least one), with a name for each.
-
-        Raises:
-            UsageError: a name cannot be written as JSON.
-        """
+        """Return the body for these file contents (base64, at least one) with names; raise as `encode_json` does."""
         return b'{"file":' + _one_or_list(contents) + b',"file_name":' + _one_or_list(names) + self._tail
 
 

@@ -24,13 +24,10 @@ class DescriptionEntry(NamedTuple):
 
 
 def read_descriptions(answer: Mapping[str, Any], asset: int) -> list[DescriptionEntry]:
-    """Return the descriptions of one asset: first of the whole asset, then of its frames. Never raises.
+    """Return the descriptions of the asset at this position of `all.assets`, first of the whole, then of its frames.
 
     A service may repeat the descriptions of frames for the whole video: a repeated one is returned only for its frame.
-
-    Args:
-        answer: The JSON object of the answer.
-        asset: Position in `all.assets`.
+    Never raises.
     """
     results = answer.get("all")
     assets = listed_assets(results) if isinstance(results, dict) else []

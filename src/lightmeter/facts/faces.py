@@ -1,7 +1,7 @@
-"""Reading of the columns of the table `faces` from the answers of any known provider. Pure.
+"""From the faces in an answer of any known provider to the columns of the table `faces`. Pure.
 
 The wire contract leaves the fields of a face open. Those of the known providers are read, whatever their case and
-underscores (`BoundingBox`, `bounding_box`); all others stay in the column `raw`.
+underscores (`BoundingBox`, `bounding_box`); the others are in the column `raw` only.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ _PER_CENT: Final = 100.0
 
 
 def read_faces(faces: Sequence[FastFace] | Sequence[dict[str, Any]]) -> dict[str, Sequence[Any]]:
-    """Return the values of `FACE_COLUMNS` of many faces, by column; None for what is not answered.
+    """Return the values of `FACE_COLUMNS` of many faces, by column; None where the answer has none.
 
-    Args:
-        faces: Either all typed by `fast_decode`, or all JSON objects as they were answered.
+    The faces are either all `FastFace`, or all JSON objects as in the answer.
     """
     if faces and isinstance(faces[0], FastFace):
         return _fast_face_columns(cast("Sequence[FastFace]", faces))
@@ -76,7 +75,7 @@ def _values(fields: dict[str, Any]) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1024)
 def _normalized_keys(keys: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return keys without case and underscores, and the topics they belong to. Cached: back ends repeat their keys."""
+    """Return keys in lowercase without underscores, and the topics they are about. Cached: back ends repeat keys."""
     names = tuple(key.replace("_", "").casefold() for key in keys)
     topics = {topic for topic in ("age", "gender", "emotion") for name in names if name.startswith(topic)}
     topics |= {"emotion" for name in names if name in _LIKELIHOOD_EMOTIONS}
@@ -84,7 +83,7 @@ def _normalized_keys(keys: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[
 
 
 def _folded(value: Any) -> dict[str, Any]:
-    """Return an object with keys without case and underscores; an empty one for any other value."""
+    """Return an object with its keys in lowercase without underscores; an empty one for any other value."""
     if not isinstance(value, dict):
         return {}
     return {key.replace("_", "").casefold(): inner for key, inner in value.items()}
@@ -154,7 +153,7 @@ def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
 
 
 def _shares(answered: dict[str, Any]) -> dict[str, float | None]:
-    """Return scores from 0 to 1: all are divided by 100 where one is above 1; likelihoods become scores."""
+    """Return scores from 0 to 1: likelihoods become scores; if one is above 1, all are divided by 100."""
     scores = {name: to_float(value) for name, value in answered.items()}
     in_per_cent = any(score is not None and score > 1 for score in scores.values())
     scale = _PER_CENT if in_per_cent else 1.0

@@ -14,7 +14,7 @@ _SAFE_LABEL: Final = "sfw"
 def severities(
     labels: Sequence[str | None], scores: Sequence[float | None], likelihoods: Sequence[str | None]
 ) -> list[float | None]:
-    """Return the severity of each entry, from 0 (harmless) to 1 (unsafe); None if it can be read from neither field.
+    """Return the severity of each entry, from 0 (harmless) to 1 (unsafe); None without a score and known likelihood.
 
     It is the score, cut to 0..1, or else the likelihood on five even steps (`LIKELIHOOD_SEVERITY`). For the label
     `sfw`, in upper or lower case, it is one minus that.

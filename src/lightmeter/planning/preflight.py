@@ -17,7 +17,7 @@ from typing import Any, Final
 from pydantic import SecretStr
 
 from lightmeter.client.client import Client
-from lightmeter.client.timeouts import Timeouts
+from lightmeter.client.transport import Timeouts
 from lightmeter.embedded_service import embedded_backends, is_embedded
 from lightmeter.errors import AccessDenied, OutcomeUnknown, ProtocolError, SettingsError, Unreachable
 from lightmeter.options import Options

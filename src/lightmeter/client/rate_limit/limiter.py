@@ -227,20 +227,17 @@ class AdaptiveLimiter:
         rtt_s = max(0.0, now - record.sent_at)
         self._rejection_rtt_s += (1.0 if rtt_s > self._rejection_rtt_s else 0.1) * (rtt_s - self._rejection_rtt_s)
         if record.episode == self._episode:
+            long_wait = (retry_after_s or 0.0) > max(_LONG_WAIT_S, _LONG_WAIT_LATENCIES * self.latency_s)
             self._episode += 1
             self._trial = None
             if retry_after_s is not None and not self._any_accepted and self.rate_estimator is None:
                 self._defer(now)
-            elif self._is_long_wait(retry_after_s) or not self._limit_by_concurrency(now, record):
+            elif long_wait or not self._limit_by_concurrency(now, record):
                 self._limit_by_rate(now, record)
             else:
                 self._pacer.hold(now + 2 * self._rejection_rtt_s)  # others on their way may be rejected, too
         if retry_after_s is not None:
             self._backoff.on_retry_after(now + max(0.0, retry_after_s))
-
-    def _is_long_wait(self, retry_after_s: float | None) -> bool:
-        """Whether a Retry-After is far longer than a request takes: then the service counts by time."""
-        return retry_after_s is not None and retry_after_s > max(_LONG_WAIT_S, _LONG_WAIT_LATENCIES * self.latency_s)
 
     def _defer(self, now: float) -> None:
         """Start anew after the Retry-After: no request was accepted yet, so there is nothing to learn from."""

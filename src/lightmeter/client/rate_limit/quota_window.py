@@ -98,7 +98,10 @@ class QuotaWindow:
         return self._accepted.until(record) >= _MIN_USED_PART * self.quota
 
     def next_reset_at(self, now: float, blocked_since: float) -> float | None:
-        """Return the earliest possible next reset, if rejections began at `blocked_since`; None before a first one."""
+        """Return the earliest possible time of the next reset; None while no reset has been observed.
+
+        The present rejections began at `blocked_since`.
+        """
         if not self._reset_observed:
             return None
         shortest_s = max(self._shortest_s, now - blocked_since)

@@ -74,7 +74,7 @@ class RateEstimator:
     Args:
         rate: First estimate, requests per second.
         now: The time.
-        since: The request that was rejected last, at which a search starts. None means that there is no search.
+        since: Record of the last rejected request, from which a search starts; None to start without a search.
 
     Attributes:
         rate: The estimate, in requests per second.
@@ -174,7 +174,7 @@ class RateEstimator:
         self.probe_step = -1
 
     def reset_to(self, rate: float, now: float) -> None:
-        """Replace the estimate by one from elsewhere; discard all counts and probes of the old one."""
+        """Replace the estimate by one of another process or run; discard all counts and probes of the old one."""
         self.rate = max(_MIN_RATE, rate)
         self._accepted, self._window, self._search, self._fallback_rates = None, None, None, []
         self._end_probe(now, _FIRST_INTERVAL_S)
@@ -263,7 +263,7 @@ class RateEstimator:
             self._bucket_size = 0.0  # the limit is another one, or its fall looked like the end of a burst
 
     def _fall_back(self, measured: float) -> None:
-        """Return to the rate before a probe whose result proved wrong, or to the rate measured since."""
+        """Return to the rate before a probe whose result was wrong, or to the rate measured since."""
         least = self._fallback_rates[0] if measured else self._fallback_rates.pop()
         self.rate = max(_MIN_RATE, min(self.rate, max(least, measured)))
         if measured or not self._fallback_rates:
@@ -273,11 +273,7 @@ class RateEstimator:
     def on_backoff_ended(self, now: float, record: SendRecord, blocked_since: float, still_blocked_at: float) -> None:
         """Learn from the end of a time in which the service rejected everything: if it was long, a window was reset.
 
-        Args:
-            now: The time.
-            record: Record of the first request accepted after it.
-            blocked_since: When the rejections began.
-            still_blocked_at: The last time at which the service certainly still rejected requests.
+        The other arguments are those of `QuotaWindow.on_reset`.
         """
         blocked_s = record.sent_at - blocked_since
         if blocked_s < _WINDOW_BLOCK_S or blocked_s * self._rate_before_block < 2 * _MIN_ACCEPTED:
@@ -310,7 +306,7 @@ class RateEstimator:
         return self._window.next_reset_at(now, blocked_since)
 
     def start_window(self, count: AcceptedCount) -> None:
-        """Count the requests of a window from the start of `count` on."""
+        """Assume a fixed window whose requests `count` has counted so far."""
         self._window = QuotaWindow(count.start, count.not_accepted)
 
     def on_congestion(self, now: float, measured: float) -> None:

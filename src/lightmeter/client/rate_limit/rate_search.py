@@ -1,4 +1,4 @@
-"""Rate search: finds a limit on the rate within some percent, starting from the first rejections.
+"""Finds a limit on the rate within some percent, starting from the first rejections.
 
 At each rejection a token bucket is empty. Between two rejections it accepts as many requests as tokens flow in, and at
 most one more, whatever its size. So accepted requests / time is a lower bound of its rate; the more requests, the
@@ -57,7 +57,7 @@ class RateSearch:
     Args:
         rate: First estimate, requests per second, above 0.
         now: The time.
-        first: The request that was rejected last.
+        first: Record of the request that was rejected last.
 
     Attributes:
         accepted_rate: The largest rate that is thought to be accepted, in requests per second.
@@ -113,7 +113,7 @@ class RateSearch:
         self._step_began_at, self._sent = now, 0
 
     def _lower_bound(self, rejection: _Rejection) -> tuple[float, int]:
-        """Return (largest lower bound of the rate, accepted requests it was measured with); zeros if too few."""
+        """Return (largest lower bound of the rate, accepted requests it was measured with); zeros for few requests."""
         bounds = [
             ((rejection.accepted - one.accepted) / (rejection.sent_at - one.sent_at), rejection.accepted - one.accepted)
             for one in self._rejections

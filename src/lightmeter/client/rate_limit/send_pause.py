@@ -87,7 +87,7 @@ class Backoff:
             self.blocked_until = max(self.retry_after_until, min(next_reset_at, now + _LONGEST_PAUSE_S))
 
     def on_retry_after(self, until: float) -> None:
-        """Wait at least until the time that the service named."""
+        """Wait at least until the time that the service asked for."""
         self.retry_after_until = max(self.retry_after_until, until)
         self.blocked_until = max(self.blocked_until, until)
 
