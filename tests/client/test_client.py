@@ -49,7 +49,7 @@ async def test_a_single_image_is_answered_at_once(serving):
 
 @pytest.mark.parametrize("word", [{}, {"status": "completed"}])
 async def test_several_are_polled_under_our_own_address(serving, word):
-    """An acknowledged request is polled under the configured base URL, whatever `response_uri` says."""
+    """A request accepted without results is polled under the configured base URL, whatever `response_uri` says."""
     script = answering(
         http(202, ACK), http(200, {"request_id": "r 1", "status": "processing"}), http(200, {**DONE, **word})
     )

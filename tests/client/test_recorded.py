@@ -175,7 +175,7 @@ async def test_single_image(recording):
 
 
 async def test_two_images(recording):
-    """Two images are acknowledged, polled for, and answered together; each is charged."""
+    """Two images are accepted, polled for, and answered together; each is charged."""
     async with recording.client("ample") as client:
         request = request_for(recording, file=PICTURES, file_name=["one.png", "two.png"])
         _, judged = await submit(client, request)

@@ -184,12 +184,7 @@ class Transport:
             await session.close()
 
     async def send(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, method: str, path: str, *, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> RawAnswer:
         """Send one request and read the whole answer; a POST is sent at most once.
 

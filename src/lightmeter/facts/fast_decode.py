@@ -186,16 +186,15 @@ def decode_entries(table: str, pieces: Sequence[msgspec.Raw]) -> list[Any] | Non
             joined.decode()
         decoded: list[Any] = _ENTRIES[table].decode(joined)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _objects(joined) if table == "faces" else None
-    return decoded
-
-
-def _objects(joined: bytes) -> list[Any] | None:
+        if table != "faces":
+            return None
+    else:
+        return decoded
     try:
-        found: list[Any] = orjson.loads(joined)
+        decoded = orjson.loads(joined)
     except orjson.JSONDecodeError:
         return None
-    return found if set(map(type, found)) <= {dict} else None
+    return decoded if set(map(type, decoded)) <= {dict} else None
 
 
 _ANSWER: Final = msgspec.json.Decoder(FastAnswer)

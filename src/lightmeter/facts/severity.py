@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from lightmeter.wire.constants import LIKELIHOOD_SEVERITY
-
-_SAFE_LABEL: Final = "sfw"
-"""The one known label whose high score means harmless."""
 
 
 def severities(
@@ -17,14 +14,14 @@ def severities(
     """Return the severity of each entry, from 0 (harmless) to 1 (unsafe); None without a score and known likelihood.
 
     It is the score, cut to 0..1, or else the likelihood on five even steps (`LIKELIHOOD_SEVERITY`). For the label
-    `sfw`, in upper or lower case, it is one minus that.
+    `sfw` (harmless), in upper or lower case, it is one minus that.
 
     Args:
         labels: Label of each entry, or None.
         scores: Score of each entry, finite or None.
         likelihoods: Likelihood of each entry, or None.
     """
-    safe = {label for label in set(labels) if label is not None and label.strip().casefold() == _SAFE_LABEL}
+    safe = {label for label in set(labels) if label is not None and label.strip().casefold() == "sfw"}
     steps = {word: likelihood_score(word) for word in set(likelihoods)}
     found: list[float | None] = []
     for label, score, likelihood in zip(labels, scores, likelihoods, strict=True):

@@ -20,7 +20,7 @@ _BASELINE_S: Final = 60.0
 
 
 class CongestionDetector:
-    """Compares the mean latency of each round of answers with the least one of the last minute or two.
+    """Compares the mean latency of each 32 answers (a round) with the least such mean of the last minute or two.
 
     Attributes:
         latency_s: Smoothed latency of about the last five answers, in seconds.
@@ -40,16 +40,16 @@ class CongestionDetector:
 
     @property
     def has_baseline(self) -> bool:
-        """Whether a first round has ended, with which later ones can be compared."""
+        """Whether enough answers have come for a first mean latency, with which later ones can be compared."""
         return self._baseline_at is not None
 
     @property
     def congested(self) -> bool:
-        """Whether the last two rounds were slow."""
+        """Whether the mean latency was far above the least one twice in a row."""
         return self.slow_rounds > 1
 
     def on_answer(self, now: float, latency_s: float) -> bool:
-        """Count an answer; return whether it ended a round."""
+        """Count an answer; return whether it ended a round, that is, whether there is a new mean latency."""
         self.latency_s += 0.2 * (latency_s - self.latency_s)
         if self._round_began_at is None:
             self._round_began_at = now
@@ -74,5 +74,5 @@ class CongestionDetector:
         self._round_began_at, self._answers, self._latency_sum_s = now, 0, 0.0
 
     def reset_round(self) -> None:
-        """Begin a new round, after the limiter has reacted to congestion."""
+        """Discard the latencies of the present round, after the limiter has reacted to congestion."""
         self.slow_rounds, self._round_began_at, self._answers, self._latency_sum_s = 0, None, 0, 0.0

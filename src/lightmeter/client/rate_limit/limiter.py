@@ -196,7 +196,7 @@ class AdaptiveLimiter:
             self.in_flight_limit = min(float(self.max_in_flight), self.in_flight_limit + 1)
 
     def _end_backoff(self, now: float) -> None:
-        """End the backoff: a request sent after rejections was accepted, or no rejection of it came in time."""
+        """End the pauses after rejections: a request sent since then was accepted, or not rejected in time."""
         backoff, trial = self._backoff, self._trial
         was_blocked = backoff.consecutive_rejections > 1 or backoff.retry_after_until >= backoff.blocked_since
         backoff.on_accepted()
@@ -218,7 +218,7 @@ class AdaptiveLimiter:
     def on_throttled(self, now: float, retry_after_s: float | None, record: SendRecord) -> None:
         """Learn from a rejection (HTTP 429 or the like) that asks to wait `retry_after_s` seconds, or does not say.
 
-        The rejection of a request that was sent in an earlier episode can only lengthen the pause.
+        If the limiter has reacted to a rejection since the request was sent, this one can only lengthen the pause.
         """
         self._in_flight = max(0, self._in_flight - 1)
         self._count_not_accepted(record)
@@ -240,13 +240,13 @@ class AdaptiveLimiter:
             self._backoff.on_retry_after(now + max(0.0, retry_after_s))
 
     def _defer(self, now: float) -> None:
-        """Start anew after the Retry-After: no request was accepted yet, so there is nothing to learn from."""
+        """Discard what was learned and wait: no request was accepted yet, so there is nothing to learn from."""
         self.mode = next_mode(self.mode, LimiterEvent.DEFERRED)
         self._backoff.start_backoff(now, None)
         self.concurrency_limit, self._since_start = None, None
 
     def _limit_by_concurrency(self, now: float, record: SendRecord) -> bool:
-        """Enforce a concurrency limit and return True if the number of requests in flight explains the rejection."""
+        """Enforce a limit on requests in flight and return True if their number explains the rejection."""
         if self.rate_estimator is not None:
             limit = self._evidence.limit_after_rejection(record, in_row=self._backoff.consecutive_rejections > 0)
         elif self._backoff.consecutive_rejections or (self.concurrency_limit is not None and record.in_flight == 0):
@@ -267,7 +267,7 @@ class AdaptiveLimiter:
         return True
 
     def _confirm_concurrency(self, now: float, record: SendRecord, known: int) -> bool:
-        """Confirm or lower the concurrency limit; return False if it does not explain the rejection."""
+        """Confirm or lower the limit on requests in flight; return False if it does not explain the rejection."""
         latency_s = max(_SHORTEST_WAIT_S, self.latency_s)
         limit = self._probe.on_rejected(now, record, known, self._rejection_rtt_s, latency_s)
         if limit is None:

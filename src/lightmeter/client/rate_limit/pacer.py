@@ -1,4 +1,4 @@
-"""Spaces requests evenly, because small limits reject bursts; counts those that a service accepted."""
+"""Spaces requests evenly, because small limits reject bursts, and counts those that a service accepts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SendRecord:
     Attributes:
         number: Requests sent before it.
         sent_at: When it was sent, in seconds on the caller's clock.
-        episode: Episodes of rejections (see `limiter`) before it was sent.
+        episode: How often the limiter had reacted to rejections before it was sent.
         probe_step: Step of the test of higher rates (see `rate_estimator`) that it belongs to; -1 for none.
         in_flight: Requests in flight before it was sent.
     """

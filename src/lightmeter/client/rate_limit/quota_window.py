@@ -48,7 +48,7 @@ class QuotaWindow:
         return self.quota / self.length_s
 
     def catch_up_factor(self, now: float) -> float:
-        """Return the factor on the rate for the rest of a window whose reset was noticed late; 1 or more."""
+        """Return the factor, 1 or more, on the rate for the rest of a time window whose start was noticed late."""
         late_s = self._unblocked_at - self._last_blocked_at
         rest_ends_at = self._unblocked_at + self.length_s - late_s
         if not self._reset_observed or late_s <= _LATE_PART * self.length_s or now >= rest_ends_at:
@@ -60,7 +60,7 @@ class QuotaWindow:
         self._accepted.not_accepted += 1
 
     def on_reset(self, record: SendRecord, blocked_since: float, still_blocked_at: float) -> None:
-        """Learn from a reset.
+        """Learn from a renewal of the quota.
 
         Args:
             record: Record of the first request accepted after the reset.
@@ -98,7 +98,7 @@ class QuotaWindow:
         return self._accepted.until(record) >= _MIN_USED_PART * self.quota
 
     def next_reset_at(self, now: float, blocked_since: float) -> float | None:
-        """Return the earliest possible time of the next reset; None while no reset has been observed.
+        """Return the earliest time at which the quota may be renewed; None while no renewal has been observed.
 
         The present rejections began at `blocked_since`.
         """

@@ -108,7 +108,7 @@ class RateEstimator:
 
     @property
     def is_probing(self) -> bool:
-        """Whether a search or a probe is under way: either sends at a higher rate than is known to be accepted."""
+        """Whether a higher rate is tried now than is known to be accepted."""
         return self._search is not None or self.probe_step >= 0
 
     def allowed(self, now: float) -> float:
@@ -124,7 +124,7 @@ class RateEstimator:
         return self.rate * (_USED_PART_AFTER_REJECTION if now < self._reduced_until else _USED_PART)
 
     def on_sent(self, now: float) -> None:
-        """Count a sent request; begin a probe or its next step when it is due."""
+        """Count a sent request; begin a test of higher rates, or its next step, when it is due."""
         if self._search is not None:
             self._search.on_sent(now)
             self.rate = max(_MIN_RATE, self._search.rate)
@@ -174,7 +174,7 @@ class RateEstimator:
         self.probe_step = -1
 
     def reset_to(self, rate: float, now: float) -> None:
-        """Replace the estimate by one of another process or run; discard all counts and probes of the old one."""
+        """Replace the estimate by one of another process or run; discard all counts and tests of the old one."""
         self.rate = max(_MIN_RATE, rate)
         self._accepted, self._window, self._search, self._fallback_rates = None, None, None, []
         self._end_probe(now, _FIRST_INTERVAL_S)
@@ -190,13 +190,13 @@ class RateEstimator:
             self._window.on_not_accepted()
 
     def on_rejected(self, now: float, record: SendRecord, consecutive_rejections: int) -> None:
-        """Learn from the first rejection of an episode.
+        """Learn from a rejection, the first one since the limiter last reacted.
 
         Args:
             now: The time.
             record: Record of the rejected request.
-            consecutive_rejections: Episodes with no accepted request in between, this one included. Only the first is
-                evidence of the rate; how long they go on is evidence of a fixed window.
+            consecutive_rejections: Such rejections with no accepted request in between, this one included. Only the
+                first is evidence of the rate; how long they go on is evidence of a fixed time window.
         """
         before = self.rate
         if consecutive_rejections == 1:
@@ -210,7 +210,7 @@ class RateEstimator:
             self._probe_rejected(now, record)
             self._accepted = AcceptedCount(record)
         else:
-            self._cruise_rejected(record)
+            self._rejected_between_probes(record)
             changed = self.rate < _CHANGED_BELOW * before
             self._end_probe(now, _FIRST_INTERVAL_S if changed else self._interval_s)
         self._reduced_until = now if self.congested else now + max(1.0, 20 / self.rate)
@@ -240,8 +240,8 @@ class RateEstimator:
             self._rejected_in_probe = 0  # these rejections were worth it
         self._end_probe(now, _FIRST_INTERVAL_S)
 
-    def _cruise_rejected(self, record: SendRecord) -> None:
-        """Lower the estimate after a rejection while no probe is under way."""
+    def _rejected_between_probes(self, record: SendRecord) -> None:
+        """Lower the estimate after a rejection while no higher rate is tested."""
         count = self._accepted
         accepted = count.until(record) if count else 0
         measured = count.rate_until(record) if count and accepted >= _MIN_ACCEPTED else 0.0
@@ -263,7 +263,7 @@ class RateEstimator:
             self._bucket_size = 0.0  # the limit is another one, or its fall looked like the end of a burst
 
     def _fall_back(self, measured: float) -> None:
-        """Return to the rate before a probe whose result was wrong, or to the rate measured since."""
+        """Return to the rate before a test whose result was wrong, or to the rate measured since."""
         least = self._fallback_rates[0] if measured else self._fallback_rates.pop()
         self.rate = max(_MIN_RATE, min(self.rate, max(least, measured)))
         if measured or not self._fallback_rates:
@@ -271,7 +271,7 @@ class RateEstimator:
             self._bucket_size = max(self._bucket_size, self._excess_sent)
 
     def on_backoff_ended(self, now: float, record: SendRecord, blocked_since: float, still_blocked_at: float) -> None:
-        """Learn from the end of a time in which the service rejected everything: if it was long, a window was reset.
+        """Learn from the end of a time in which the service rejected everything: a long one ends a fixed time window.
 
         The other arguments are those of `QuotaWindow.on_reset`.
         """
@@ -297,7 +297,7 @@ class RateEstimator:
             self._probe_at = max(self._probe_at, now + 1.5 * self._window.length_s)
 
     def next_reset_at(self, now: float, record: SendRecord, blocked_since: float) -> float | None:
-        """Return the earliest time at which a used-up window resets; None if no window explains the rejections.
+        """Return the earliest time at which the quota of a time window is renewed; None if none explains rejections.
 
         The rejections began at `blocked_since`; `record` is of the request rejected last.
         """
@@ -306,7 +306,7 @@ class RateEstimator:
         return self._window.next_reset_at(now, blocked_since)
 
     def start_window(self, count: AcceptedCount) -> None:
-        """Assume a fixed window whose requests `count` has counted so far."""
+        """Count the requests of a possible fixed time window, from the start of `count` on."""
         self._window = QuotaWindow(count.start, count.not_accepted)
 
     def on_congestion(self, now: float, measured: float) -> None:

@@ -78,7 +78,7 @@ class RateSearch:
         return self.accepted_rate * (1.0 if self.done else _STEPS[self._step])
 
     def on_sent(self, now: float) -> None:
-        """Count a request, and begin the next step when this one is over."""
+        """Count a request; try the next higher rate when this one was tried for long enough."""
         self._sent += 1
         duration_s = now - self._step_began_at
         if duration_s < max(_STEP_S, _STEP_REQUESTS / self.accepted_rate):
@@ -93,7 +93,7 @@ class RateSearch:
         self._not_accepted += 1
 
     def on_rejected(self, now: float, record: SendRecord) -> None:
-        """Learn from the first rejection of an episode."""
+        """Learn from a rejection, the first one since the limiter last reacted."""
         tried, raised = self.rate, self._step > self._first_step
         rejection = _Rejection(record.sent_at, record.number - self._not_accepted + 1)
         lower_bound, accepted = self._lower_bound(rejection)

@@ -34,7 +34,7 @@ class Backoff:
     Attributes:
         blocked_until: Nothing may be sent before this time.
         retry_after_until: The latest time that the service asked to wait for.
-        consecutive_rejections: Episodes (see `limiter`) of rejections with no accepted request in between.
+        consecutive_rejections: Rejections that began a pause, with no accepted request in between.
         blocked_since: Time of the first rejection since the last accepted request.
         last_rejected_at: Time of the last rejection.
     """
@@ -49,7 +49,7 @@ class Backoff:
         self._trial_until = float("-inf")
 
     def wait_s(self, now: float) -> float:
-        """Return the seconds until a request may be sent, or until the result of the trial request is known."""
+        """Return the seconds until a request may be sent, or until a rejection of the trial request would have come."""
         if now < self.blocked_until:
             return self.blocked_until - now
         if self.consecutive_rejections and now < self._trial_until:
@@ -57,10 +57,9 @@ class Backoff:
         return 0.0
 
     def on_admitted(self, now: float, rejection_rtt_s: float) -> None:
-        """Count a request that may be sent now; after a rejection it is the trial request.
+        """Count a request that may be sent now; after rejections it tests whether the service accepts again.
 
-        Other requests wait for as long as a rejection takes to arrive (`rejection_rtt_s`), not until the trial
-        request is answered.
+        Other requests wait for as long as a rejection of it takes to arrive (`rejection_rtt_s`), not for its answer.
         """
         if self.consecutive_rejections:
             extra_s = _TRIAL_S if self.consecutive_rejections > 1 or not rejection_rtt_s else 0.0
