@@ -79,7 +79,7 @@ async def test_resuming_repeats_no_question_again(asking, tmp_path):
 
 
 async def test_only_the_back_end_that_failed_is_asked_again(asking):
-    """Of two back ends, only the one with an invalid answer is asked and paid again."""
+    """Of two back ends, only the one with an invalid answer gets the question, and is paid, again."""
     first = {"gemini": good(), "jinaai": "no idea"}
     run, service, plan = await asking(
         lambda _, post: {"jinaai": good(what="second")} if post.again else first, backends=["gemini", "jinaai"], rows=2
@@ -188,7 +188,7 @@ async def test_a_prompt_longer_than_a_block_is_in_the_price(asking):
 
 
 async def test_each_shard_of_a_flow_repeats_its_own_questions(tmp_path):
-    """A flow passes the question to its shards, and each shard repeats only the questions of its rows."""
+    """A flow passes the question to each range of rows (shard), which repeats it for its own rows only."""
     service, out = Describer(says([BAD], [good()])), tmp_path / "out"
     (tmp_path / "urls.txt").write_text("".join(f"http://pictures.example/{row}.jpg\n" for row in range(4)))
     (tmp_path / "product.json").write_text(json.dumps(QUESTION))

@@ -10,6 +10,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from lightmeter.client.classify import Classification, classify_submission
+from lightmeter.client.client import Client
+from lightmeter.client.http_answer import RawAnswer
+from lightmeter.client.request_body import encode_json
+from lightmeter.wire.request import AnalyzeRequest
+
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter, "ReceivedRequests"], Awaitable[None]]
 
 
@@ -42,6 +48,12 @@ class StepClock:
         self.slept.append(seconds)
         self.time_s += seconds
         await asyncio.sleep(0)
+
+
+async def submit(client: Client, request: AnalyzeRequest, **options: str) -> tuple[RawAnswer, Classification]:
+    """Send a request; return its answer and what it means."""
+    raw = await client.send_request(encode_json(request.to_wire()), **options)
+    return raw, classify_submission(raw)
 
 
 async def read_request(reader: asyncio.StreamReader) -> bytes:

@@ -7,7 +7,9 @@ from base64 import b64decode
 
 import pytest
 
-from lightmeter.client import Client, ResponseVerdict, Timeouts
+from lightmeter.client.classify import ResponseVerdict
+from lightmeter.client.client import Client
+from lightmeter.client.transport import Timeouts
 from lightmeter.errors import (
     AccessDenied,
     MediaTooLarge,
@@ -22,7 +24,7 @@ from lightmeter.errors import (
 from lightmeter.wire.constants import MAX_FILE_BYTES
 from lightmeter.wire.request import AnalyzeRequest
 
-from .conftest import StepClock, answering, http, read_request
+from .conftest import StepClock, answering, http, read_request, submit
 
 RESULTS = {"assets": [{"name": "cat.jpg"}], "errors": []}
 DONE = {"request_id": "r 1", "all": RESULTS, "credits_paid": 1, "credits": 9}
@@ -47,7 +49,7 @@ async def test_a_single_image_is_answered_at_once(serving):
 
 @pytest.mark.parametrize("word", [{}, {"status": "completed"}])
 async def test_several_are_polled_under_our_own_address(serving, word):
-    """An acknowledged request is polled under the configured base URL, whatever `response_uri` says."""
+    """A request accepted without results is polled under the configured base URL, whatever `response_uri` says."""
     script = answering(
         http(202, ACK), http(200, {"request_id": "r 1", "status": "processing"}), http(200, {**DONE, **word})
     )
@@ -178,8 +180,8 @@ async def test_submissions_can_carry_an_idempotency_key(serving):
     """The idempotency key is sent as a header only if one is given."""
     request = AnalyzeRequest(url=URLS)
     async with serving(answering(http(200, DONE), http(200, DONE))) as received, Client(received.base_url) as client:
-        raw, judgement = await client.submit(request, idempotency_key="run-1")
-        await client.submit(request)
+        raw, judgement = await submit(client, request, idempotency_key="run-1")
+        await submit(client, request)
     assert judgement.verdict is ResponseVerdict.ANSWERED
     assert json.loads(raw.body) == DONE
     assert b"\r\nIdempotency-Key: run-1\r\n" in received.requests[0]
@@ -250,24 +252,10 @@ async def test_back_ends_are_listed_where_the_service_does(serving, status, body
     assert (None if offers is None else [offer.name for offer in offers]) == names
 
 
-async def test_key_checks_ask_for_nothing(serving):
-    """A refused empty request proves that the key is accepted; a denial proves that it is not."""
-    refused, denied = {"error": "File/URL params are required."}, {"error": "Access denied."}
-    script = answering(http(400, refused), http(402, {"error": "No credits."}), http(401, denied), http(200, b"<html>"))
-    async with serving(script) as received, Client(received.base_url, "key") as client:
-        await client.check_key()
-        await client.check_key()
-        with pytest.raises(AccessDenied):
-            await client.check_key()
-        with pytest.raises(ProtocolError):
-            await client.check_key()
-    assert [body_of(request) for request in received.requests] == [{}] * 4
-
-
 async def test_an_unreachable_service():
     """Every call raises `Unreachable` if nobody listens."""
     async with Client("http://nobody.invalid", "key", timeouts=Timeouts(connect_s=5)) as client:
-        for call in (client.credits, client.check_key, lambda: client.analyze(urls=URLS)):
+        for call in (client.credits, lambda: client.analyze(urls=URLS)):
             with pytest.raises(Unreachable):
                 await call()
 

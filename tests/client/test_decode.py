@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from lightmeter.client.decode import body_excerpt, decode_answer
+from lightmeter.client.http_answer import body_excerpt, decode_answer
 from lightmeter.facts.lenient_json import parse_object_lenient
 
 

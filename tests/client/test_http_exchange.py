@@ -110,10 +110,11 @@ async def test_gzip_answers_are_decoded(serving):
         assert (await transport.send("GET", "/api/credits")).body == b'{"credits": 3}'
 
 
-async def test_answers_over_the_size_limit(serving):
+async def test_answers_over_the_size_limit(serving, monkeypatch):
     """An answer over the limit, compressed or not, raises `OutcomeUnknown`."""
+    monkeypatch.setattr("lightmeter.client.transport._MAX_ANSWER_BYTES", 1_000_000)
     packed = gzip.compress(b" " * 2_000_000)
     script = answering(http(200, packed, Content_Encoding="gzip"))
-    async with serving(script) as received, Transport(received.base_url, KEY, max_answer_bytes=1_000_000) as transport:
+    async with serving(script) as received, Transport(received.base_url, KEY) as transport:
         with pytest.raises(OutcomeUnknown, match="longer than 1000000 bytes"):
             await transport.send("POST", "/api/fetch", body=b"{}")

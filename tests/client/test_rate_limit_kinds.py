@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lightmeter.client.rate_limit import SendRecord
@@ -18,7 +18,7 @@ from tests.bench.rate_limit.simulation import REJECTED, Bucket, Cap, Window, rec
 @settings(max_examples=10, deadline=None)
 @given(st.floats(3, 40), st.floats(0.2, 1), st.integers(0, 10**6))
 def test_no_more_than_a_probe_above_the_limit(rate, burst_s, seed):
-    """A settled limiter sends at most 1.04 times a bucket's rate and uses most of it."""
+    """After three minutes, the limiter sends at most 1.04 times a bucket's rate and uses most of it."""
     rng = random.Random(seed)  # noqa: S311 (a simulation; no secret)
     report = simulate(LightmeterController(rng), Bucket(rng, lambda _: rate, burst_s=burst_s), rng, 300)
     tried = sorted(report.taken + report.rejected)
@@ -76,6 +76,8 @@ def test_more_than_a_probe_is_tried_only_after_the_probe_has_passed(chance, rate
 
 @settings(max_examples=10, deadline=None)
 @given(st.floats(3, 30), st.floats(0.5, 120), st.integers(0, 10**6))
+@example(5.596, 110.61, 640166)  # a rejection shortly before the outage had made the rate low
+@example(3.932, 115.3, 133227)
 def test_an_outage_is_recovered_from(rate, outage_s, seed):
     """Most of the limit is used again within five minutes after an outage."""
     rng, end = random.Random(seed), 100 + outage_s  # noqa: S311 (as above)

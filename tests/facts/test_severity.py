@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.facts.severity import severities, severity
+from lightmeter.facts.extract import extract
+from lightmeter.facts.lenient_decode import read_entries
+
+
+def severity(label, score, likelihood):
+    """Return the severity that the table `nsfw` has for one entry."""
+    entry = {"label": label, "score": score, "likelihood": likelihood}
+    return extract("nsfw", read_entries("nsfw", [entry]))["severity"][0]
 
 
 @pytest.mark.parametrize(
@@ -51,5 +58,5 @@ WORDS = st.none() | st.sampled_from(["sfw", " SFW ", "nsfw", "LIKELY", "possible
 @given(entries=st.lists(st.tuples(WORDS, st.none() | st.floats(allow_nan=False, allow_infinity=False), WORDS)))
 def test_many_are_rated_as_each_alone(entries):
     """Rating many entries at once changes no value."""
-    columns = zip(*entries, strict=True) if entries else ([], [], [])
-    assert severities(*map(list, columns)) == [severity(*entry) for entry in entries]
+    found = read_entries("nsfw", [dict(zip(("label", "score", "likelihood"), entry, strict=True)) for entry in entries])
+    assert extract("nsfw", found)["severity"] == [severity(*entry) for entry in entries]

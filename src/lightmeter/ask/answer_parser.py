@@ -25,7 +25,7 @@ _INT64_LIMIT: Final = 2**63
 
 
 class ParsedAnswer(NamedTuple):
-    """Values of an answer, or the error in it.
+    """Values of an answer to the user's question, or the error in it.
 
     Attributes:
         values: Property → value in the type of its column; None if there is an error.
@@ -37,7 +37,7 @@ class ParsedAnswer(NamedTuple):
 
 
 def parse_answer_text(ask: Ask, text: object) -> ParsedAnswer:
-    """Parse one answer; the first valid object in the text counts. Never raises."""
+    """Parse one answer to the user's question; the first valid object in the text counts. Never raises."""
     if not isinstance(text, str) or not text.strip():
         return ParsedAnswer(None, "The answer is empty.")
     first: ParsedAnswer | None = None
@@ -52,8 +52,7 @@ def parse_answer_text(ask: Ask, text: object) -> ParsedAnswer:
 def _objects_in(text: str) -> Iterator[dict[str, Any] | str]:
     """Yield the objects in a text, in order; if one is invalid JSON, yield its error and stop.
 
-    Objects inside an invalid object are not searched: a part of an answer is not an answer. A brace before a word
-    belongs to a sentence, not to an object.
+    An object inside an invalid one does not count. A brace before a word belongs to a sentence, not to an object.
     """
     at = 0
     for _ in range(_MAX_OBJECTS):
@@ -88,7 +87,7 @@ def _validate(ask: Ask, value: dict[str, Any]) -> ParsedAnswer:
 
 
 def _place(path: Any) -> str:
-    """Return the path in the answer, such as `parts[0].name`."""
+    """Return a path in the answer as text, such as `parts[0].name`."""
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return place.removeprefix(".") or "the answer"
 
@@ -98,11 +97,11 @@ def _shorten(message: str) -> str:
 
 
 class _UnfitError(ValueError):
-    """A value is valid by the schema but fits into no column."""
+    """A value that is valid by the schema but fits into no column."""
 
 
 def _properties(properties: tuple[Property, ...], value: dict[str, Any], place: str) -> dict[str, Any]:
-    """Return the properties of the schema; others have no column."""
+    """Return the values of the properties in the schema; others have no column."""
     return {
         prop.name: _converted(prop.type, value.get(prop.name), f"{place}.{prop.name}".removeprefix("."))
         for prop in properties

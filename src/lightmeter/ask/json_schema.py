@@ -1,16 +1,16 @@
-"""Converts the part of JSON Schema whose values fit into typed columns to column types. Pure.
+"""Column types for the values that a JSON schema describes. Pure.
 
 Supported: `string`, `integer`, `number`, `boolean`, `enum` and `const` of those, arrays of one type, objects with named
-properties, "or null" (a list of types, or `anyOf` with `null`), and references to `$defs` without
-cycles. Pydantic writes such schemas for models of such fields. Keywords that only limit values (`minimum`, `pattern`,
-`required`, …) are allowed: the validator applies them.
+properties, "or null" (a list of types, or `anyOf` with `null`), and references to `$defs` without cycles. Pydantic
+writes such schemas for models of such fields. Keywords that only limit values (`minimum`, `pattern`, `required`, …) are
+allowed: the validator applies them.
 
 Source: JSON Schema draft 2020-12, json-schema.org/draft/2020-12.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, cast
 
@@ -21,7 +21,7 @@ Kind = Literal["string", "integer", "number", "boolean"]
 _SCALARS: Final = ("string", "integer", "number", "boolean")
 _TYPES: Final = f"Types: {', '.join(_SCALARS)}, array, object."
 _UNSUPPORTED: Final = ("patternProperties", "prefixItems", "$dynamicRef", "propertyNames")
-"""Keywords that give no fixed columns."""
+"""Keywords of schemas whose values have no fixed columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ObjectOf:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """Property of an object; `description` is the text in the schema."""
+    """Property of an object; `description` is its text in the schema."""
 
     name: str
     type: ValueType
@@ -57,35 +57,41 @@ class Property:
 ValueType: TypeAlias = "Scalar | ListOf | ObjectOf"
 
 
-def properties_of(schema: Mapping[str, Any], name: str = "schema") -> tuple[Property, ...]:
-    """Return the properties of a schema of an object with their types, in order.
-
-    Args:
-        schema: The schema, as JSON values.
-        name: Name of the schema for messages.
+def properties_of(schema: Mapping[str, Any]) -> tuple[Property, ...]:
+    """Return the properties of a schema of an object (as JSON values) with their types, in order.
 
     Raises:
         SettingsError: the schema is not of an object, or one of its values has no column type; the message says where.
     """
-    found = _type_of(schema, name, _Context(schema, ()))
+    found = _type_of(schema, "schema", _Context(schema, ()))
     if not isinstance(found, ObjectOf):
-        raise SettingsError(f"{name}: an answer is an object, so the type of the schema must be 'object'.")
+        raise SettingsError("schema: an answer is an object, so the type of the schema must be 'object'.")
     return found.properties
 
 
-def check_references(schema: Mapping[str, Any], name: str = "schema") -> None:
+def check_references(schema: Mapping[str, Any]) -> None:
     """Check that every `$ref` points into the schema; no URL is fetched.
 
     Raises:
         SettingsError: a reference does not.
     """
-    for place, reference in _references(schema, name):
-        _resolve(schema, reference, place)
+    _check_references(schema, schema, "schema")
+
+
+def _check_references(root: Mapping[str, Any], node: Any, place: str) -> None:
+    if isinstance(node, Mapping):
+        if isinstance(node.get("$ref"), str):
+            _resolve(root, node["$ref"], place)
+        for key, inner in node.items():
+            _check_references(root, inner, f"{place}.{key}")
+    elif isinstance(node, list):
+        for number, inner in enumerate(node):
+            _check_references(root, inner, f"{place}[{number}]")
 
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """The whole schema, and the references that were followed to the current place."""
+    """The whole schema, and the references that were followed to the present part of it."""
 
     root: Mapping[str, Any]
     followed: tuple[str, ...]
@@ -120,7 +126,6 @@ def _type_by_name(kind: str, node: Mapping[str, Any], place: str, context: _Cont
 
 
 def _type_name(node: Mapping[str, Any], place: str) -> str:
-    """Return the one type of a node beside null."""
     type_names = node.get("type", "object" if "properties" in node else None)
     names = [type_names] if isinstance(type_names, str) else type_names
     if not isinstance(names, Sequence):
@@ -150,7 +155,6 @@ def _object_type(node: Mapping[str, Any], place: str, context: _Context) -> Obje
 
 
 def _enum_type(values: Any, place: str) -> Scalar:
-    """Return the type of the values of an `enum`."""
     kinds = {_kind_of(value) for value in values if value is not None} if isinstance(values, Sequence) else set()
     if kinds == {"integer", "number"}:
         return Scalar("number")
@@ -189,14 +193,3 @@ def _resolve(root: Mapping[str, Any], reference: Any, place: str) -> Any:
             raise SettingsError(f"{place}: the reference {reference!r} leads nowhere in this schema.")
         found = found[key]
     return found
-
-
-def _references(node: Any, place: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(node, Mapping):
-        if isinstance(node.get("$ref"), str):
-            yield place, node["$ref"]
-        for key, inner in node.items():
-            yield from _references(inner, f"{place}.{key}")
-    elif isinstance(node, list):
-        for number, inner in enumerate(node):
-            yield from _references(inner, f"{place}[{number}]")

@@ -1,4 +1,4 @@
-"""Question about every row: its name, its prompt, and the JSON schema of its answers."""
+"""The question that a user asks about every row (`--ask`): its name, its prompt, and the JSON schema of its answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESERVED: Final = ("item_id", "url", "frame", "run_id", "source", "error", "raw"
 """Columns that every table of answers has."""
 
 MAX_ERROR_CHARS: Final = 400
-"""Longest quote of a validation error in a second prompt, in characters: it bounds the price of the prompt."""
+"""Longest quote of a validation error in a repeated prompt, in characters: it bounds the price of the prompt."""
 
 _MAX_NAME_CHARS: Final = 64
 _KEYS: Final = ("name", "prompt", "schema")
@@ -36,7 +36,7 @@ _RETRY_INSTRUCTION: Final = "\n\nYour last answer to this was not valid: "
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """A question that is asked about every row; its answers become the table `answers_<name>`.
+    """A question about every row; its answers become the table `answers_<name>`.
 
     Attributes:
         name: Name of the table, in lower case; characters other than letters, digits and `_` become `_`.
@@ -79,17 +79,17 @@ class Ask:
 
     @cached_property
     def validator(self) -> Draft202012Validator:
-        """Validator of answers."""
+        """Validator of answers by the schema."""
         return _validator(self._document)
 
     @cached_property
     def request_prompt(self) -> str:
-        """Prompt of a request: the question, then the form of the answer."""
+        """Prompt of a request: the question, then the schema of the answer."""
         schema = json.dumps(self._document, separators=(",", ":"), ensure_ascii=False)
         return f"{self.prompt.strip()}\n\n{_INSTRUCTION}{schema}"
 
     def retry_prompt(self, error: str) -> str:
-        """Return the prompt with the error in the last answer, of which at most `MAX_ERROR_CHARS` are quoted."""
+        """Return the prompt with the error in the last answer, cut to `MAX_ERROR_CHARS`."""
         return f"{self.request_prompt}{_RETRY_INSTRUCTION}{error[:MAX_ERROR_CHARS]}"
 
     @property
@@ -109,11 +109,10 @@ class Ask:
 
 
 def _validator(schema: dict[str, Any]) -> Draft202012Validator:
-    return Draft202012Validator(schema, retriever=_refuse_retrieval)
+    def refuse_retrieval(uri: str) -> Any:
+        raise ValueError(f"{uri} is not fetched")
 
-
-def _refuse_retrieval(uri: str) -> Any:
-    raise ValueError(f"{uri} is not fetched")
+    return Draft202012Validator(schema, retriever=refuse_retrieval)
 
 
 def _name_of(value: object) -> str:
@@ -124,7 +123,6 @@ def _name_of(value: object) -> str:
 
 
 def _schema_to_json(schema: object) -> dict[str, Any]:
-    """Return a schema as JSON values."""
     if isinstance(schema, type) and issubclass(schema, BaseModel):
         try:
             return schema.model_json_schema()
@@ -140,24 +138,18 @@ def _schema_to_json(schema: object) -> dict[str, Any]:
 
 
 def coerce_ask(value: object) -> Ask | None:
-    """Return the question for an `Ask`, the path of a file, the content of a file as a dict, or None.
+    """Return the question for an `Ask`, the path of a file, or the content of a file as a dict; None for None.
+
+    A file, TOML (`.toml`) or JSON (any other name), has the keys `prompt`, `schema`, and perhaps `name`.
 
     Raises:
-        SettingsError: the question cannot be read or is invalid; the message names the file and the place in it.
+        SettingsError: the question cannot be read or is invalid; the message names the file and the key in it.
     """
     if value is None or isinstance(value, Ask):
         return value
-    if isinstance(value, str | PathLike):
-        return load_ask(Path(value))
-    return _parse_ask(value, "ask", None)
-
-
-def load_ask(path: Path) -> Ask:
-    """Read a question from a file, TOML (`.toml`) or JSON (any other name): `prompt`, `schema`, and perhaps `name`.
-
-    Raises:
-        SettingsError: the file cannot be read or holds no valid question; the message names the place in it.
-    """
+    if not isinstance(value, str | PathLike):
+        return _parse_ask(value, "ask", None)
+    path = Path(value)
     try:
         content = path.read_text(encoding="utf-8-sig")
         data = tomllib.loads(content) if path.suffix.lower() == ".toml" else json.loads(content)

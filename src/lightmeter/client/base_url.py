@@ -37,7 +37,7 @@ def normalize_base_url(base_url: str) -> str:
 
 
 def canonical_base_url(base_url: str) -> str:
-    """Return the canonical form of a base URL: two URLs of one service have the same. Do not connect to it.
+    """Return the form of a base URL that all spellings of one service share; for comparison, not for connecting.
 
     Letter case, a default port, trailing slashes, percent-escapes and dot segments make no difference. Neither do the
     names of the loopback address, such as `localhost` and `127.0.0.1`.
@@ -58,9 +58,9 @@ def canonical_base_url(base_url: str) -> str:
 
 
 def equivalent_base_urls(base_url: str) -> Iterator[str]:
-    """Yield the usual spellings of a base URL without a trailing slash, the given one first; some may repeat.
+    """Yield the usual spellings of a base URL without a trailing slash, first `base_url` itself; some may repeat.
 
-    They vary in the name of this machine, and in whether a default port is stated.
+    They vary in the name of this machine (`localhost`, `127.0.0.1`), and in whether a default port is stated.
     """
     yield base_url.strip().rstrip("/")
     yield normalize_base_url(base_url)

@@ -1,4 +1,4 @@
-"""Classifies answers by what they mean for charging: done, refused, pending or uncertain. Pure, and never raises.
+"""Classifies the answers of a service by what they mean for charging. Pure, and never raises.
 
 The contract has no idempotency key, so a submission is sent again only if its answer proves that it was not accepted.
 The body is examined before the status, because errors do not always carry a matching status.
@@ -30,6 +30,7 @@ whatever its `status`.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -38,8 +39,7 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any, Final
 
-from lightmeter.client.decode import body_excerpt, decode_answer
-from lightmeter.client.http_answer import RawAnswer
+from lightmeter.client.http_answer import RawAnswer, body_excerpt, decode_answer
 from lightmeter.facts.lenient_json import parse_object_lenient
 from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.wire.constants import (
@@ -100,7 +100,7 @@ _WITHOUT_ERROR: Final = frozenset({ResponseVerdict.ANSWERED, ResponseVerdict.ACK
 
 @dataclass(frozen=True)
 class Classification:
-    """A verdict on an answer, and the facts that support it.
+    """What an answer means, and the facts in it that callers need.
 
     Attributes:
         verdict: What the answer means.
@@ -129,10 +129,9 @@ class Classification:
 
 @dataclass(slots=True)
 class _AnswerFacts:
-    """The facts about a raw answer that decide the verdict; `word` is the JSON field `status` in lowercase."""
+    """The facts about an answer that decide the verdict; `word` is the JSON field `status` in lowercase."""
 
     status: int
-    data: dict[str, Any] | None
     error: str | None
     word: str | None
     has_results: bool
@@ -176,20 +175,12 @@ def classify_submission(
         now: Seconds since the epoch; used for a Retry-After that is a date if the answer has no Date header.
         data: The JSON object in the body, if it is already parsed.
     """
-    facts = _answer_facts(raw, now, data)
-    return _classification(_submission_verdict(facts), facts, raw)
+    return _classify(raw, now, data, _submission_verdict)
 
 
 def classify_poll(raw: RawAnswer, *, now: float | None = None, data: dict[str, Any] | None = None) -> Classification:
-    """Classify the answer to GET /api/response/<request_id>.
-
-    Args:
-        raw: The answer.
-        now: As for `classify_submission`.
-        data: The JSON object in the body, if it is already parsed.
-    """
-    facts = _answer_facts(raw, now, data)
-    return _classification(_poll_verdict(facts), facts, raw)
+    """Classify the answer to GET /api/response/<request_id>; the arguments are those of `classify_submission`."""
+    return _classify(raw, now, data, _poll_verdict)
 
 
 def retry_after_s(raw: RawAnswer, *, now: float | None = None) -> float | None:
@@ -264,26 +255,27 @@ def _other_error_verdict(facts: _AnswerFacts) -> ResponseVerdict:
     return ResponseVerdict.REFUSED if client_error and not facts.broken else ResponseVerdict.UNCERTAIN
 
 
-def _classification(verdict: ResponseVerdict, facts: _AnswerFacts, raw: RawAnswer) -> Classification:
-    error = facts.error
-    if error is None and verdict not in _WITHOUT_ERROR:
-        excerpt = body_excerpt(raw.body)
-        error = f"HTTP {raw.status}: {excerpt}" if excerpt else f"HTTP {raw.status} without a body"
-    return Classification(verdict, raw.body, error, facts.retry_after_s, facts.request_id, facts.data)
-
-
-def _answer_facts(raw: RawAnswer, now: float | None, data: dict[str, Any] | None) -> _AnswerFacts:
+def _classify(
+    raw: RawAnswer,
+    now: float | None,
+    data: dict[str, Any] | None,
+    verdict_of: Callable[[_AnswerFacts], ResponseVerdict],
+) -> Classification:
     data = parse_object_lenient(raw.body) if data is None else data
     wire = WireAnswer(data or {})
-    return _AnswerFacts(
+    facts = _AnswerFacts(
         status=raw.status,
-        data=data,
         error=_plain_denial(raw.body) if data is None else wire.error,
         word=wire.status,
         has_results=wire.has_results and wire.status not in _WITHOUT_RESULTS,
         request_id=wire.request_id,
         retry_after_s=retry_after_s(raw, now=now),
     )
+    verdict, error = verdict_of(facts), facts.error
+    if error is None and verdict not in _WITHOUT_ERROR:
+        excerpt = body_excerpt(raw.body)
+        error = f"HTTP {raw.status}: {excerpt}" if excerpt else f"HTTP {raw.status} without a body"
+    return Classification(verdict, raw.body, error, facts.retry_after_s, facts.request_id, data)
 
 
 def _plain_denial(body: bytes) -> str | None:

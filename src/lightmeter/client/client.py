@@ -1,7 +1,7 @@
 """Client of a service: a method for each endpoint, and `analyze`, which waits for the results. No journal, no budget.
 
-The engine uses `submit` and `poll`, which never raise because of what a service answers. `analyze`, `credits` and
-`check_key` are for scripts and raise the exceptions of `lightmeter.errors`.
+The engine uses `send_request` and `fetch_response`, which return answers with errors like any other. `analyze` and
+`credits` are for scripts and raise the exceptions of `lightmeter.errors`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ import asyncio
 from collections.abc import Iterable
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self, TypedDict, Unpack
 from urllib.parse import quote
 
-import orjson
 from pydantic import SecretStr, ValidationError
 
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_poll, classify_submission
 from lightmeter.client.file_upload import encode_files
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.client.polling import PollSchedule
+from lightmeter.client.request_body import encode_json
 from lightmeter.client.transport import Timeouts, Transport
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import (
@@ -42,18 +41,14 @@ _FETCH: Final = "/api/fetch"
 _RESPONSE: Final = "/api/response/"
 _CREDITS: Final = "/api/credits"
 _BACKENDS: Final = "/api/backends"
-_IDEMPOTENCY_HEADER: Final = "Idempotency-Key"
 
 _CREDITS_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
 _LONGEST_PAUSE_S: Final = 30.0
 """Pauses before `credits` asks again after a rejection, and the longest Retry-After that it heeds, in seconds."""
 
-_SMALL_BODY_CHARS: Final = 256 * 1024
-"""Requests with more characters of file contents are encoded in a thread: that takes milliseconds."""
-
 
 class AnalyzeOptions(TypedDict, total=False):
-    """Options of `Client.analyze`, as in `AnalyzeRequest`; an option that is missing is not sent."""
+    """Further options of `Client.analyze`; `AnalyzeRequest` describes them. Missing ones are not sent."""
 
     role: str
     language: str
@@ -107,47 +102,31 @@ class Client:
         await self._transport.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._transport.__aexit__(kind, error, trace)
+    async def __aexit__(self, *_: object) -> None:
+        await self._transport.__aexit__()
 
-    async def submit(
-        self, request: AnalyzeRequest | bytes, *, idempotency_key: str | None = None
-    ) -> tuple[RawAnswer, Classification]:
-        """Send one analyze request, once; it may be charged.
+    async def send_request(self, body: bytes, *, idempotency_key: str | None = None) -> RawAnswer:
+        """Send one analyze request, once, and return its answer; it may be charged.
 
         Args:
-            request: The request, or its body as built by `RequestBodyBuilder`.
+            body: The body as JSON, as built by `RequestBodyBuilder`.
             idempotency_key: Sent as the header Idempotency-Key. A service that honors it charges once for several
                 requests with the same key. Others ignore it, so never send a request to them twice.
 
         Raises:
-            UsageError: the request cannot be written as JSON; nothing was sent.
             Unreachable: nothing was sent.
             OutcomeUnknown: it may have been sent, and no complete answer came.
         """
-        raw = await self.send_request(request, idempotency_key=idempotency_key)
-        return raw, classify_submission(raw, now=self._clock.now())
-
-    async def send_request(self, request: AnalyzeRequest | bytes, *, idempotency_key: str | None = None) -> RawAnswer:
-        """Like `submit`, but return the raw answer unclassified, for callers that store its bytes first."""
-        headers = {} if idempotency_key is None else {_IDEMPOTENCY_HEADER: idempotency_key}
-        body = request if isinstance(request, bytes) else await _json(request)
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         return await self._transport.send("POST", _FETCH, body=body, headers=headers)
 
-    async def poll(self, request_id: str) -> tuple[RawAnswer, Classification]:
-        """Request the results of an acknowledged request once; free, and safe to repeat.
+    async def fetch_response(self, request_id: str) -> RawAnswer:
+        """Request the results of an accepted request once; free, and safe to repeat.
 
         Raises:
             Unreachable: no connection.
             OutcomeUnknown: no complete answer.
         """
-        raw = await self.fetch_response(request_id)
-        return raw, classify_poll(raw, now=self._clock.now())
-
-    async def fetch_response(self, request_id: str) -> RawAnswer:
-        """Like `poll`, but return the raw answer unclassified, for callers that store its bytes first."""
         return await self._transport.send("GET", _RESPONSE + quote(request_id, safe=""))
 
     async def credits(self) -> int:
@@ -179,7 +158,7 @@ class Client:
                 break
             await self._clock.sleep(max(pause_s, retry_after_s))
         if classification.verdict is ResponseVerdict.DENIED:
-            raise error_for(classification, raw.status)
+            raise _error_for(classification, raw.status)
         raise ProtocolError(
             f"No balance came from {self.base_url}: {classification.error or f'HTTP {raw.status}'}",
             hint="Is the base URL that of the service?",
@@ -205,30 +184,6 @@ class Client:
         except ValidationError:
             return None
 
-    async def check_key(self) -> None:
-        """Check the key with an empty request, which costs nothing.
-
-        Raises:
-            AccessDenied: the key is missing or wrong, or the account may not be used.
-            ProtocolError: the service does not follow the contract.
-            Unreachable: no connection.
-            OutcomeUnknown: no complete answer; asking again is safe.
-        """
-        raw = await self._transport.send("POST", _FETCH, body=b"{}")
-        classification = classify_submission(raw, now=self._clock.now())
-        if classification.verdict is ResponseVerdict.DENIED:
-            raise error_for(classification, raw.status)
-        # A service that accepts the key rejects the empty request, or reports that the account is empty.
-        if classification.verdict not in {
-            ResponseVerdict.REFUSED,
-            ResponseVerdict.NO_CREDITS,
-            ResponseVerdict.THROTTLED,
-        }:
-            raise ProtocolError(
-                f"{self.base_url} does not answer like a service of this contract: {classification.error}",
-                http_status=raw.status,
-            )
-
     async def analyze(
         self,
         *,
@@ -247,7 +202,7 @@ class Client:
             features: Features to analyze; none means all.
             backends: Back ends (the models of the service) to use; none means the account's defaults, which cost about
                 ten credits an image at the hosted service.
-            timeout_s: Seconds to wait for the results after the acknowledgment.
+            timeout_s: Seconds to wait for the results of a request that is not answered at once.
             **options: As in `AnalyzeOptions`.
 
         Raises:
@@ -269,22 +224,25 @@ class Client:
             "backend": list(backends),
             **options,
         }
-        raw, classification = await self.submit(_request(fields))
+        body = await asyncio.to_thread(encode_json, _request(fields).to_wire())  # large files take milliseconds
+        raw = await self.send_request(body)
+        classification = classify_submission(raw, now=self._clock.now())
         if classification.verdict is ResponseVerdict.ACKNOWLEDGED and classification.request_id is not None:
-            return await self._wait(classification.request_id, PollSchedule(deadline_s=timeout_s))
+            return await self._wait(classification.request_id, PollSchedule(timeout_s))
         return _answer_or_raise(classification, raw.status)
 
     async def _wait(self, request_id: str, schedule: PollSchedule) -> Answer:
         """Poll until there is a result. A poll that fails is repeated, because polls are free."""
         start, polls, pause_s = self._clock.monotonic(), 0, 0.0
-        while not schedule.expired(age_s := self._clock.monotonic() - start):
+        while (age_s := self._clock.monotonic() - start) < schedule.deadline_s:
             left_s = schedule.deadline_s - age_s
             await self._clock.sleep(min(left_s, max(pause_s, schedule.next_delay(polls, age_s))))
             polls, pause_s = polls + 1, 0.0
             try:
-                raw, classification = await self.poll(request_id)
+                raw = await self.fetch_response(request_id)
             except (Unreachable, OutcomeUnknown):
                 continue
+            classification = classify_poll(raw, now=self._clock.now())
             if classification.verdict in {
                 ResponseVerdict.PROCESSING,
                 ResponseVerdict.THROTTLED,
@@ -299,7 +257,7 @@ class Client:
         )
 
 
-def error_for(classification: Classification, http_status: int | None = None) -> ServiceError:
+def _error_for(classification: Classification, http_status: int) -> ServiceError:
     """Return the exception to raise for an answer without results."""
     text = classification.error or f"The service answered {classification.verdict.value}."
     kind, hint = _ERRORS.get(classification.verdict, (OutcomeUnknown, "It may have been charged."))
@@ -320,10 +278,9 @@ _ERRORS: Final[dict[ResponseVerdict, tuple[type[ServiceError], str]]] = {
 
 
 def _answer_or_raise(classification: Classification, http_status: int) -> Answer:
-    """Return the answer of a classification, or raise its exception."""
     if classification.verdict is ResponseVerdict.ANSWERED and classification.answer is not None:
         return classification.answer
-    raise error_for(classification, http_status)
+    raise _error_for(classification, http_status)
 
 
 def _request(fields: dict[str, object]) -> AnalyzeRequest:
@@ -334,16 +291,3 @@ def _request(fields: dict[str, object]) -> AnalyzeRequest:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}.") from error
-
-
-async def _json(request: AnalyzeRequest) -> bytes:
-    if sum(map(len, request.file)) > _SMALL_BODY_CHARS:
-        return await asyncio.to_thread(_encode, request)
-    return _encode(request)
-
-
-def _encode(request: AnalyzeRequest) -> bytes:
-    try:
-        return orjson.dumps(request.to_wire())
-    except orjson.JSONEncodeError as error:  # half a surrogate pair, as broken file names have
-        raise UsageError(f"The request cannot be written as JSON: {error}.") from error

@@ -18,28 +18,23 @@ async def encode_files(files: Iterable[bytes | str | Path]) -> tuple[list[str], 
         MediaTooLarge: a file exceeds the service's limit; this is checked before it is read.
         UsageError: a file cannot be read.
     """
-    items = list(files)
-    contents = [await asyncio.to_thread(_encode, file, position) for position, file in enumerate(items)]
-    return contents, [_name(file, position) for position, file in enumerate(items)]
+    encoded = [await asyncio.to_thread(_encode, file, position) for position, file in enumerate(files)]
+    return [content for _, content in encoded], [name for name, _ in encoded]
 
 
-def _encode(file: bytes | str | Path, position: int) -> str:
-    name = _name(file, position)
+def _encode(file: bytes | str | Path, position: int) -> tuple[str, str]:
     if isinstance(file, bytes):
-        _check_size(name, len(file))
-        return b64encode(file).decode("ascii")
-    path = Path(file)
-    try:
-        _check_size(name, path.stat().st_size)
-        content = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}.") from error
-    _check_size(name, len(content))  # it may have grown meanwhile
-    return b64encode(content).decode("ascii")
-
-
-def _name(file: bytes | str | Path, position: int) -> str:
-    return f"file-{position}" if isinstance(file, bytes) else Path(file).name
+        name, content = f"file-{position}", file
+    else:
+        path = Path(file)
+        name = path.name
+        try:
+            _check_size(name, path.stat().st_size)
+            content = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror or error}.") from error
+    _check_size(name, len(content))  # a file may have grown meanwhile
+    return name, b64encode(content).decode("ascii")
 
 
 def _check_size(name: str, size_bytes: int) -> None:

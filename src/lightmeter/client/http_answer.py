@@ -1,9 +1,22 @@
-"""A raw HTTP answer. It is a plain value, so that modules which classify answers need no HTTP library."""
+"""An HTTP answer as received, and the lenient decoding of its body. Pure: classifying an answer needs no HTTP library.
+
+An answer that was paid for must not be lost because of one invalid entry: such entries are dropped instead of raising.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from lightmeter.facts.lenient_json import parse_object_lenient
+from lightmeter.facts.wire_answer import WireAnswer
+from lightmeter.wire.response import Answer
+
+_EXCERPT_CHARS: Final = 200
+"""Longest excerpt of a body in a message, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +32,54 @@ class RawAnswer:
     status: int
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
+
+
+def decode_answer(body: bytes) -> Answer | None:
+    """Return the typed answer in a body, or None if the body is not a JSON object; never raises.
+
+    Invalid entries of lists and objects are dropped; invalid optional fields become None.
+    """
+    data = parse_object_lenient(body)
+    if data is None:
+        return None
+    data["request_id"] = WireAnswer(data).request_id
+    while True:
+        try:
+            return Answer.model_validate(data)
+        except ValidationError as error:
+            for path in reversed(_invalid_paths(error)):
+                _remove(data, path)
+
+
+def _invalid_paths(error: ValidationError) -> list[tuple[int | str, ...]]:
+    """Return the paths of invalid values, none inside another; for a missing field, that of the object without it."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    paths = dict.fromkeys(
+        problem["loc"][:-1] if problem["type"] == "missing" else problem["loc"] for problem in problems
+    )
+    return [path for path in paths if not any(path[:length] in paths for length in range(len(path)))]
+
+
+def _remove(data: dict[str, Any], path: tuple[int | str, ...]) -> None:
+    """Remove the value at `path`, or the innermost value on the way to it that exists.
+
+    The model turns an object of brands into a list, so that a path into that list does not exist in `data`: the whole
+    object is removed. The first step of a path always exists, so that each call removes something.
+    """
+    steps: list[tuple[Any, int | str]] = []
+    node: Any = data
+    for step in path:
+        exists = step in node if isinstance(node, dict) else isinstance(node, list) and step in range(len(node))
+        if not exists:
+            break
+        steps.append((node, step))
+        node = node[step]
+    if steps:
+        parent, step = steps[-1]
+        del parent[step]
+
+
+def body_excerpt(body: bytes) -> str:
+    """Return the start of a body as one line, for a message."""
+    line = " ".join(body[: 4 * _EXCERPT_CHARS].decode("utf-8", "replace").split())
+    return line if len(line) <= _EXCERPT_CHARS else line[: _EXCERPT_CHARS - 1] + "…"

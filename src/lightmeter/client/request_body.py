@@ -1,4 +1,4 @@
-"""Builds the JSON bodies of a run's requests; encodes the options, which all requests share, only once. Pure."""
+"""Builds the JSON bodies of the requests of a run; encodes the options, which all share, only once. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lightmeter.wire.request import AnalyzeRequest
 
 
 class RequestBodyBuilder:
-    """Builds bodies of POST /api/fetch that differ only in their assets.
+    """Builder of bodies of POST /api/fetch that differ only in their images and videos.
 
     Args:
         shared: A request with the options that all bodies share; its URLs and files are ignored.
@@ -21,30 +21,28 @@ class RequestBodyBuilder:
         wire = shared.to_wire()
         for name in ("url", "file", "file_name"):
             wire.pop(name, None)
-        self._tail = b"," + _json(wire)[1:] if wire else b"}"
+        self._tail = b"," + encode_json(wire)[1:] if wire else b"}"
 
     def for_urls(self, urls: Sequence[str]) -> bytes:
-        """Return the body for these URLs, at least one.
-
-        Raises:
-            UsageError: a URL cannot be written as JSON.
-        """
-        return b'{"url":' + _json(urls[0] if len(urls) == 1 else list(urls)) + self._tail
+        """Return the body for these URLs, at least one; raise as `encode_json` does."""
+        return b'{"url":' + _one_or_list(urls) + self._tail
 
     def for_files(self, contents: Sequence[str], names: Sequence[str]) -> bytes:
-        """Return the body for these file contents (base64, at least one), with a name for each.
-
-        Raises:
-            UsageError: a name cannot be written as JSON.
-        """
-        one = len(contents) == 1
-        file = _json(contents[0] if one else list(contents))
-        name = _json(names[0] if one else list(names))
-        return b'{"file":' + file + b',"file_name":' + name + self._tail
+        """Return the body for these file contents (base64, at least one) with names; raise as `encode_json` does."""
+        return b'{"file":' + _one_or_list(contents) + b',"file_name":' + _one_or_list(names) + self._tail
 
 
-def _json(value: object) -> bytes:
+def _one_or_list(texts: Sequence[str]) -> bytes:
+    return encode_json(texts[0] if len(texts) == 1 else list(texts))
+
+
+def encode_json(value: object) -> bytes:
+    """Return a value as JSON.
+
+    Raises:
+        UsageError: it holds half a surrogate pair, as broken file names do.
+    """
     try:
         return orjson.dumps(value)
-    except orjson.JSONEncodeError as error:  # half a surrogate pair, as broken file names have
+    except orjson.JSONEncodeError as error:
         raise UsageError(f"The request cannot be written as JSON: {error}.") from error

@@ -30,7 +30,7 @@ _MEMBER_BYTES: Final = 512
 
 
 class SharedLimitMember:
-    """Membership of this process among those that use a key; created by `join_shared_limit`."""
+    """This process as one of those that use the same API key; created by `join_shared_limit`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -43,14 +43,11 @@ class SharedLimitMember:
     def exchange_states(self, state: Mapping[str, float]) -> list[dict[str, float]]:
         """Publish the `AdaptiveLimiter.state` of this process; return the state of each other running process."""
         os.pwrite(self._file, json.dumps(state).encode().ljust(_MEMBER_BYTES), 0)
-        return [
-            other
-            for path in self._folder.glob(f"*{_MEMBER_SUFFIX}")
-            if path != self._own and (other := _read_member(path)) is not None
-        ]
+        others = [path for path in self._folder.glob(f"*{_MEMBER_SUFFIX}") if path != self._own]
+        return [found for path in others if (found := _read_member(path)) is not None]
 
     def load_last_state(self, now: float) -> dict[str, float]:
-        """Return the last saved state, empty if it is too old; `now` is in seconds since the epoch."""
+        """Return the last saved state; empty if there is none, or it is too old. `now` is seconds since the epoch."""
         try:
             saved = json.loads((self._folder / _LAST_STATE_FILE).read_bytes())
             return _numbers(saved["state"]) if 0 <= now - saved["at"] < STATE_MAX_AGE_S else {}
@@ -58,7 +55,7 @@ class SharedLimitMember:
             return {}
 
     def save_last_state(self, state: Mapping[str, float], now: float) -> None:
-        """Save a state for the next start; `now` is in seconds since the epoch."""
+        """Save a state for the next start; `now` is seconds since the epoch."""
         if state:
             with suppress(OSError):  # (useful, but no reason to fail)
                 write_bytes(self._folder / _LAST_STATE_FILE, json.dumps({"state": dict(state), "at": now}).encode())
@@ -98,7 +95,7 @@ def _numbers(value: Any) -> dict[str, float]:
 
 @contextmanager
 def join_shared_limit(folder: Path, base_url: str, api_key: str) -> Iterator[SharedLimitMember]:
-    """Join the processes that use `api_key` at `base_url`, however that is spelled; the key itself is not stored.
+    """Join the processes that use `api_key` at `base_url`, in any spelling; the key itself is not stored.
 
     Args:
         folder: State directory of the toolkit.

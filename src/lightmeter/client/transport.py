@@ -7,13 +7,13 @@ and no proxy unless one is requested. The API key goes to the configured address
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
-from types import TracebackType
+from importlib.metadata import version
 from typing import Final, Self
-from urllib.parse import urlencode
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -22,18 +22,15 @@ from yarl import URL
 
 from lightmeter.client.base_url import normalize_base_url
 from lightmeter.client.http_answer import RawAnswer
-from lightmeter.client.timeouts import StallTolerantTimeout, Timeouts
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
 from lightmeter.facts.lenient_json import parse_object_strict
-from lightmeter.wire.constants import AUTH_HEADER, MAX_QUERY_CHARS
-
-__all__ = ["MAX_ANSWER_BYTES", "PROXY_FROM_ENVIRONMENT", "RawAnswer", "Timeouts", "Transport", "normalize_base_url"]
+from lightmeter.wire.constants import AUTH_HEADER
 
 PROXY_FROM_ENVIRONMENT: Final = "environment"
 """Value of `proxy` that selects the proxy named by HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY excludes the service."""
 
-MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-"""Largest answer body that is read, in bytes: thousands of assets, as one asset usually takes some 6 KB."""
+_MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+"""Largest answer body that is read, in bytes after content decoding; one asset usually takes some 6 KB."""
 
 _KEEP_ALIVE_S: Final = 1.5
 """Seconds for which an idle connection is reused.
@@ -52,43 +49,80 @@ _CONNECT_MARGIN_S: Final = 0.25
 _NOTHING_SENT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
 """Exceptions that aiohttp raises only before it writes a request: while it waits for, or opens, a connection."""
 
+_STALL_S: Final = 1.0
+"""A timer that fires this many seconds late shows that the process was suspended or starved of processor time."""
+
+_AFTER_STALL_S: Final = 5.0
+"""Seconds granted after such a stall, so that answers which arrived meanwhile are read from their sockets first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Time limits of one HTTP exchange, in seconds, each above 0.
+
+    Attributes:
+        connect_s: For opening a connection, TLS handshake included; if it runs out, nothing was sent.
+        read_s: For the next bytes of an answer; the service sends none while it analyses an image.
+        total_s: For the whole exchange, from the wait for a free connection to the last byte of the answer.
+    """
+
+    connect_s: float = 10.0
+    read_s: float = 120.0
+    total_s: float = 180.0
+
+
+@asynccontextmanager
+async def _stall_tolerant_timeout(delay_s: float, message: str) -> AsyncIterator[Callable[[float], None]]:
+    """Raise `TimeoutError` in the block after a time, like `asyncio.timeout`, but not because of a stall.
+
+    After a suspension of the process (SIGSTOP, a sleeping laptop) all timers expire at once, although the sockets may
+    hold unread answers. A timer that fires late is therefore renewed for a few seconds.
+
+    Args:
+        delay_s: Seconds that the block may take.
+        message: Text of the `TimeoutError`.
+
+    Yields:
+        A function that allows the block so many seconds from its call on.
+    """
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+
+    def on_timer() -> None:
+        nonlocal timer
+        now = loop.time()
+        if now - timer.when() > _STALL_S:
+            timer = loop.call_at(now + _AFTER_STALL_S, on_timer)
+        else:
+            scope.reschedule(now)  # the time has passed: this cancels the block
+
+    def restart(delay_s: float) -> None:
+        nonlocal timer
+        timer.cancel()
+        timer = loop.call_later(delay_s, on_timer)
+
+    timer = loop.call_later(delay_s, on_timer)
+    try:
+        async with asyncio.timeout(None) as scope:
+            yield restart
+    except TimeoutError as error:
+        if not scope.expired():
+            raise
+        raise TimeoutError(message) from error
+    finally:
+        timer.cancel()
+
 
 @dataclass(slots=True)
 class _PartialAnswer:
-    """The received part of one answer; `status` is None until the head of the answer is complete."""
+    """What has been received of one answer; `status` is None until the head of the answer is complete."""
 
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
     chunks: list[bytes] = field(default_factory=list)
 
-    async def read(self, response: aiohttp.ClientResponse, max_bytes: int, on_bytes: Callable[[], None]) -> None:
-        """Read the whole body.
-
-        Args:
-            response: The answer whose head has been read.
-            max_bytes: Largest body.
-            on_bytes: Called before each wait for further bytes.
-
-        Raises:
-            OutcomeUnknown: the body is longer than `max_bytes`.
-        """
-        self.status = response.status
-        self.headers = {name.lower(): value for name, value in response.headers.items()}
-        size = 0
-        on_bytes()
-        while chunk := await response.content.readany():
-            on_bytes()
-            self.chunks.append(chunk)
-            size += len(chunk)
-            if size > max_bytes:
-                raise OutcomeUnknown(
-                    f"The answer is longer than {max_bytes} bytes.",
-                    hint="It may have been charged.",
-                    http_status=response.status,
-                )
-
     def to_answer(self) -> RawAnswer | None:
-        """Return the received part as an answer; None if its head is not complete."""
+        """Return what has been received as an answer; None if its head is not complete."""
         return None if self.status is None else RawAnswer(self.status, self.headers, b"".join(self.chunks))
 
 
@@ -100,7 +134,6 @@ class Transport:
         api_key: Key of the account, or None to send none.
         timeouts: Time limits of an exchange; the defaults of `Timeouts` if None.
         connections: Maximum number of open connections; further requests wait for a free one before anything is sent.
-        max_answer_bytes: Largest answer body that is read, in bytes after content decoding.
         proxy: Address of an HTTP proxy, or `PROXY_FROM_ENVIRONMENT`; None means none, whatever the environment says.
 
     Raises:
@@ -114,7 +147,6 @@ class Transport:
         timeouts: Timeouts | None = None,
         connections: int = 64,
         *,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
         proxy: str | None = None,
     ) -> None:
         self.base_url: Final = normalize_base_url(base_url)
@@ -122,7 +154,6 @@ class Transport:
         _check_key(self._api_key)
         self._timeouts = timeouts or Timeouts()
         self._connections = connections
-        self._max_answer_bytes = max_answer_bytes
         self._proxy = None if proxy is None else _proxy_url(proxy, URL(self.base_url))
         self._session: aiohttp.ClientSession | None = None
 
@@ -131,9 +162,12 @@ class Transport:
 
     async def __aenter__(self) -> Self:
         limits = self._timeouts
+        headers = {"Accept": "application/json", "User-Agent": f"lightmeter/{version('lightmeter')}"}
+        if self._api_key is not None:
+            headers[AUTH_HEADER] = f"Token {self._api_key.get_secret_value()}"
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=_KEEP_ALIVE_S),
-            headers=self._default_headers(),
+            headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             proxy=self._proxy,
             timeout=aiohttp.ClientTimeout(
@@ -144,21 +178,13 @@ class Transport:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
     async def send(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: bytes | None = None,
-        params: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, method: str, path: str, *, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> RawAnswer:
         """Send one request and read the whole answer; a POST is sent at most once.
 
@@ -166,26 +192,25 @@ class Transport:
             method: `GET` or `POST`.
             path: Path under the base URL, starting with a slash, percent-encoded where necessary.
             body: JSON, as bytes.
-            params: Query parameters.
             headers: Headers in addition to the default ones.
 
         Raises:
-            UsageError: the query is too long for a service (a POST has no such limit), or the path or a header holds a
-                character that is not allowed there; nothing was sent.
+            UsageError: the path or a header holds a character that is not allowed there; nothing was sent.
             Unreachable: no connection was made, so nothing was sent.
             OutcomeUnknown: there is no complete answer: connection lost, too slow, too long, malformed.
             RuntimeError: called outside `async with`: a bug of the caller.
         """
         if self._session is None:
             raise RuntimeError("The transport is not open: use `async with`.")
-        _check_query(params)
         for text in (path, *(headers or {}).values()):
-            _check_printable(text)
+            if not (text.isascii() and text.isprintable()):  # a line break, for example, would add headers
+                raise UsageError("The request holds a character that no address and no header may have.")
         url = URL(self.base_url + path, encoded=True)
-        url = url.with_query(params) if params else url
+        # Without Content-Length, aiohttp would send a large body in chunks.
+        content = {} if body is None else {"Content-Type": "application/json", "Content-Length": str(len(body))}
         partial = _PartialAnswer()
         try:
-            await self._exchange(self._session, method, url, body, _headers(body, headers), partial)
+            await self._exchange(self._session, method, url, body, {**content, **(headers or {})}, partial)
         except Exception as error:
             answer = partial.to_answer()
             if answer is not None and parse_object_strict(answer.body) is not None:
@@ -205,35 +230,48 @@ class Transport:
         headers: dict[str, str],
         partial: _PartialAnswer,
     ) -> None:
-        """Send one request and read its answer into `partial`, within the time limits."""
+        """Send one request and read its answer into `partial`, within the limits of time and size."""
         limits = self._timeouts
         # aiohttp opens the connection within this time too; if that takes too long, its own error proves it.
         first_byte_s = limits.read_s + min(limits.connect_s, limits.read_s)
-        silence = StallTolerantTimeout(first_byte_s, f"nothing came for {limits.read_s:g} s")
         async with (
-            StallTolerantTimeout(limits.total_s + _CONNECT_MARGIN_S, "it took too long as a whole"),
-            silence,
+            _stall_tolerant_timeout(limits.total_s + _CONNECT_MARGIN_S, "it took too long as a whole"),
+            _stall_tolerant_timeout(first_byte_s, f"nothing came for {limits.read_s:g} s") as restart,
             session.request(
                 method,
                 url,
-                data=_payload(body, lambda: silence.restart(limits.read_s)),
+                data=None if body is None else _payload(body, lambda: restart(limits.read_s)),
                 headers=headers,
                 allow_redirects=False,
             ) as response,
         ):
-            await partial.read(response, self._max_answer_bytes, lambda: silence.restart(limits.read_s))
+            partial.status = response.status
+            partial.headers = {name.lower(): value for name, value in response.headers.items()}
+            size = 0
+            restart(limits.read_s)
+            while chunk := await response.content.readany():
+                restart(limits.read_s)
+                partial.chunks.append(chunk)
+                size += len(chunk)
+                if size > _MAX_ANSWER_BYTES:
+                    raise OutcomeUnknown(
+                        f"The answer is longer than {_MAX_ANSWER_BYTES} bytes.",
+                        hint="It may have been charged.",
+                        http_status=response.status,
+                    )
 
     def _translate_error(
         self, error: Exception, request: str, partial: RawAnswer | None
     ) -> Unreachable | OutcomeUnknown:
-        """Return the project's exception for a failed exchange, with the received part of the answer."""
+        """Return the project's exception for a failed exchange, with what has been received of the answer."""
+        reason = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
         if isinstance(error, _NOTHING_SENT):
-            return Unreachable(f"{self.base_url} cannot be reached: {self._reason(error)}.", hint="Nothing was sent.")
+            return Unreachable(f"{self.base_url} cannot be reached: {reason}.", hint="Nothing was sent.")
         unknown = (
             error
             if isinstance(error, OutcomeUnknown)
             else OutcomeUnknown(
-                f"No whole answer to {request}: {self._reason(error)}.",
+                f"No whole answer to {request}: {reason}.",
                 hint="It may have been charged.",
                 http_status=None if partial is None else partial.status,
             )
@@ -241,46 +279,16 @@ class Transport:
         unknown.body = b"" if partial is None else partial.body
         return unknown
 
-    def _reason(self, error: Exception) -> str:
-        """Return the reason of a failure as one line without a full stop; some exceptions have no text."""
-        return (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
 
-    def _default_headers(self) -> dict[str, str]:
-        headers = {"Accept": "application/json", "User-Agent": f"lightmeter/{_own_version()}"}
-        if self._api_key is not None:
-            headers[AUTH_HEADER] = f"Token {self._api_key.get_secret_value()}"
-        return headers
+def _payload(body: bytes, on_progress: Callable[[], None]) -> bytes | AsyncIterator[bytes]:
+    """Return a short body unchanged, and a long one in pieces; call `on_progress` before each piece."""
 
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(body), _PIECE_BYTES):
+            on_progress()
+            yield body[start : start + _PIECE_BYTES]
 
-def _headers(body: bytes | None, extra: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the headers of one request; Content-Length is set, so that a large body is not sent chunked."""
-    own = {} if body is None else {"Content-Type": "application/json", "Content-Length": str(len(body))}
-    return {**own, **(extra or {})}
-
-
-def _payload(body: bytes | None, on_progress: Callable[[], None]) -> bytes | AsyncIterator[bytes] | None:
-    return body if body is None or len(body) <= _PIECE_BYTES else _pieces(body, on_progress)
-
-
-async def _pieces(body: bytes, on_progress: Callable[[], None]) -> AsyncIterator[bytes]:
-    for start in range(0, len(body), _PIECE_BYTES):
-        on_progress()
-        yield body[start : start + _PIECE_BYTES]
-
-
-def _check_printable(text: str) -> None:
-    """Raise `UsageError` for characters that a request line or header must not hold, such as a line break."""
-    if not (text.isascii() and text.isprintable()):
-        raise UsageError("The request holds a character that no address and no header may have.")
-
-
-def _check_query(params: Mapping[str, str] | None) -> None:
-    """Raise `UsageError` for a query that is longer than the contract allows: a proxy might truncate it."""
-    if params and len(urlencode(params)) > MAX_QUERY_CHARS:
-        raise UsageError(
-            f"The query string is longer than the {MAX_QUERY_CHARS} characters that a service reads.",
-            hint="Send it as a POST.",
-        )
+    return body if len(body) <= _PIECE_BYTES else pieces()
 
 
 def _proxy_url(proxy: str, service: URL) -> URL | None:
@@ -306,10 +314,3 @@ def _check_key(key: SecretStr | None) -> None:
     text = "" if key is None else key.get_secret_value()
     if key is not None and not (text and text.isascii() and text.isprintable() and " " not in text):
         raise SettingsError("The API key is empty, or holds a space or a character that no key has.")
-
-
-def _own_version() -> str:
-    try:
-        return version("lightmeter")
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        return "0"

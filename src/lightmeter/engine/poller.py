@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_poll
+from lightmeter.client.http_answer import RawAnswer
 from lightmeter.client.polling import PollSchedule
 from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord, parse_quota
-from lightmeter.client.transport import RawAnswer
 from lightmeter.engine.accounting import Accounting
 from lightmeter.engine.in_flight import AcknowledgedRequest
 from lightmeter.engine.run_state import RunState

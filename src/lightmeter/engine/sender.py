@@ -7,9 +7,9 @@ from typing import Final
 
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_submission
 from lightmeter.client.file_upload import encode_files
+from lightmeter.client.http_answer import RawAnswer
 from lightmeter.client.rate_limit import AdaptiveLimiter, parse_quota
 from lightmeter.client.request_body import RequestBodyBuilder
-from lightmeter.client.transport import RawAnswer
 from lightmeter.engine.accounting import Accounting
 from lightmeter.engine.batching import Batch
 from lightmeter.engine.in_flight import InFlightRequest

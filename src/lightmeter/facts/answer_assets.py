@@ -1,6 +1,6 @@
 """The assets of an answer as a list, whatever shape `all.assets` has. Pure.
 
-Matching assets to rows and reading their facts both use positions in this list.
+Both matching assets to rows and reading their facts use positions in this list.
 """
 
 from __future__ import annotations
@@ -14,17 +14,12 @@ _ASSET_FIELDS: Final = frozenset((*FACT_TABLES, "frames"))
 
 
 def listed_assets(results: Mapping[str, Any]) -> list[Any]:
-    """Return the entries of `all.assets`, in order. Never raises.
+    """Return the entries of `assets` in the object `all` of an answer, in order. Never raises.
 
     A list is returned unchanged. An object of assets gives its values: sorted by key if all keys are indexes (`0`,
     `1`, …), else in their order. An asset without a name gets its key as its name, unless the key is an index. An
-    object that is an asset itself (its `name` is a text, or it has a feature) gives a list of one.
-
-    Args:
-        results: The object `all` of an answer.
-
-    Returns:
-        The assets; an empty list for any other value, and for an object that holds no object.
+    object that is an asset itself (its `name` is a text, or it has a feature) gives a list of one. Any other value, and
+    an object that holds no object, gives an empty list.
     """
     assets = results.get("assets")
     if isinstance(assets, list):
@@ -38,6 +33,11 @@ def listed_assets(results: Mapping[str, Any]) -> list[Any]:
     if all(map(_is_index, assets)):
         return [asset for _, asset in sorted(assets.items(), key=lambda pair: int(pair[0]))]
     return [_with_name(asset, key) for key, asset in assets.items()]
+
+
+def frame_number(index: Any, position: int) -> int:
+    """Return the number of a video frame: its field `index`, or its position if that is no 32-bit number from 0 on."""
+    return index if type(index) is int and 0 <= index < 2**31 else position
 
 
 def _is_index(key: str) -> bool:

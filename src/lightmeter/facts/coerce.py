@@ -1,4 +1,4 @@
-"""Conversion of arbitrary JSON values to the kind of a column; a value that does not fit becomes None. Pure."""
+"""Conversion of JSON values to the type of a column; a value that does not fit becomes None. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lightmeter.facts.lenient_decode import to_float
 
 
 def coerce_values(kind: str, values: Sequence[Any]) -> Sequence[Any]:
-    """Return the values converted to the kind of a column; None for each that does not fit. Never raises."""
+    """Return the values as `kind` (see `ColumnSpec`); None for each that does not fit. Never raises."""
     coerce = _COERCIONS.get(kind)
     return values if coerce is None else [coerce(value) for value in values]
 
@@ -20,13 +20,7 @@ def to_bool(value: Any) -> bool | None:
 
 
 def to_int_in_range(value: Any, low: int, high: int) -> int | None:
-    """Return a whole number in the range, including one written as 2.0 or "2"; None for anything else.
-
-    Args:
-        value: Any JSON value.
-        low: Smallest number allowed.
-        high: First number above the range.
-    """
+    """Return a whole number from `low` to `high - 1`, including one written as 2.0 or "2"; None for anything else."""
     number = to_float(value)
     if number is None or not number.is_integer():
         return None

@@ -20,14 +20,6 @@ OPTIONAL_TABLES: Final = ("embeddings",)
 _STRING: Final = "string"
 _DOUBLE: Final = "double"
 _INT: Final = "int32"
-_LONG: Final = "int64"
-_BYTE: Final = "uint8"
-_FLAG: Final = "bool"
-_MOMENT: Final = "moment"
-_NAMES: Final = "names"
-_POLYGON: Final = "polygon"
-_EMOTIONS: Final = "emotions"
-_VECTOR: Final = "vector"
 
 _SHARE: Final = "0 to 1"
 _MISSING: Final = "not answered"
@@ -64,159 +56,140 @@ KEY_COLUMNS: Final = (
 _SOURCE: Final = ColumnSpec("source", _STRING, "The back end that says so.", _MISSING)
 _RAW: Final = ColumnSpec("raw", _STRING, "The entry as it was answered, as JSON.")
 _SCORE: Final = ColumnSpec("score", _DOUBLE, "How sure the back end is.", _MISSING, _SHARE)
-
-_ASSETS: Final = (
-    ColumnSpec("status", _STRING, "ok, failed, skipped, duplicate, in_doubt, over_budget or pending."),
-    ColumnSpec("reason", _STRING, "Why it has this status.", "it is ok"),
-    ColumnSpec("error", _STRING, "The error's own text.", "there was none"),
-    ColumnSpec("kind", _STRING, "image or video.", "not known"),
-    ColumnSpec("name", _STRING, "What the answer calls it; it may be a path on the service's side.", "no answer"),
-    ColumnSpec("request_id", _STRING, "The request that answered it.", "none was made, or it has no id"),
-    ColumnSpec("duplicate_of", _STRING, "The item_id whose answer it shares.", "it is no duplicate"),
-    ColumnSpec("credits", _DOUBLE, "This item's share of what its request cost.", "not known", "credits (US cents)"),
-    ColumnSpec("features", _NAMES, "Features asked for.", "no request"),
-    ColumnSpec("backends", _NAMES, "Back ends asked for.", "no request"),
-    ColumnSpec("width", _INT, "Width as it is shown, EXIF orientation applied.", "not measured", "pixels"),
-    ColumnSpec("height", _INT, "Height as it is shown, EXIF orientation applied.", "not measured", "pixels"),
-    ColumnSpec("duration_s", _DOUBLE, "Length of a video.", "an image, or not measured", "seconds"),
-    ColumnSpec("content_bytes", _LONG, "Size of the file; of a URL, as its server says.", "not known", "bytes"),
-    ColumnSpec("content_sha256", _STRING, "SHA-256 of the file's bytes, in hex.", "the bytes were not read"),
-    ColumnSpec("answered_at", _MOMENT, "When its answer came.", "no answer", "UTC, microseconds"),
-)
-
-_TAGS: Final = (
-    ColumnSpec("name", _STRING, "What is seen; upper and lower case differ.", _MISSING),
-    _SCORE,
-    _SOURCE,
-)
-
-_COLORS: Final = (
-    ColumnSpec("hex", _STRING, "The colour as #rrggbb.", _MISSING),
-    ColumnSpec("score", _DOUBLE, "Its prominence.", _MISSING, _SHARE),
-    ColumnSpec("pixel_fraction", _DOUBLE, "Its share of the picture.", _MISSING, _SHARE),
-    ColumnSpec("red", _BYTE, "Red.", _MISSING, "0 to 255"),
-    ColumnSpec("green", _BYTE, "Green.", _MISSING, "0 to 255"),
-    ColumnSpec("blue", _BYTE, "Blue.", _MISSING, "0 to 255"),
-    _SOURCE,
-    ColumnSpec(CSS_NAME, _STRING, "The CSS colour name nearest to red, green and blue, in Oklab.", "a channel is null"),
-)
-
-_NSFW: Final = (
-    ColumnSpec("label", _STRING, "What is scored: sfw, nsfw, adult, violence, …", _MISSING),
-    ColumnSpec("score", _DOUBLE, "How sure the back end is of the label.", "likelihood form", _SHARE),
-    ColumnSpec("likelihood", _STRING, "VERY_UNLIKELY to VERY_LIKELY, or UNKNOWN.", "numeric form"),
-    ColumnSpec(
-        "severity",
-        _DOUBLE,
-        "How unsafe, both forms on one scale: the score, or the likelihood as 0, 0.25, 0.5, 0.75, 1; "
-        "for the label sfw, one minus that.",
-        "neither score nor a known likelihood",
-        "0 (harmless) to 1",
-    ),
-    _SOURCE,
-)
-
-_DESCRIPTIONS: Final = (
-    ColumnSpec("description", _STRING, "The description.", _MISSING),
-    _SOURCE,
-    ColumnSpec("role", _STRING, "The persona asked for.", "not known"),
-    ColumnSpec("language", _STRING, "The language asked for; the answer may be English all the same.", "not known"),
-)
-
-_FACES: Final = (
-    ColumnSpec("face", _INT, "Position among the faces of this picture, counted from 0."),
-    ColumnSpec("left", _DOUBLE, "Left edge of the face.", _MISSING, _FACE_UNIT),
-    ColumnSpec("top", _DOUBLE, "Top edge of the face.", _MISSING, _FACE_UNIT),
-    ColumnSpec("width", _DOUBLE, "Width of the face.", _MISSING, _FACE_UNIT),
-    ColumnSpec("height", _DOUBLE, "Height of the face.", _MISSING, _FACE_UNIT),
-    ColumnSpec("age_low", _DOUBLE, "Lower end of the estimated age.", _MISSING, "years"),
-    ColumnSpec("age_high", _DOUBLE, "Upper end of the estimated age.", _MISSING, "years"),
-    ColumnSpec("gender", _STRING, "Estimated gender, as answered.", _MISSING),
-    ColumnSpec("gender_score", _DOUBLE, "How sure of the gender; per cent are divided by 100.", _MISSING, _SHARE),
-    ColumnSpec(
-        "emotions",
-        _EMOTIONS,
-        "Emotion to how sure; per cent are divided by 100, likelihoods are 0, 0.25, 0.5, 0.75, 1.",
-        _MISSING,
-        _SHARE,
-    ),
-    _RAW,
-    _SOURCE,
-)
-
-_TEXTS: Final = (
-    ColumnSpec("text", _STRING, "What is read.", _MISSING),
-    _SCORE,
-    ColumnSpec(
-        "is_full_text",
-        _FLAG,
-        "Whether this is the whole text and the others of its source are parts of it.",
-        "the only entry of its source",
-    ),
-    ColumnSpec("polygon", _POLYGON, "Corners around it.", _MISSING, "pixels"),
-    _RAW,
-    _SOURCE,
-)
-
-_BRANDS: Final = (
-    ColumnSpec("name", _STRING, "The brand.", _MISSING),
-    _SCORE,
-    ColumnSpec("polygon", _POLYGON, "Corners around it.", _MISSING, "pixels"),
-    _RAW,
-    _SOURCE,
-)
-
-_EMBEDDINGS: Final = (
-    ColumnSpec(
-        "model", _STRING, "The model, with its version; vectors of different models cannot be compared.", _MISSING
-    ),
-    ColumnSpec(
-        "vector",
-        _VECTOR,
-        "The picture as a point, of unit length as the service makes it; near points are similar pictures.",
-    ),
-    _SOURCE,
-)
-
-_ERRORS: Final = (
-    ColumnSpec("request_id", _STRING, "The request that reports it.", "it has no id"),
-    ColumnSpec("backend", _STRING, "The back end that failed.", "not known"),
-    ColumnSpec("message", _STRING, "The text of the error."),
-)
-
-_REQUESTS: Final = (
-    ColumnSpec("request_id", _STRING, "The service's id of the request.", "none was given"),
-    ColumnSpec("state", _STRING, "Where its life cycle stands."),
-    ColumnSpec("sent_at", _MOMENT, "When it was sent.", "not sent", "UTC, microseconds"),
-    ColumnSpec("answered_at", _MOMENT, "When its results came.", "no results", "UTC, microseconds"),
-    ColumnSpec("assets", _INT, "Images and videos in it.", unit="assets"),
-    ColumnSpec("credits_paid", _INT, "What it cost.", "not known", "credits (US cents)"),
-    ColumnSpec("credits_remaining", _INT, "Balance after it.", "not known", "credits (US cents)"),
-    ColumnSpec("http_status", _INT, "Status of the last HTTP answer.", "no answer"),
-    ColumnSpec("attempts", _INT, "How often it was sent.", unit="sends"),
-    ColumnSpec("polls", _INT, "How often its result was asked for.", unit="polls"),
-)
-
-_PRECHECKS: Final = (
-    ColumnSpec("check", _STRING, "What was looked at."),
-    ColumnSpec("severity", _STRING, "info, warning or error; an error keeps the row from being paid for."),
-    ColumnSpec("message", _STRING, "What was found, as a sentence."),
-    ColumnSpec("value", _DOUBLE, "The figure behind it.", "it has none", "that of the check"),
-    ColumnSpec("facts", _STRING, "All facts found, as JSON.", "none were found"),
-)
+_POLYGON: Final = ColumnSpec("polygon", "polygon", "Corners around it.", _MISSING, "pixels")
 
 TABLE_COLUMNS: Final = {
-    "assets": _ASSETS,
-    "tags": _TAGS,
-    "colors": _COLORS,
-    "nsfw": _NSFW,
-    "descriptions": _DESCRIPTIONS,
-    "faces": _FACES,
-    "texts": _TEXTS,
-    "brands": _BRANDS,
-    "embeddings": _EMBEDDINGS,
-    "errors": _ERRORS,
-    "requests": _REQUESTS,
-    "prechecks": _PRECHECKS,
+    "assets": (
+        ColumnSpec("status", _STRING, "ok, failed, skipped, duplicate, in_doubt, over_budget or pending."),
+        ColumnSpec("reason", _STRING, "Why it has this status.", "it is ok"),
+        ColumnSpec("error", _STRING, "The error's own text.", "there was none"),
+        ColumnSpec("kind", _STRING, "image or video.", "not known"),
+        ColumnSpec("name", _STRING, "What the answer calls it; it may be a path on the service's side.", "no answer"),
+        ColumnSpec("request_id", _STRING, "The request that answered it.", "none was made, or it has no id"),
+        ColumnSpec("duplicate_of", _STRING, "The item_id whose answer it shares.", "it is no duplicate"),
+        ColumnSpec(
+            "credits", _DOUBLE, "This item's share of what its request cost.", "not known", "credits (US cents)"
+        ),
+        ColumnSpec("features", "names", "Features asked for.", "no request"),
+        ColumnSpec("backends", "names", "Back ends asked for.", "no request"),
+        ColumnSpec("width", _INT, "Width as it is shown, EXIF orientation applied.", "not measured", "pixels"),
+        ColumnSpec("height", _INT, "Height as it is shown, EXIF orientation applied.", "not measured", "pixels"),
+        ColumnSpec("duration_s", _DOUBLE, "Length of a video.", "an image, or not measured", "seconds"),
+        ColumnSpec("content_bytes", "int64", "Size of the file; of a URL, as its server says.", "not known", "bytes"),
+        ColumnSpec("content_sha256", _STRING, "SHA-256 of the file's bytes, in hex.", "the bytes were not read"),
+        ColumnSpec("answered_at", "moment", "When its answer came.", "no answer", "UTC, microseconds"),
+    ),
+    "tags": (
+        ColumnSpec("name", _STRING, "What is seen; upper and lower case differ.", _MISSING),
+        _SCORE,
+        _SOURCE,
+    ),
+    "colors": (
+        ColumnSpec("hex", _STRING, "The colour as #rrggbb.", _MISSING),
+        ColumnSpec("score", _DOUBLE, "Its prominence.", _MISSING, _SHARE),
+        ColumnSpec("pixel_fraction", _DOUBLE, "Its share of the picture.", _MISSING, _SHARE),
+        ColumnSpec("red", "uint8", "Red.", _MISSING, "0 to 255"),
+        ColumnSpec("green", "uint8", "Green.", _MISSING, "0 to 255"),
+        ColumnSpec("blue", "uint8", "Blue.", _MISSING, "0 to 255"),
+        _SOURCE,
+        ColumnSpec(
+            CSS_NAME, _STRING, "The CSS colour name nearest to red, green and blue, in Oklab.", "a channel is null"
+        ),
+    ),
+    "nsfw": (
+        ColumnSpec("label", _STRING, "What is scored: sfw, nsfw, adult, violence, …", _MISSING),
+        ColumnSpec("score", _DOUBLE, "How sure the back end is of the label.", "likelihood form", _SHARE),
+        ColumnSpec("likelihood", _STRING, "VERY_UNLIKELY to VERY_LIKELY, or UNKNOWN.", "numeric form"),
+        ColumnSpec(
+            "severity",
+            _DOUBLE,
+            "How unsafe, both forms on one scale: the score, or the likelihood as 0, 0.25, 0.5, 0.75, 1; "
+            "for the label sfw, one minus that.",
+            "neither score nor a known likelihood",
+            "0 (harmless) to 1",
+        ),
+        _SOURCE,
+    ),
+    "descriptions": (
+        ColumnSpec("description", _STRING, "The description.", _MISSING),
+        _SOURCE,
+        ColumnSpec("role", _STRING, "The persona asked for.", "not known"),
+        ColumnSpec("language", _STRING, "The language asked for; the answer may be English all the same.", "not known"),
+    ),
+    "faces": (
+        ColumnSpec("face", _INT, "Position among the faces of this picture, counted from 0."),
+        ColumnSpec("left", _DOUBLE, "Left edge of the face.", _MISSING, _FACE_UNIT),
+        ColumnSpec("top", _DOUBLE, "Top edge of the face.", _MISSING, _FACE_UNIT),
+        ColumnSpec("width", _DOUBLE, "Width of the face.", _MISSING, _FACE_UNIT),
+        ColumnSpec("height", _DOUBLE, "Height of the face.", _MISSING, _FACE_UNIT),
+        ColumnSpec("age_low", _DOUBLE, "Lower end of the estimated age.", _MISSING, "years"),
+        ColumnSpec("age_high", _DOUBLE, "Upper end of the estimated age.", _MISSING, "years"),
+        ColumnSpec("gender", _STRING, "Estimated gender, as answered.", _MISSING),
+        ColumnSpec("gender_score", _DOUBLE, "How sure of the gender; per cent are divided by 100.", _MISSING, _SHARE),
+        ColumnSpec(
+            "emotions",
+            "emotions",
+            "Emotion to how sure; per cent are divided by 100, likelihoods are 0, 0.25, 0.5, 0.75, 1.",
+            _MISSING,
+            _SHARE,
+        ),
+        _RAW,
+        _SOURCE,
+    ),
+    "texts": (
+        ColumnSpec("text", _STRING, "What is read.", _MISSING),
+        _SCORE,
+        ColumnSpec(
+            "is_full_text",
+            "bool",
+            "Whether this is the whole text and the others of its source are parts of it.",
+            "the only entry of its source",
+        ),
+        _POLYGON,
+        _RAW,
+        _SOURCE,
+    ),
+    "brands": (
+        ColumnSpec("name", _STRING, "The brand.", _MISSING),
+        _SCORE,
+        _POLYGON,
+        _RAW,
+        _SOURCE,
+    ),
+    "embeddings": (
+        ColumnSpec(
+            "model", _STRING, "The model, with its version; vectors of different models cannot be compared.", _MISSING
+        ),
+        ColumnSpec(
+            "vector",
+            "vector",
+            "The picture as a point, of unit length as the service makes it; near points are similar pictures.",
+        ),
+        _SOURCE,
+    ),
+    "errors": (
+        ColumnSpec("request_id", _STRING, "The request that reports it.", "it has no id"),
+        ColumnSpec("backend", _STRING, "The back end that failed.", "not known"),
+        ColumnSpec("message", _STRING, "The text of the error."),
+    ),
+    "requests": (
+        ColumnSpec("request_id", _STRING, "The service's id of the request.", "none was given"),
+        ColumnSpec("state", _STRING, "Where its life cycle stands."),
+        ColumnSpec("sent_at", "moment", "When it was sent.", "not sent", "UTC, microseconds"),
+        ColumnSpec("answered_at", "moment", "When its results came.", "no results", "UTC, microseconds"),
+        ColumnSpec("assets", _INT, "Images and videos in it.", unit="assets"),
+        ColumnSpec("credits_paid", _INT, "What it cost.", "not known", "credits (US cents)"),
+        ColumnSpec("credits_remaining", _INT, "Balance after it.", "not known", "credits (US cents)"),
+        ColumnSpec("http_status", _INT, "Status of the last HTTP answer.", "no answer"),
+        ColumnSpec("attempts", _INT, "How often it was sent.", unit="sends"),
+        ColumnSpec("polls", _INT, "How often its result was asked for.", unit="polls"),
+    ),
+    "prechecks": (
+        ColumnSpec("check", _STRING, "What was looked at."),
+        ColumnSpec("severity", _STRING, "info, warning or error; an error keeps the row from being paid for."),
+        ColumnSpec("message", _STRING, "What was found, as a sentence."),
+        ColumnSpec("value", _DOUBLE, "The figure behind it.", "it has none", "that of the check"),
+        ColumnSpec("facts", _STRING, "All facts found, as JSON.", "none were found"),
+    ),
 }
 """Table → its columns after `KEY_COLUMNS`."""

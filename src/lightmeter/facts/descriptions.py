@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from lightmeter.facts.answer_assets import listed_assets
+from lightmeter.facts.answer_assets import frame_number, listed_assets
 from lightmeter.facts.lenient_decode import json_text, read_entries
-
-_MAX_FRAME: Final = 2**31 - 1
 
 
 class DescriptionEntry(NamedTuple):
@@ -26,13 +24,10 @@ class DescriptionEntry(NamedTuple):
 
 
 def read_descriptions(answer: Mapping[str, Any], asset: int) -> list[DescriptionEntry]:
-    """Return the descriptions of one asset: first of the whole asset, then of its frames. Never raises.
+    """Return the descriptions of the asset at this position of `all.assets`, first of the whole, then of its frames.
 
     A service may repeat the descriptions of frames for the whole video: a repeated one is returned only for its frame.
-
-    Args:
-        answer: The JSON object of the answer.
-        asset: Position in `all.assets`.
+    Never raises.
     """
     results = answer.get("all")
     assets = listed_assets(results) if isinstance(results, dict) else []
@@ -44,15 +39,11 @@ def read_descriptions(answer: Mapping[str, Any], asset: int) -> list[Description
         entry
         for position, frame in enumerate(frames if isinstance(frames, list) else ())
         if isinstance(frame, dict)
-        for entry in _entries_of(frame, _frame_number(frame.get("index"), position))
+        for entry in _entries_of(frame, frame_number(frame.get("index"), position))
     ]
     repeated = {(one.source, one.text) for one in of_frames}
     whole = [one for one in _entries_of(found, None) if (one.source, one.text) not in repeated]
     return [*whole, *of_frames]
-
-
-def _frame_number(index: Any, position: int) -> int:
-    return index if type(index) is int and 0 <= index <= _MAX_FRAME else position
 
 
 def _entries_of(found: Mapping[str, Any], frame: int | None) -> Iterator[DescriptionEntry]:

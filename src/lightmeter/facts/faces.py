@@ -1,7 +1,7 @@
-"""Reading of the columns of the table `faces` from the answers of any known provider. Pure.
+"""From the faces in an answer of any known provider to the columns of the table `faces`. Pure.
 
 The wire contract leaves the fields of a face open. Those of the known providers are read, whatever their case and
-underscores (`BoundingBox`, `bounding_box`); all others stay in the column `raw`.
+underscores (`BoundingBox`, `bounding_box`); the others are in the column `raw` only.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ _PER_CENT: Final = 100.0
 
 
 def read_faces(faces: Sequence[FastFace] | Sequence[dict[str, Any]]) -> dict[str, Sequence[Any]]:
-    """Return the values of `FACE_COLUMNS` of many faces, by column; None for what is not answered.
+    """Return the values of `FACE_COLUMNS` of many faces, by column; None where the answer has none.
 
-    Args:
-        faces: Either all typed by `fast_decode`, or all JSON objects as they were answered.
+    The faces are either all `FastFace`, or all JSON objects as in the answer.
     """
     if faces and isinstance(faces[0], FastFace):
         return _fast_face_columns(cast("Sequence[FastFace]", faces))
@@ -44,17 +43,16 @@ def read_faces(faces: Sequence[FastFace] | Sequence[dict[str, Any]]) -> dict[str
 
 
 def _fast_face_columns(faces: Sequence[FastFace]) -> dict[str, Sequence[Any]]:
-    boxes = zip(*[_box_around(face.bounding_poly.vertices) for face in faces], strict=True)
-    columns: dict[str, Sequence[Any]] = dict(zip(("left", "top", "width", "height"), boxes, strict=True))
-    nothing = [None] * len(faces)
-    columns |= dict.fromkeys(("age_low", "age_high", "gender", "gender_score"), nothing)
+    boxes = [_box_around([(corner.x, corner.y) for corner in face.bounding_poly.vertices]) for face in faces]
+    columns: dict[str, Sequence[Any]] = dict.fromkeys(FACE_COLUMNS, [None] * len(faces))
+    columns |= zip(FACE_COLUMNS[:4], zip(*boxes, strict=True), strict=True)
     joy, sorrow = [face.joy_likelihood for face in faces], [face.sorrow_likelihood for face in faces]
     anger, surprise = [face.anger_likelihood for face in faces], [face.surprise_likelihood for face in faces]
     return columns | {"emotions": list(map(_emotion_scores, joy, sorrow, anger, surprise))}
 
 
-def _box_around(vertices: Sequence[Any]) -> tuple[float, float, float, float]:
-    across, down = [corner.x for corner in vertices], [corner.y for corner in vertices]
+def _box_around(corners: Sequence[tuple[float, float]]) -> tuple[float, ...]:
+    across, down = zip(*corners, strict=True)
     left, top = min(across), min(down)
     return left, top, max(across) - left, max(down) - top
 
@@ -77,7 +75,7 @@ def _values(fields: dict[str, Any]) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1024)
 def _normalized_keys(keys: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return keys without case and underscores, and the topics they belong to. Cached: back ends repeat their keys."""
+    """Return keys in lowercase without underscores, and the topics they are about. Cached: back ends repeat keys."""
     names = tuple(key.replace("_", "").casefold() for key in keys)
     topics = {topic for topic in ("age", "gender", "emotion") for name in names if name.startswith(topic)}
     topics |= {"emotion" for name in names if name in _LIKELIHOOD_EMOTIONS}
@@ -85,7 +83,7 @@ def _normalized_keys(keys: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[
 
 
 def _folded(value: Any) -> dict[str, Any]:
-    """Return an object with keys without case and underscores; an empty one for any other value."""
+    """Return an object with its keys in lowercase without underscores; an empty one for any other value."""
     if not isinstance(value, dict):
         return {}
     return {key.replace("_", "").casefold(): inner for key, inner in value.items()}
@@ -107,11 +105,7 @@ def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[
         if None not in found:
             return found
     around = read_polygon(fields) or read_polygon({"bounding_poly": _first(face, ("boundingpoly", "fdboundingpoly"))})
-    if not around:
-        return found
-    across, down = zip(*around, strict=True)
-    left, top = min(across), min(down)
-    return left, top, max(across) - left, max(down) - top
+    return _box_around(around) if around else found
 
 
 def _age(face: dict[str, Any]) -> tuple[float | None, float | None]:
@@ -159,7 +153,7 @@ def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
 
 
 def _shares(answered: dict[str, Any]) -> dict[str, float | None]:
-    """Return scores from 0 to 1: all are divided by 100 where one is above 1; likelihoods become scores."""
+    """Return scores from 0 to 1: likelihoods become scores; if one is above 1, all are divided by 100."""
     scores = {name: to_float(value) for name, value in answered.items()}
     in_per_cent = any(score is not None and score > 1 for score in scores.values())
     scale = _PER_CENT if in_per_cent else 1.0

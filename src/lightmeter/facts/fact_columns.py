@@ -14,7 +14,7 @@ ROW_KEY_COLUMNS: Final = ("item_id", "url", "frame", "run_id", "role", "language
 """The columns whose values come from a `RowKey`, in its order."""
 
 RowKey: TypeAlias = tuple[str | None, str | None, int | None, str | None, str | None, str | None]
-"""The values of `ROW_KEY_COLUMNS` for all rows of one picture. A plain tuple: a named one takes ten times as long."""
+"""The values of `ROW_KEY_COLUMNS` for all rows of one image or frame. A named tuple would take ten times as long."""
 
 ENTRY_COLUMNS: Final = {
     table: {
@@ -33,8 +33,8 @@ class FactColumns:
 
     Attributes:
         table: Name of the table.
-        keys: Position of the key of each picture that has rows, among the keys of `FactRows`.
-        counts: Number of consecutive rows of each key.
+        keys: For each image or video frame that has rows, the position of its key in `FactRows.keys`.
+        counts: Number of consecutive rows of each of them.
         values: Column → one value for each row, of the column's kind or None. A polygon is a sequence of corners,
             emotions are pairs of name and score.
     """
@@ -48,20 +48,14 @@ class FactColumns:
         self.values = {name: [] for name in ENTRY_COLUMNS[self.table]}
 
     def extend(self, keys: Sequence[int], counts: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> None:
-        """Append rows whose values have the kinds of their columns.
-
-        Args:
-            keys: Position of the key of each picture.
-            counts: Number of rows of each picture.
-            columns: Column → one value for each row.
-        """
+        """Append rows of some images or frames; the arguments are as in `Attributes`, with values of the right type."""
         self.keys += keys
         self.counts += counts
         for name, values in self.values.items():
             values += columns[name]  # noqa: PLW2901 (appends in place)
 
     def extend_coerced(self, key: int, columns: Mapping[str, Sequence[Any]], count: int) -> None:
-        """Append `count` rows of one picture; a value of another kind than its column's becomes None."""
+        """Append `count` rows of one image or frame; a value of another type than its column's becomes None."""
         kinds = ENTRY_COLUMNS[self.table]
         self.extend([key], [count], {name: coerce_values(kind, columns[name]) for name, kind in kinds.items()})
 
@@ -70,7 +64,7 @@ class FactRows(NamedTuple):
     """Rows of some answers.
 
     Attributes:
-        keys: The keys that the rows share.
+        keys: The key of each image or video frame.
         tables: Table → its rows, for each table that has any.
     """
 

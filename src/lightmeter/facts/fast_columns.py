@@ -1,4 +1,4 @@
-"""Conversion of typed entries of many pictures, from `fast_decode`, to one list for each column. Pure."""
+"""From the typed entries of `fast_decode`, of many images and frames, to the columns of a fact table. Pure."""
 
 from __future__ import annotations
 
@@ -26,15 +26,12 @@ _Columns: TypeAlias = "dict[str, Sequence[Any]]"
 
 
 def fast_entry_columns(table: str, entries: Sequence[Any], counts: Sequence[int]) -> _Columns | None:
-    """Return the values of entries by column, or None if an entry has an unusual shape.
+    """Return column → one value for each entry, or None if an entry has an unusual shape.
 
     Args:
         table: One of `FACT_TABLES`.
         entries: Structs of `fast_decode`; raw JSON for the tables of `RAW_TABLES`.
-        counts: Number of entries of each picture.
-
-    Returns:
-        Column → one value for each entry. A polygon is a list of corners, `raw` is JSON in bytes.
+        counts: Number of entries of each image or video frame.
     """
     if table not in RAW_TABLES:
         return _COLUMNS[table](entries)

@@ -1,10 +1,8 @@
 """Typed decoding of answers that follow the wire contract, by msgspec. Pure.
 
 Nearly all answers do. The decoder refuses an answer with a value of another type (a text for a number, a list for an
-object, a null for an entry): that answer alone is decoded by `lenient_decode`, which accepts everything. Both decoders
-lead to the same rows.
-
-Entries whose table has a column `raw` stay JSON here; `decode_entries` decodes those of many answers together.
+object, a null for an entry): `lenient_decode`, which accepts everything, decodes that answer. Both decoders lead to the
+same rows. `decode_entries` decodes the entries of tables with a column `raw` for many answers together.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ _Single = Annotated[float, msgspec.Meta(ge=-MAX_FLOAT32, le=MAX_FLOAT32)]
 
 
 class FastTag(msgspec.Struct, gc=False):
-    """An entry of `tags`. An entry without a name gets the key it stands under, by the lenient decoder."""
+    """An entry of `tags`."""
 
     name: str
     score: float | None = None
@@ -36,7 +34,7 @@ class FastTag(msgspec.Struct, gc=False):
 
 
 class FastColor(msgspec.Struct, gc=False):
-    """An entry of `colors`. An entry without `hex` gets the key it stands under, by the lenient decoder."""
+    """An entry of `colors`."""
 
     hex: str
     score: float | None = None
@@ -64,7 +62,7 @@ class FastDescription(msgspec.Struct, gc=False):
 
 
 class FastEmbedding(msgspec.Struct, gc=False):
-    """An entry of `embeddings`. The lenient decoder leaves out entries without a vector of numbers."""
+    """An entry of `embeddings`."""
 
     vector: Annotated[list[_Single], msgspec.Meta(min_length=1)]
     model: str | None = None
@@ -82,7 +80,7 @@ class _Outline(msgspec.Struct, gc=False):
 
 
 class _Scored(msgspec.Struct, gc=False):
-    """Common fields of texts and brands. An outline in another spelling is left to the lenient decoder."""
+    """Common fields of texts and brands; an answer with the field `boundingPoly` is left to `lenient_decode`."""
 
     score: float | None = None
     confidence: float | None = None
@@ -134,7 +132,7 @@ class FastFace(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class FastFeatures(msgspec.Struct, gc=False):
-    """The features of an asset or a frame, named like their tables; None where one is not answered."""
+    """The features of an asset or a frame, named like their tables; None where the answer has none."""
 
     tags: dict[str, list[FastTag]] | None = None
     colors: dict[str, list[FastColor]] | None = None
@@ -160,7 +158,7 @@ class _Results(msgspec.Struct, gc=False):
 
 
 class FastAnswer(msgspec.Struct, gc=False):
-    """An answer, with the request fields that the service repeats in it."""
+    """An answer, with the fields of the request that the service repeats in it."""
 
     all: _Results
     request_id: Any = None
@@ -170,7 +168,7 @@ class FastAnswer(msgspec.Struct, gc=False):
 
 
 def decode_answer_fast(raw: bytes) -> FastAnswer | None:
-    """Return the answer as an object; None where any value has an unusual type. Never raises."""
+    """Return the answer in its usual form; None if any value has another type. Never raises."""
     try:
         return _ANSWER.decode(raw.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -178,10 +176,9 @@ def decode_answer_fast(raw: bytes) -> FastAnswer | None:
 
 
 def decode_entries(table: str, pieces: Sequence[msgspec.Raw]) -> list[Any] | None:
-    """Return entries of one of the `RAW_TABLES` as typed objects. Never raises.
+    """Return entries of one of the `RAW_TABLES` as typed objects; faces as dicts if not all are `FastFace`.
 
-    Returns:
-        None where an entry has an unusual type or is not UTF-8. Faces are dicts where not all are `FastFace`.
+    Return None if an entry has an unusual type or is not UTF-8. Never raises.
     """
     joined = b"[" + b",".join(pieces) + b"]"
     try:
@@ -189,16 +186,15 @@ def decode_entries(table: str, pieces: Sequence[msgspec.Raw]) -> list[Any] | Non
             joined.decode()
         decoded: list[Any] = _ENTRIES[table].decode(joined)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _objects(joined) if table == "faces" else None
-    return decoded
-
-
-def _objects(joined: bytes) -> list[Any] | None:
+        if table != "faces":
+            return None
+    else:
+        return decoded
     try:
-        found: list[Any] = orjson.loads(joined)
+        decoded = orjson.loads(joined)
     except orjson.JSONDecodeError:
         return None
-    return found if set(map(type, found)) <= {dict} else None
+    return decoded if set(map(type, decoded)) <= {dict} else None
 
 
 _ANSWER: Final = msgspec.json.Decoder(FastAnswer)

@@ -1,4 +1,4 @@
-"""Conversion of raw answers of any shape to rows of the fact tables. Pure.
+"""From the bytes of answers of any shape to rows of the fact tables. Pure.
 
 No answer raises an error. A value of the wrong type becomes null. Unknown fields remain in the column `raw`, if the
 table has one, and in the journal.
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from lightmeter.facts.answer_assets import listed_assets
+from lightmeter.facts.answer_assets import frame_number, listed_assets
 from lightmeter.facts.columns import FACT_TABLES
 from lightmeter.facts.extract import extract
 from lightmeter.facts.fact_columns import FactColumns, FactRows, RowKey
@@ -20,10 +20,8 @@ from lightmeter.facts.fast_decode import KEYED_TABLES, FastFeatures, decode_answ
 from lightmeter.facts.lenient_decode import decode_answer_lenient, json_text, read_entries
 from lightmeter.facts.lenient_json import loads_lenient
 
-_MAX_FRAME: Final = 2**31 - 1
-
 _PICTURES_AT_ONCE: Final = 24
-"""Pictures whose entries become columns together: few enough that they are still in the processor's cache."""
+"""Images and frames whose entries become columns together: few enough that they are in the processor's cache."""
 
 
 class ItemRef(NamedTuple):
@@ -45,9 +43,9 @@ class AnswerContext(NamedTuple):
 
     Attributes:
         run_id: The run.
-        request_id: The service's id of the request; None: the id in the answer is used.
-        role: Parameter `role` of the request; None: the one in the answer is used.
-        language: Language of the request; None: the one in the answer is used.
+        request_id: The service's id of the request; the one in the answer if None.
+        role: Parameter `role` of the request; the one in the answer if None.
+        language: Language of the request; the one in the answer if None.
     """
 
     run_id: str
@@ -69,15 +67,10 @@ class Flattener:
         self._keys: list[RowKey] = []
 
     def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
-        """Add the facts and errors of one answer.
+        """Add the facts and errors in the bytes of one answer to the manifest rows `items`.
 
         Items that share an asset get a copy of its facts each. Entries of `frames` get the number of their frame. An
         answer that is not a JSON object adds nothing.
-
-        Args:
-            raw: The answer's bytes.
-            items: The rows of the manifest that it answers.
-            context: What is known from the request.
         """
         answer = decode_answer_fast(raw)
         if answer is None:
@@ -112,7 +105,6 @@ class Flattener:
             self._flush_pictures()
 
     def _flush_pictures(self) -> None:
-        """Turn the pictures of usual answers into columns."""
         pictures, self._pictures = self._pictures, []
         keys, self._picture_keys = self._picture_keys, []
         for table in FACT_TABLES if pictures else ():
@@ -123,7 +115,7 @@ class Flattener:
                 self._add_features(table, *zip(*features, strict=True))
 
     def _add_features(self, table: str, keys: Sequence[int], features: Sequence[Any]) -> None:
-        """Add one feature of many pictures; a picture with an unusual entry is read leniently."""
+        """Add one feature of many images and frames; `lenient_decode` reads those with an entry in an unusual form."""
         entries, counts = _all_entries(features, keyed=table in KEYED_TABLES)
         columns = fast_entry_columns(table, entries, counts) if entries else {}
         if columns:
@@ -164,16 +156,7 @@ class Flattener:
     def _add_errors(
         self, request: tuple[Any, Any], errors: Any, items: Sequence[ItemRef], context: AnswerContext
     ) -> None:
-        """Add the errors of an answer.
-
-        An error belongs to the only item of the request, or to the one whose URL it names.
-
-        Args:
-            request: The request id and the back ends that the answer repeats.
-            errors: `all.errors`.
-            items: The rows of the manifest that the answer is about.
-            context: What is known from the request.
-        """
+        """Add the errors in `all.errors`; `request` is the request id and the back ends that the answer repeats."""
         answered_id, backends = request
         request_id = context.request_id if context.request_id is not None else answered_id
         for error in errors if isinstance(errors, list) else ([errors] if errors else ()):
@@ -189,7 +172,7 @@ class Flattener:
 
 
 def _all_entries(features: Sequence[Any], *, keyed: bool) -> tuple[list[Any], list[int]]:
-    """Return the entries of one feature of many pictures, and how many each picture has."""
+    """Return the entries of one feature of many images and frames, and how many each has."""
     if not keyed:
         return list(chain.from_iterable(features)), list(map(len, features))
     groups = list(chain.from_iterable(map(dict.values, features)))
@@ -207,9 +190,7 @@ def _role_and_language(context: AnswerContext, role: Any, language: Any) -> _Rol
 
 
 def _frame_key(item: ItemRef, index: Any, position: int, context: AnswerContext, request: _RoleAndLanguage) -> RowKey:
-    """Return the key of a frame, with the number that the answer gives it, or else its position."""
-    is_number = type(index) is int and 0 <= index <= _MAX_FRAME
-    return item.item_id, item.url, index if is_number else position, context.run_id, *request
+    return item.item_id, item.url, frame_number(index, position), context.run_id, *request
 
 
 def _backend_in(message: str, backends: Any) -> str | None:

@@ -45,7 +45,7 @@ MAX_FLOAT32: Final = (2.0 - 2.0**-23) * 2.0**127
 
 
 class Corner(NamedTuple):
-    """A point of a picture."""
+    """A corner of the outline around an entry, in the unit of the answer."""
 
     x: float
     y: float
@@ -64,7 +64,7 @@ class FeatureEntries(NamedTuple):
 
 
 def decode_answer_lenient(raw: bytes) -> dict[str, Any]:
-    """Return the JSON object that an answer is; an empty dict where it is none. Never raises."""
+    """Return the JSON object that an answer is; an empty dict if it is none. Never raises."""
     return parse_object_lenient(raw) or {}
 
 
@@ -113,7 +113,7 @@ def _keyed(table: str, value: dict[str, Any]) -> FeatureEntries:
 
 
 def _under_key(table: str, literal: str) -> dict[str, Any]:
-    """Return the fields of a bare text under a key: a score, a likelihood, or the field that a bare text stands for."""
+    """Return the fields of a text under a key: a score, a likelihood, or as `_fields` reads it."""
     if table in _NAMED_BY_KEY:
         if to_float(literal) is not None:
             return {"score": literal}
@@ -123,7 +123,7 @@ def _under_key(table: str, literal: str) -> dict[str, Any]:
 
 
 def _is_single(table: str, value: dict[str, Any]) -> bool:
-    """Return whether an object is a single entry, not a collection of entries by key."""
+    """Whether an object is a single entry, not a collection of entries by key."""
     if table == "faces":
         return not any(isinstance(inner, list) and inner and isinstance(inner[0], dict) for inner in value.values())
     if table == "embeddings":

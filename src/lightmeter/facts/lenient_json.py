@@ -24,7 +24,7 @@ def parse_object_lenient(body: bytes) -> dict[str, Any] | None:
 
 
 def parse_object_strict(body: bytes) -> dict[str, Any] | None:
-    """Return the object of a body that is strict JSON (RFC 8259), but for a byte order mark; None for any other."""
+    """Return the object in a body of strict JSON (RFC 8259), with or without a byte order mark; None for any other."""
     try:
         data = orjson.loads(body.removeprefix(_UTF8_MARK))
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""Read the fields of a service answer that decide about money and rows. Pure; no value that a service sends raises.
+"""The fields of a service answer that decide about money and rows. Pure; no value that a service sends raises.
 
 Services change over time and deviate from the contract, so each field is read leniently: a value of the wrong type
 counts as absent.
@@ -13,16 +13,13 @@ from urllib.parse import unquote, urlsplit
 
 from lightmeter.facts.answer_assets import listed_assets
 
-FAILED: Final = "failed"
-"""Value of `status` when the service accepted a request and could not answer it."""
-
 _MAX_CREDITS: Final = float(1 << 53)
 """Amounts from here on are treated as absent: a double no longer holds every whole number."""
 
 
 @dataclass(frozen=True, slots=True)
 class WireAnswer:
-    """Typed view of one JSON answer of the service.
+    """One JSON answer of the service, with its fields as typed properties.
 
     Attributes:
         data: The JSON object as it came.
@@ -39,11 +36,11 @@ class WireAnswer:
     @property
     def failed(self) -> bool:
         """Whether the service accepted the request and could not answer it."""
-        return self.status == FAILED
+        return self.status == "failed"
 
     @property
     def request_id(self) -> str | None:
-        """The request id, or the last path segment of the result address; the address itself is never requested."""
+        """The request id, or else the last path segment of `response_uri`; that address itself is never requested."""
         request_id = self.data.get("request_id")
         if isinstance(request_id, str | int) and not isinstance(request_id, bool) and str(request_id):
             return str(request_id)
@@ -83,7 +80,8 @@ class WireAnswer:
     @property
     def asset_names(self) -> list[str | None]:
         """The name of each asset; None for an asset without one."""
-        return [_text(asset.get("name")) if isinstance(asset, dict) else None for asset in self.assets]
+        names = [asset.get("name") if isinstance(asset, dict) else None for asset in self.assets]
+        return [name if isinstance(name, str) else None for name in names]
 
     @property
     def has_errors(self) -> bool:
@@ -104,7 +102,7 @@ class WireAnswer:
 
     @property
     def is_free(self) -> bool:
-        """Whether the answer states a charge of zero. A missing charge is no proof, nor is one in a string."""
+        """Whether the answer states a charge of zero, as a number: a missing charge proves nothing."""
         charge = self.data.get("credits_paid")
         return charge == 0 and not isinstance(charge, bool)
 
@@ -117,10 +115,6 @@ class WireAnswer:
 def whole_credits(amount: float | None) -> int | None:
     """Return an amount in whole credits, rounded up so that costs are never understated; None if out of range."""
     return None if amount is None or not 0 <= amount < _MAX_CREDITS else int(-(-amount // 1))
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _number(value: Any) -> float | None:

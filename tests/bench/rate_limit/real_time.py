@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lightmeter.client.classify import ResponseVerdict
+from lightmeter.client.classify import ResponseVerdict, classify_submission
 from lightmeter.client.client import Client
 from lightmeter.client.rate_limit import AdaptiveLimiter, parse_quota
 from tests.bench.rate_limit.random_limits import Draw, Result, draw, judge, opening_of, service_of
@@ -77,7 +77,8 @@ class _Run:
         sent_at = time.monotonic()
         self.report.too_early += sent_at < self.quiet_until
         record = self.limiter.on_sent(sent_at)
-        raw, judgement = await self.client.submit(_BODY)
+        raw = await self.client.send_request(_BODY)
+        judgement = classify_submission(raw)
         now = time.monotonic()
         if judgement.verdict is ResponseVerdict.THROTTLED:
             self.report.rejected.append(sent_at - self.began)

@@ -1,7 +1,4 @@
-"""Adaptive rate limiter: finds an undocumented limit of a service and stays just below it.
-
-Pure: callers pass the time.
-"""
+"""Adaptive rate limiter: finds an undocumented limit of a service and stays just below it. Pure."""
 
 from lightmeter.client.rate_limit.headers import Quota, parse_quota
 from lightmeter.client.rate_limit.limiter import AdaptiveLimiter

@@ -1,4 +1,7 @@
-"""Evidence for limits on requests in flight, and probes that test from time to time whether one more is accepted."""
+"""Finds limits on requests in flight.
+
+A *probe* is a request that makes the number in flight one more than the limit, to test whether it is accepted.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,8 @@ _EARLY_PROBES_S: Final = (0.5, 2.0)
 """Seconds until the first two probes. They come early because the limit may in truth be one on the rate."""
 
 _FIRST_PROBE_S: Final = 15.0
-"""Seconds until the probe after those; the time doubles with each failed probe."""
-
 _LONGEST_PROBE_S: Final = 120.0
-"""Longest time between two probes, in seconds."""
+"""Seconds until the probe after those; the time doubles with each failed probe, up to the second figure."""
 
 _PROBES_TO_RAISE: Final = 3
 """Requests above the limit that must have been accepted before it is raised."""
@@ -31,7 +32,7 @@ _DOUBT_SPAN: Final = 20
 """A rejection below the limit is rare if this many times the limit was sent since the last one."""
 
 _CLEAR_LATENCY_RATIO: Final = 10.0
-"""If answers take so many times as long as rejections, the number in flight is known exactly."""
+"""If answers take so many times as long as rejections, the number of requests in flight is known exactly."""
 
 _ENOUGH_ACCEPTED: Final = 20
 """Accepted requests in an episode before its rejection counts as evidence for a concurrency limit."""
@@ -55,11 +56,10 @@ class ConcurrencyEvidence:
         self._accepted_in_episode += 1
 
     def limit_after_rejection(self, record: SendRecord, *, in_row: bool) -> int | None:
-        """Return the concurrency limit that explains several episodes of rejections; None if there is none.
+        """Return the limit on requests in flight that explains several rejections; None if there is none.
 
-        Args:
-            record: Record of the first rejected request of this episode.
-            in_row: Whether no request was accepted since the previous episode.
+        `record` is of a rejected request, the first one since the limiter last reacted; `in_row` means that no request
+        was accepted since the rejection before.
         """
         most = self._most_accepted
         above = record.in_flight > most or record.in_flight == most >= _MIN_REORDER
@@ -74,7 +74,7 @@ class ConcurrencyEvidence:
 
 
 class ConcurrencyProbe:
-    """Schedules and evaluates probes of a limit on requests in flight.
+    """Schedules test requests that exceed a limit on requests in flight by one, and learns from their outcome.
 
     Attributes:
         next_probe_at: From this time on, one request more than the limit may be in flight.
@@ -90,7 +90,7 @@ class ConcurrencyProbe:
         self._lowered_by = 0
 
     def schedule_next(self, now: float) -> None:
-        """Schedule the next probe: later with each probe that failed."""
+        """Schedule the next test request above the limit: later with each one that was rejected."""
         if self._failed < len(_EARLY_PROBES_S):
             wait_s = _EARLY_PROBES_S[self._failed]
         else:
@@ -104,7 +104,7 @@ class ConcurrencyProbe:
 
         Args:
             now: The time.
-            record: Of the rejected request.
+            record: Record of the rejected request.
             limit: The limit known so far, in requests.
             rejection_rtt_s: Seconds that rejections take to arrive.
             latency_s: Seconds that answers take to arrive.
@@ -123,14 +123,9 @@ class ConcurrencyProbe:
         self._not_accepted_since_doubt += 1
 
     def on_sent(self, record: SendRecord, limit: int, rejection_rtt_s: float) -> int:
-        """Return the limit after a request was sent: a larger one if three probes were not rejected.
+        """Return the limit after a request was sent: a larger one if three test requests above it were accepted.
 
-        A probe counts as accepted once a rejection would have arrived; answers may take far longer.
-
-        Args:
-            record: Of the request.
-            limit: The limit known so far, in requests.
-            rejection_rtt_s: Seconds that rejections take to arrive.
+        A test request counts as accepted once a rejection of it would have arrived (`rejection_rtt_s`).
         """
         if record.in_flight < limit or record.sent_at < self.next_probe_at:
             return limit
@@ -143,11 +138,11 @@ class ConcurrencyProbe:
         return limit
 
     def _accepted_probes(self, record: SendRecord, rejection_rtt_s: float) -> int:
-        """Return the number of probes sent early enough before `record` that a rejection would have arrived."""
+        """Return the number of test requests that a rejection would have reached before `record` was sent."""
         return sum(record.sent_at - at > 2 * rejection_rtt_s + _MARGIN_S for at in self._probes_sent_at)
 
     def _limit_if_reordered(self, now: float, record: SendRecord, limit: int, latency_s: float) -> int | None:
-        """Return the limit after a rejection below it if reordering on the network explains it, else None.
+        """Return the limit after the rejection of a request below it; None if reordering does not explain that.
 
         Reordering explains it only if no more requests overtook it than can be on the network at one time.
         """

@@ -1,27 +1,26 @@
-"""Congestion detector: notices that answers become slower, which means that the service queues requests."""
+"""Detects congestion: answers become slower, which means that the service queues requests.
+
+A *round* is a number of consecutive answers whose mean latency is measured.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 _FIRST_ROUND: Final = 16
-"""Answers in the first round: it is short, so that there is soon a baseline."""
-
 _ROUND: Final = 32
-"""Answers in each later round."""
+"""Answers in the first round, which is short, so that there is soon a baseline, and in each later one."""
 
 _SLOWDOWN: Final = 1.3
-"""A round is slow if its mean latency is more than this many times the baseline."""
-
 _MIN_SLOWDOWN_S: Final = 0.1
-"""A slow round must also exceed the baseline by this many seconds; less may be noise of a fast service."""
+"""A round is slow if its mean latency exceeds the baseline by this factor and by this many seconds."""
 
 _BASELINE_S: Final = 60.0
 """Seconds for which a baseline is valid; later requests may be of another kind."""
 
 
 class CongestionDetector:
-    """Compares the mean latency of each round of answers with the least one of the last minute or two.
+    """Compares the mean latency of each 32 answers (a round) with the least such mean of the last minute or two.
 
     Attributes:
         latency_s: Smoothed latency of about the last five answers, in seconds.
@@ -41,16 +40,16 @@ class CongestionDetector:
 
     @property
     def has_baseline(self) -> bool:
-        """Whether a first round has ended, so that later ones can be compared with it."""
+        """Whether enough answers have come for a first mean latency, with which later ones can be compared."""
         return self._baseline_at is not None
 
     @property
     def congested(self) -> bool:
-        """Whether the answers of the last two rounds of measurement were much slower than the baseline."""
+        """Whether the mean latency was far above the least one twice in a row."""
         return self.slow_rounds > 1
 
     def on_answer(self, now: float, latency_s: float) -> bool:
-        """Count an answer; return whether it ended a round."""
+        """Count an answer; return whether it ended a round, that is, whether there is a new mean latency."""
         self.latency_s += 0.2 * (latency_s - self.latency_s)
         if self._round_began_at is None:
             self._round_began_at = now
@@ -75,5 +74,5 @@ class CongestionDetector:
         self._round_began_at, self._answers, self._latency_sum_s = now, 0, 0.0
 
     def reset_round(self) -> None:
-        """Begin a new round after the limiter has reacted to congestion."""
+        """Discard the latencies of the present round, after the limiter has reacted to congestion."""
         self.slow_rounds, self._round_began_at, self._answers, self._latency_sum_s = 0, None, 0, 0.0

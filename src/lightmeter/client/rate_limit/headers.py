@@ -38,26 +38,15 @@ def parse_quota(headers: Mapping[str, str]) -> Quota | None:
     """
     if not any("ratelimit" in name or "rate-limit" in name for name in headers):
         return None
-    quotas = [quota for quota in (*_draft_quotas(headers), *_field_quotas(headers)) if quota is not None]
+    draft = [dict(_PARAMETER.findall(item)) for item in headers.get("ratelimit", "").split(",")]
+    pairs = [(item.get("r", ""), item.get("t", "")) for item in draft]
+    pairs += [(headers.get(f"{prefix}remaining", ""), headers.get(f"{prefix}reset", "")) for prefix in _PREFIXES]
+    quotas = [quota for pair in pairs if (quota := _to_quota(*pair, headers)) is not None]
     return min(quotas, key=lambda quota: quota.remaining / quota.reset_s, default=None)
 
 
-def _draft_quotas(headers: Mapping[str, str]) -> list[Quota | None]:
-    """Return the quotas in the IETF draft's `RateLimit` header."""
-    items = [dict(_PARAMETER.findall(item)) for item in headers.get("ratelimit", "").split(",")]
-    return [_to_quota(item["r"], item["t"], headers) for item in items if item.keys() >= {"r", "t"}]
-
-
-def _field_quotas(headers: Mapping[str, str]) -> list[Quota | None]:
-    """Return the quotas in the older separate headers, one for each known prefix."""
-    return [
-        _to_quota(headers.get(f"{prefix}remaining", ""), headers.get(f"{prefix}reset", ""), headers)
-        for prefix in _PREFIXES
-    ]
-
-
 def _to_quota(remaining: str, reset: str, headers: Mapping[str, str]) -> Quota | None:
-    """Return the quota in these two values; None if they are not numbers, or the reset is in the past."""
+    """Return the quota in two header values; None if they are not numbers, or the reset is in the past."""
     if not _NUMBER.fullmatch(remaining.strip()) or not _NUMBER.fullmatch(reset.strip()):
         return None
     reset_s = float(reset)

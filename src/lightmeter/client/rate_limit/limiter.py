@@ -1,8 +1,8 @@
 """The adaptive limiter: one for each API key, consulted before each request and informed of each answer.
 
 It knows no limit at first: it sends 16 requests per second, evenly spaced, and doubles that rate each second. It allows
-20 requests in flight, and one more with each answer. Rejections that depend on the number in
-flight lead to a concurrency limit, other rejections and slower answers to a rate limit (`modes.TRANSITIONS`).
+20 requests in flight, and one more with each answer. Rejections that depend on the number of requests in flight lead to
+a concurrency limit, other rejections and slower answers to a rate limit (`mode_transitions.TRANSITIONS`).
 
 A Retry-After takes precedence over a RateLimit header, which takes precedence over all of this. Rejections of requests
 that were sent before the limiter last reacted belong to one *episode*. The limiter reacts once to each episode.
@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from lightmeter.client.rate_limit.accepted_count import AcceptedCount
 from lightmeter.client.rate_limit.concurrency_probe import ConcurrencyEvidence, ConcurrencyProbe
 from lightmeter.client.rate_limit.congestion import CongestionDetector
 from lightmeter.client.rate_limit.headers import Quota
 from lightmeter.client.rate_limit.mode_transitions import LimiterEvent, LimiterMode, next_mode
-from lightmeter.client.rate_limit.pacer import RequestPacer, SendRecord
+from lightmeter.client.rate_limit.pacer import AcceptedCount, RequestPacer, SendRecord
 from lightmeter.client.rate_limit.rate_estimator import RateEstimator
 from lightmeter.client.rate_limit.rate_search import first_rate
 from lightmeter.client.rate_limit.send_pause import Backoff
@@ -31,7 +30,7 @@ _START_GROWTH: Final = 0.7
 """Requests per second at the start, and what each request sent adds: they double each second."""
 
 _WARM_START: Final = 0.7
-"""Part of a limit from an earlier run that is used at first: others may use the key by now."""
+"""Fraction of a limit from an earlier run that is used at first: other processes may use the key by now."""
 
 _LONG_WAIT_S: Final = 2.0
 _LONG_WAIT_LATENCIES: Final = 3.0
@@ -39,23 +38,26 @@ _LONG_WAIT_LATENCIES: Final = 3.0
 
 _SHORTEST_WAIT_S: Final = 0.005
 _LONGEST_WAIT_S: Final = 1.0
-"""Bounds of `wait_s` for a caller with too many requests in flight, in seconds."""
+"""Bounds of `wait_s` while too many requests are in flight, in seconds."""
 
 _PROBE_EXCESS: Final = 0.5
 _PROBE_MIN_PART: Final = 0.25
-"""Requests beyond the concurrency limit come evenly: so many per latency more than the limit, and at least this part of
-the rate at which the limit was found."""
+"""Requests that test a higher concurrency limit come evenly: per latency so many more than the limit, but at least this
+fraction of the rate at which the limit was found."""
 
 _REFILL_FACTOR: Final = 2.0
 _REFILL_EXTRA: Final = 6
 """After a pause requests come at most at this many times (limit + extra) per latency."""
 
 _MIN_SHARE_CHANGE: Final = 0.05
-"""A share that differs from the present one by at most this part does not replace it."""
+"""A new share of the limit is adopted only if it differs from the present one by more than this fraction."""
 
 
 class AdaptiveLimiter:
     """Decides when the next request may be sent.
+
+    In all methods `now` is the time in seconds on any clock that never steps, and `record` is what `on_sent` returned
+    for the request.
 
     Args:
         max_in_flight: Most requests at once, 1 or more.
@@ -113,11 +115,7 @@ class AdaptiveLimiter:
     def wait_s(self, now: float, in_flight: int) -> float:
         """Return the seconds to wait before calling this again; 0 means that one request may be sent now.
 
-        A caller who sends it calls `on_admitted` at once.
-
-        Args:
-            now: The time, on any clock that never steps.
-            in_flight: Requests admitted and not answered yet.
+        Whoever sends it calls `on_admitted` at once. `in_flight` counts the requests admitted and not answered yet.
         """
         wait_s = self._backoff.wait_s(now)
         if wait_s > 0:
@@ -152,14 +150,14 @@ class AdaptiveLimiter:
         return _START_RATE + _START_GROWTH * self._sent
 
     def on_admitted(self, now: float) -> None:
-        """Note that the caller is about to send one request."""
+        """Count a request that is about to be sent, because `wait_s` returned 0."""
         self._pacer.on_admitted(now, self._allowed_rate(now))
         self._backoff.on_admitted(now, self._rejection_rtt_s)
         if self.rate_estimator is not None:
             self.rate_estimator.on_sent(now)
 
     def on_sent(self, now: float) -> SendRecord:
-        """Note that a request is sent now; return the record that the caller passes on with its answer."""
+        """Count a request that is sent now; return the record to pass on with its answer."""
         step = -1 if self.rate_estimator is None else self.rate_estimator.probe_step
         record = SendRecord(self._sent, now, self._episode, step, self._in_flight)
         self._sent += 1
@@ -175,18 +173,12 @@ class AdaptiveLimiter:
         return record
 
     def on_lost(self, record: SendRecord) -> None:
-        """Note that a request ended without any answer."""
+        """Count a request that ended without any answer."""
         self._in_flight = max(0, self._in_flight - 1)
         self._count_not_accepted(record)
 
     def on_answer(self, now: float, latency_s: float, record: SendRecord) -> None:
-        """Note an answer other than a rejection.
-
-        Args:
-            now: The time.
-            latency_s: Seconds since the request was sent.
-            record: Of the request.
-        """
+        """Learn from an answer other than a rejection, which came `latency_s` seconds after the request."""
         self._in_flight = max(0, self._in_flight - 1)
         if record.episode == self._episode and self._backoff.consecutive_rejections:
             self._trial = self._trial or record
@@ -204,7 +196,7 @@ class AdaptiveLimiter:
             self.in_flight_limit = min(float(self.max_in_flight), self.in_flight_limit + 1)
 
     def _end_backoff(self, now: float) -> None:
-        """End the backoff, because a request sent after rejections was accepted, or probably was."""
+        """End the pauses after rejections: a request sent since then was accepted, or not rejected in time."""
         backoff, trial = self._backoff, self._trial
         was_blocked = backoff.consecutive_rejections > 1 or backoff.retry_after_until >= backoff.blocked_since
         backoff.on_accepted()
@@ -224,14 +216,9 @@ class AdaptiveLimiter:
         self._pacer.hold(now + self._in_flight / max(1.0, self._congestion.rate) / 2)
 
     def on_throttled(self, now: float, retry_after_s: float | None, record: SendRecord) -> None:
-        """Note a rejection (HTTP 429 or the like).
+        """Learn from a rejection (HTTP 429 or the like) that asks to wait `retry_after_s` seconds, or does not say.
 
-        A rejection of an earlier episode can lengthen the pause and has no other effect.
-
-        Args:
-            now: The time.
-            retry_after_s: How long the service asks to wait, in seconds; None if it does not say.
-            record: Of the request.
+        If the limiter has reacted to a rejection since the request was sent, this one can only lengthen the pause.
         """
         self._in_flight = max(0, self._in_flight - 1)
         self._count_not_accepted(record)
@@ -240,29 +227,26 @@ class AdaptiveLimiter:
         rtt_s = max(0.0, now - record.sent_at)
         self._rejection_rtt_s += (1.0 if rtt_s > self._rejection_rtt_s else 0.1) * (rtt_s - self._rejection_rtt_s)
         if record.episode == self._episode:
+            long_wait = (retry_after_s or 0.0) > max(_LONG_WAIT_S, _LONG_WAIT_LATENCIES * self.latency_s)
             self._episode += 1
             self._trial = None
             if retry_after_s is not None and not self._any_accepted and self.rate_estimator is None:
                 self._defer(now)
-            elif self._is_long_wait(retry_after_s) or not self._limit_by_concurrency(now, record):
+            elif long_wait or not self._limit_by_concurrency(now, record):
                 self._limit_by_rate(now, record)
             else:
                 self._pacer.hold(now + 2 * self._rejection_rtt_s)  # others on their way may be rejected, too
         if retry_after_s is not None:
             self._backoff.on_retry_after(now + max(0.0, retry_after_s))
 
-    def _is_long_wait(self, retry_after_s: float | None) -> bool:
-        """Return whether a Retry-After is far longer than a request takes: then the service counts by time."""
-        return retry_after_s is not None and retry_after_s > max(_LONG_WAIT_S, _LONG_WAIT_LATENCIES * self.latency_s)
-
     def _defer(self, now: float) -> None:
-        """Start anew after the Retry-After: no request was accepted yet, so there is nothing to learn from."""
+        """Discard what was learned and wait: no request was accepted yet, so there is nothing to learn from."""
         self.mode = next_mode(self.mode, LimiterEvent.DEFERRED)
         self._backoff.start_backoff(now, None)
         self.concurrency_limit, self._since_start = None, None
 
     def _limit_by_concurrency(self, now: float, record: SendRecord) -> bool:
-        """Enforce a concurrency limit and return True if the number in flight explains the rejection."""
+        """Enforce a limit on requests in flight and return True if their number explains the rejection."""
         if self.rate_estimator is not None:
             limit = self._evidence.limit_after_rejection(record, in_row=self._backoff.consecutive_rejections > 0)
         elif self._backoff.consecutive_rejections or (self.concurrency_limit is not None and record.in_flight == 0):
@@ -283,7 +267,7 @@ class AdaptiveLimiter:
         return True
 
     def _confirm_concurrency(self, now: float, record: SendRecord, known: int) -> bool:
-        """Keep or lower the known concurrency limit and return True if the number in flight explains the rejection."""
+        """Confirm or lower the limit on requests in flight; return False if it does not explain the rejection."""
         latency_s = max(_SHORTEST_WAIT_S, self.latency_s)
         limit = self._probe.on_rejected(now, record, known, self._rejection_rtt_s, latency_s)
         if limit is None:
@@ -304,19 +288,19 @@ class AdaptiveLimiter:
             return
         self.concurrency_limit = None
         self.in_flight_limit = float(self.max_in_flight)
-        rate = self._since_found.rate_until(record) if self._since_found else None
-        if rate is None and self._since_start is not None:
-            rate = self._since_start.rate_until(record)
-        accepted = self._since_found.accepted_until(record) if self._since_found else 0
+        since_found, since_start = self._since_found, self._since_start
+        rate = since_found.rate_until(record) if since_found else 0.0
+        rate = rate or (since_start.rate_until(record) if since_start else 0.0)
+        accepted = since_found.until(record) if since_found else 0
         tried = _START_RATE + _START_GROWTH * record.number
         self.rate_estimator = RateEstimator(first_rate(rate, accepted, tried), now, record)
-        if self._since_start is not None:
-            self.rate_estimator.start_window(self._since_start)
+        if since_start is not None:
+            self.rate_estimator.start_window(since_start)
 
     def _count_not_accepted(self, record: SendRecord) -> None:
         for count in (self._since_start, self._since_found):
-            if count is not None:
-                count.on_not_accepted(record)
+            if count is not None and record.number >= count.start.number:
+                count.not_accepted += 1
         self._probe.on_not_accepted()
         if self.rate_estimator is not None:
             self.rate_estimator.on_not_accepted()
@@ -335,7 +319,7 @@ class AdaptiveLimiter:
             self._quota_rate = quota.remaining / quota.reset_s
 
     def state(self) -> dict[str, float]:
-        """Return what was learned, for later runs and other processes; empty if nothing was.
+        """Return the learned limit for later runs and other processes; empty if none is known.
 
         The keys are `rate` (requests per second) with `crowded` (1 if answers became slower), or `cap` (requests in
         flight); both are this process's share. `sharers` is the number of processes that share the limit.
@@ -359,11 +343,8 @@ class AdaptiveLimiter:
         """Take an equal share of the limit that this process and others use together.
 
         Each process learns only its own share. A share is the mean of all processes' estimates of the whole limit,
-        divided by the number of processes. A small difference changes nothing, nor does any during a probe.
-
-        Args:
-            others: The `state` of each other process.
-            now: The time.
+        divided by the number of processes. A small difference changes nothing, nor does any while a higher rate is
+        tested. `others` holds the `state` of each other process.
         """
         sharers, before = len(others) + 1, self._sharers
         self._sharers = sharers

@@ -1,4 +1,4 @@
-"""Fixed quota window: infers its quota, its length and its next reset.
+"""Infers the quota, the length and the next reset of a limit that allows so many requests in each fixed window of time.
 
 The quota is used up when rejections begin. The window resets between the last rejection and the first accepted request
 after it. The time between two resets is the length; the number of requests accepted in between is the quota.
@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from lightmeter.client.rate_limit.pacer import SendRecord
+from lightmeter.client.rate_limit.pacer import AcceptedCount, SendRecord
 
 _USUAL_LENGTHS_S: Final = (5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
 """Lengths that people configure, in seconds. The estimator assumes the shortest one within the bounds. The next
 rejection corrects a length that is too short; nothing corrects one that is too long, which wastes quota."""
 
 _LATE_PART: Final = 0.15
-"""If a reset was noticed later than this part of the length, the rate rises for the rest of the window."""
+"""If a reset was noticed later than this fraction of the length, the rate rises for the rest of the window."""
 
 _MIN_USED_PART: Final = 0.7
-"""The quota explains a rejection if at least this part of it was used."""
+"""The quota explains a rejection if at least this fraction of it was used."""
 
 
 class QuotaWindow:
@@ -34,11 +34,10 @@ class QuotaWindow:
         length_s: Seconds of a window; 0 while nothing is known.
     """
 
-    def __init__(self, first: SendRecord, not_accepted: int) -> None:
+    def __init__(self, first: SendRecord, not_accepted: int = 0) -> None:
         self.quota = 0.0
         self.length_s = 0.0
-        self._first = first
-        self._not_accepted = not_accepted
+        self._accepted = AcceptedCount(first, not_accepted)
         self._reset_observed = False
         self._last_blocked_at = self._unblocked_at = first.sent_at
         self._shortest_s, self._longest_s = 0.0, math.inf
@@ -49,7 +48,7 @@ class QuotaWindow:
         return self.quota / self.length_s
 
     def catch_up_factor(self, now: float) -> float:
-        """Return the factor on the rate for the rest of a window whose reset was noticed late; 1 or more."""
+        """Return the factor, 1 or more, on the rate for the rest of a time window whose start was noticed late."""
         late_s = self._unblocked_at - self._last_blocked_at
         rest_ends_at = self._unblocked_at + self.length_s - late_s
         if not self._reset_observed or late_s <= _LATE_PART * self.length_s or now >= rest_ends_at:
@@ -58,17 +57,17 @@ class QuotaWindow:
 
     def on_not_accepted(self) -> None:
         """Count a request that was rejected or lost."""
-        self._not_accepted += 1
+        self._accepted.not_accepted += 1
 
     def on_reset(self, record: SendRecord, blocked_since: float, still_blocked_at: float) -> None:
-        """Learn from a reset.
+        """Learn from a renewal of the quota.
 
         Args:
             record: Record of the first request accepted after the reset.
             blocked_since: When the rejections before the reset began.
             still_blocked_at: The last time at which the reset had certainly not happened yet.
         """
-        accepted = record.number - self._first.number - self._not_accepted
+        accepted = self._accepted.until(record)
         self._shortest_s = max(self._shortest_s, still_blocked_at - blocked_since)
         if not self._reset_observed:
             self.quota = float(accepted)
@@ -78,7 +77,7 @@ class QuotaWindow:
             windows = max(1, min(round(accepted / max(1.0, self.quota)), most_windows))
             self.quota = float(accepted) if windows == 1 else max(self.quota, accepted / windows)
             self._narrow_length(least_s / windows, most_s / windows)
-        self._first, self._not_accepted, self._reset_observed = record, 0, True
+        self._accepted, self._reset_observed = AcceptedCount(record), True
         self._last_blocked_at, self._unblocked_at = still_blocked_at, record.sent_at
         self.length_s = self._likely_length_s()
 
@@ -95,15 +94,13 @@ class QuotaWindow:
         return self._shortest_s if math.isinf(self._longest_s) else (self._shortest_s + self._longest_s) / 2
 
     def is_used_up(self, record: SendRecord) -> bool:
-        """Return whether the quota can explain the rejection of this request."""
-        return record.number - self._first.number - self._not_accepted >= _MIN_USED_PART * self.quota
+        """Whether the quota can explain the rejection of this request."""
+        return self._accepted.until(record) >= _MIN_USED_PART * self.quota
 
     def next_reset_at(self, now: float, blocked_since: float) -> float | None:
-        """Return the earliest possible time of the next reset; None while no reset has been observed.
+        """Return the earliest time at which the quota may be renewed; None while no renewal has been observed.
 
-        Args:
-            now: The time.
-            blocked_since: When the present rejections began.
+        The present rejections began at `blocked_since`.
         """
         if not self._reset_observed:
             return None

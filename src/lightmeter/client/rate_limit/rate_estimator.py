@@ -1,4 +1,6 @@
-"""Rate estimator: learns the limit in requests per second, uses a little less, and rarely tries more.
+"""Learns a limit in requests per second, uses a little less of it, and rarely tries more.
+
+A *probe* is a test of higher rates, step by step, until a request is rejected; the word *search* means `RateSearch`.
 
 At each rejection a token bucket is empty. So between two rejections it accepts as many requests as tokens flow in:
 accepted requests / time is its rate, whatever its size. Between two resets of a fixed window it is quota / length.
@@ -9,33 +11,32 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from lightmeter.client.rate_limit.accepted_count import AcceptedCount
-from lightmeter.client.rate_limit.pacer import SendRecord
+from lightmeter.client.rate_limit.pacer import AcceptedCount, SendRecord
 from lightmeter.client.rate_limit.quota_window import QuotaWindow
 from lightmeter.client.rate_limit.rate_search import RateSearch
 
 _USED_PART: Final = 0.97
 _USED_PART_OF_WINDOW: Final = 0.985
 _USED_PART_AFTER_REJECTION: Final = 0.92
-"""Parts of the estimate that are used: usually, of a fixed window (whose quota is exact), and just after a rejection,
-when a bucket has to fill again. They are from simulation, as all constants here (tests/bench/rate_limit)."""
+"""Fractions of the estimate that are used: usually, of a fixed window (whose quota is exact), and just after a
+rejection, when a bucket has to fill again. All constants here are from simulation (tests/bench/rate_limit)."""
 
 _PROBE_STEPS: Final = (0.04, 0.08, 0.16, 0.5, 1.0)
-"""A probe raises the rate by these parts of itself, step by step."""
+"""A probe raises the rate by these fractions of itself, step by step."""
 
 _CLEARLY_HIGHER_STEP: Final = 2
 """A probe that reached this step has shown that the limit is far above the estimate."""
 
 _FIRST_STEP_S: Final = 30.0
-_FIRST_STEP_UNSETTLED_S: Final = 8.0
+_FIRST_STEP_AFTER_CHANGE_S: Final = 8.0
 _LONGEST_STEP_S: Final = 90.0
 _STEP_S: Final = 6.0
 _STEP_REQUESTS: Final = 8
-"""Seconds that a probe's first step lasts: long enough to empty a full bucket; shorter after a recent change. Seconds,
-and least number of requests, of each later step."""
+"""Seconds that a probe's first step lasts: long enough to empty a full bucket; shorter after a recent change; at most.
+Seconds, and least number of requests, of each later step."""
 
 _MIN_SENT: Final = 0.85
-"""A step counts only if at least this part of its rate was sent."""
+"""A step counts only if at least this fraction of its rate was sent."""
 
 _MAX_SEARCH_CUTS: Final = 3
 """After so many rejections in a row a search waits instead of lowering the rate further."""
@@ -48,8 +49,8 @@ _REJECTED_PART: Final = 0.006
 _REJECTED_PART_OF_WINDOW: Final = 0.02
 _LONGEST_FOR_REJECTIONS_S: Final = 60.0
 _LONGEST_FOR_REJECTIONS_OF_WINDOW_S: Final = 240.0
-"""A probe waits until the last one's rejections are at most this part of all requests, but no longer than so many
-seconds."""
+"""A probe waits until the rejections of the last one are at most this fraction of all requests, but no longer than so
+many seconds; without and with a fixed window."""
 
 _MIN_ACCEPTED: Final = 8
 """Accepted requests from which a rate is measured."""
@@ -64,7 +65,7 @@ _WINDOW_BLOCK_S: Final = 2.0
 """A service that rejects everything for so many seconds has a fixed window (or an outage)."""
 
 _CHANGED_BELOW: Final = 0.9
-"""If an estimate falls below this part of itself, the service has another limit now."""
+"""If an estimate falls below this fraction of itself, the service has another limit now."""
 
 
 class RateEstimator:
@@ -73,11 +74,11 @@ class RateEstimator:
     Args:
         rate: First estimate, requests per second.
         now: The time.
-        since: The request that was rejected last, at which a search starts. None means that there is no search.
+        since: Record of the last rejected request, from which a search starts; None to start without a search.
 
     Attributes:
         rate: The estimate, in requests per second.
-        probe_step: Step of the probe under way, -1 when there is none.
+        probe_step: Step of the probe under way, 0 or more; -1 when there is none.
         congested: Whether the limit shows by slower answers instead of rejections.
         window_limited: Whether the service rejects everything for seconds at a time, as fixed windows do.
     """
@@ -90,8 +91,7 @@ class RateEstimator:
         self.probe_step = -1
         self.congested = False
         self.window_limited = False
-        self._counted_from = since
-        self._not_accepted = 0
+        self._accepted = None if since is None else AcceptedCount(since)
         self._window: QuotaWindow | None = None
         self._catching_up = False
         self._interval_s = _FIRST_INTERVAL_S
@@ -108,7 +108,7 @@ class RateEstimator:
 
     @property
     def is_probing(self) -> bool:
-        """Whether a search or a probe is under way: either sends at a higher rate than is known to be accepted."""
+        """Whether a higher rate is tried now than is known to be accepted."""
         return self._search is not None or self.probe_step >= 0
 
     def allowed(self, now: float) -> float:
@@ -124,7 +124,7 @@ class RateEstimator:
         return self.rate * (_USED_PART_AFTER_REJECTION if now < self._reduced_until else _USED_PART)
 
     def on_sent(self, now: float) -> None:
-        """Count a sent request. Raise the rate for a short test (a probe) when the next test is due."""
+        """Count a sent request; begin a test of higher rates, or its next step, when it is due."""
         if self._search is not None:
             self._search.on_sent(now)
             self.rate = max(_MIN_RATE, self._search.rate)
@@ -145,11 +145,11 @@ class RateEstimator:
         requests_s = _STEP_REQUESTS / self.rate
         if self.probe_step > 0:
             return max(_STEP_S, requests_s)
-        settled = self._interval_s > 2 * _FIRST_INTERVAL_S
+        unchanged = self._interval_s > 2 * _FIRST_INTERVAL_S
         empties_bucket_s = 1.3 * self._bucket_size / (_PROBE_STEPS[0] * self.rate)
         spans_windows_s = 1.5 * self._window.length_s if self._window else 0.0
         longer_s = min(_LONGEST_STEP_S, max(empties_bucket_s, spans_windows_s))
-        return max(_FIRST_STEP_S if settled else _FIRST_STEP_UNSETTLED_S, requests_s, longer_s)
+        return max(_FIRST_STEP_S if unchanged else _FIRST_STEP_AFTER_CHANGE_S, requests_s, longer_s)
 
     def _begin_step(self, now: float, step: int) -> None:
         self.probe_step, self._step_began_at, self._sent_in_step = step, now, 0
@@ -174,15 +174,15 @@ class RateEstimator:
         self.probe_step = -1
 
     def reset_to(self, rate: float, now: float) -> None:
-        """Replace the estimate by one from elsewhere; discard all counts and probes of the old one."""
+        """Replace the estimate by one of another process or run; discard all counts and tests of the old one."""
         self.rate = max(_MIN_RATE, rate)
-        self._counted_from, self._window, self._search, self._fallback_rates = None, None, None, []
-        self._not_accepted = 0
+        self._accepted, self._window, self._search, self._fallback_rates = None, None, None, []
         self._end_probe(now, _FIRST_INTERVAL_S)
 
     def on_not_accepted(self) -> None:
         """Count a request that was rejected or lost."""
-        self._not_accepted += 1
+        if self._accepted is not None:
+            self._accepted.not_accepted += 1
         self._rejected_in_probe += 1
         if self._search is not None:
             self._search.on_not_accepted()
@@ -190,13 +190,13 @@ class RateEstimator:
             self._window.on_not_accepted()
 
     def on_rejected(self, now: float, record: SendRecord, consecutive_rejections: int) -> None:
-        """Learn from the first rejection of an episode.
+        """Learn from a rejection, the first one since the limiter last reacted.
 
         Args:
             now: The time.
-            record: Of the rejected request.
-            consecutive_rejections: Episodes in a row, this one included. Only the first rejection is evidence of the
-                rate; the length of the row is evidence of a window.
+            record: Record of the rejected request.
+            consecutive_rejections: Such rejections with no accepted request in between, this one included. Only the
+                first is evidence of the rate; how long they go on is evidence of a fixed time window.
         """
         before = self.rate
         if consecutive_rejections == 1:
@@ -208,9 +208,9 @@ class RateEstimator:
             return
         if record.probe_step >= 0 and self._probed_rates:
             self._probe_rejected(now, record)
-            self._count_from(record)
+            self._accepted = AcceptedCount(record)
         else:
-            self._cruise_rejected(record)
+            self._rejected_between_probes(record)
             changed = self.rate < _CHANGED_BELOW * before
             self._end_probe(now, _FIRST_INTERVAL_S if changed else self._interval_s)
         self._reduced_until = now if self.congested else now + max(1.0, 20 / self.rate)
@@ -220,7 +220,7 @@ class RateEstimator:
             return
         search.on_rejected(now, record)
         self.rate = max(_MIN_RATE, search.rate)
-        self._count_from(record)
+        self._accepted = AcceptedCount(record)
         if search.done:
             self._search = None
             self._end_probe(now, self._interval_s)
@@ -240,86 +240,73 @@ class RateEstimator:
             self._rejected_in_probe = 0  # these rejections were worth it
         self._end_probe(now, _FIRST_INTERVAL_S)
 
-    def _cruise_rejected(self, record: SendRecord) -> None:
-        """Lower the estimate after a rejection while no probe is under way."""
-        accepted, duration_s = self._accepted_until(record)
-        measured = accepted / duration_s if duration_s > 0 and accepted >= _MIN_ACCEPTED else 0.0
+    def _rejected_between_probes(self, record: SendRecord) -> None:
+        """Lower the estimate after a rejection while no higher rate is tested."""
+        count = self._accepted
+        accepted = count.until(record) if count else 0
+        measured = count.rate_until(record) if count and accepted >= _MIN_ACCEPTED else 0.0
         if self._fallback_rates and accepted < 3 * _MIN_ACCEPTED:
             self._fall_back(measured)
-            self._count_from(record)
+            self._accepted = AcceptedCount(record)
             return
         self._fallback_rates = []
         before = self.rate
         if accepted < _MIN_ACCEPTED:
             self.rate = max(_MIN_RATE, 0.8 * before)
-        elif duration_s <= _RECENT_S or accepted <= 8 * _MIN_ACCEPTED:
+        elif accepted <= _RECENT_S * measured or accepted <= 8 * _MIN_ACCEPTED:
             self.rate = max(_MIN_RATE, min(0.99 * before, max(0.5 * before, measured)))
-            self._count_from(record)
+            self._accepted = AcceptedCount(record)
         else:
             self.rate = max(_MIN_RATE, 0.95 * before)
-            self._count_from(record)
+            self._accepted = AcceptedCount(record)
         if self.rate < _CHANGED_BELOW * before:
             self._bucket_size = 0.0  # the limit is another one, or its fall looked like the end of a burst
 
     def _fall_back(self, measured: float) -> None:
-        """Return to the rate before a probe whose result proved wrong, or to the rate measured since."""
+        """Return to the rate before a test whose result was wrong, or to the rate measured since."""
         least = self._fallback_rates[0] if measured else self._fallback_rates.pop()
         self.rate = max(_MIN_RATE, min(self.rate, max(least, measured)))
         if measured or not self._fallback_rates:
             self._fallback_rates = []
             self._bucket_size = max(self._bucket_size, self._excess_sent)
 
-    def _accepted_until(self, record: SendRecord) -> tuple[int, float]:
-        """Return the number of requests accepted since counting began, and the seconds since then."""
-        start = self._counted_from
-        if start is None:
-            return 0, 0.0
-        return max(0, record.number - start.number - self._not_accepted), record.sent_at - start.sent_at
-
-    def _count_from(self, record: SendRecord) -> None:
-        self._counted_from, self._not_accepted = record, 0
-
     def on_backoff_ended(self, now: float, record: SendRecord, blocked_since: float, still_blocked_at: float) -> None:
-        """Learn from the end of a row of rejections: if the row was long, a fixed window was reset.
+        """Learn from the end of a time in which the service rejected everything: a long one ends a fixed time window.
 
-        Args:
-            now: The time.
-            record: Of the first request accepted after it.
-            blocked_since: When the row began.
-            still_blocked_at: The last time at which the service certainly still rejected requests.
+        The other arguments are those of `QuotaWindow.on_reset`.
         """
         blocked_s = record.sent_at - blocked_since
         if blocked_s < _WINDOW_BLOCK_S or blocked_s * self._rate_before_block < 2 * _MIN_ACCEPTED:
             return
         if self._window is None:
-            self._window = QuotaWindow(record, 0)
+            self._window = QuotaWindow(record)
         self._window.on_reset(record, blocked_since, still_blocked_at)
-        self._count_from(record)
-        # A limit that was settled before the first long block is not a window's: the block was an outage.
-        most = self.rate if self._search is None and not self.window_limited else math.inf
+        self._accepted = AcceptedCount(record)
+        # A limit that was known before the first long block is not a window's: the block was an outage.
+        was_outage = self._search is None and not self.window_limited
         self.window_limited, self._search = True, None
         self._reduced_until = now
-        if self._window.quota >= _MIN_ACCEPTED:
-            self.rate = max(_MIN_RATE, min(most, self._window.rate * self._window.catch_up_factor(now)))
+        if was_outage:
+            self.rate = self._rate_before_block
+        elif self._window.quota >= _MIN_ACCEPTED:
+            self.rate = max(_MIN_RATE, self._window.rate * self._window.catch_up_factor(now))
             self._catching_up = self.rate > self._window.rate
+        if self._window.quota >= _MIN_ACCEPTED:
             self._fallback_rates = []
             self._end_probe(now, self._interval_s)
             self._probe_at = max(self._probe_at, now + 1.5 * self._window.length_s)
 
     def next_reset_at(self, now: float, record: SendRecord, blocked_since: float) -> float | None:
-        """Return the earliest time at which a used-up window resets; None if no window explains the rejections.
+        """Return the earliest time at which the quota of a time window is renewed; None if none explains rejections.
 
-        Args:
-            now: The time.
-            record: Of the rejected request.
-            blocked_since: When the present row of rejections began.
+        The rejections began at `blocked_since`; `record` is of the request rejected last.
         """
         if self._window is None or not self.window_limited or not self._window.is_used_up(record):
             return None
         return self._window.next_reset_at(now, blocked_since)
 
     def start_window(self, count: AcceptedCount) -> None:
-        """Count the requests of a window from the start of `count` on."""
+        """Count the requests of a possible fixed time window, from the start of `count` on."""
         self._window = QuotaWindow(count.start, count.not_accepted)
 
     def on_congestion(self, now: float, measured: float) -> None:

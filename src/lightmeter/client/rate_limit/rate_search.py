@@ -1,4 +1,4 @@
-"""Rate search: finds a limit on the rate within some percent, starting from the first rejections.
+"""Finds a limit on the rate within some percent, starting from the first rejections.
 
 At each rejection a token bucket is empty. Between two rejections it accepts as many requests as tokens flow in, and at
 most one more, whatever its size. So accepted requests / time is a lower bound of its rate; the more requests, the
@@ -17,29 +17,25 @@ _STEPS: Final = (1.0, 1.04, 1.08, 1.12, 1.18, 1.25, 1.35, 1.5)
 
 _STEP_AFTER_MEASUREMENT: Final = 1
 _STEP_AFTER_CUT: Final = 3
-"""Indices of the steps with which the search goes on: larger after a blind cut, which may have been too deep."""
+"""Indices of the factors with which the search goes on: larger after a cut without a measurement."""
 
 _STEP_S: Final = 0.8
 _STEP_REQUESTS: Final = 5
 """A step lasts for so many seconds, and for so many requests."""
 
 _MIN_SENT: Final = 0.85
-"""A step counts only if at least this part of its rate was sent."""
+"""A step counts only if at least this fraction of its rate was sent."""
 
 _MIN_ACCEPTED: Final = 5
-"""With fewer accepted requests between two rejections, nothing is measured."""
-
 _ACCEPTED_TO_FINISH: Final = 12
-"""From so many accepted requests on, a measurement may end the search."""
+"""Accepted requests between two rejections from which a rate is measured, and from which it may end the search."""
 
 _MAX_BOUND_RATIO: Final = 1.15
 """The search ends if the upper bound is at most so many times the lower one."""
 
 _CUT_FACTOR: Final = 0.45
-"""Factor on the tried rate after a rejection without a measurement."""
-
 _MAX_MEASURED_FACTOR: Final = 0.95
-"""Factor on the tried rate that a measurement never exceeds."""
+"""Factors on the tried rate: after a rejection without a measurement, and the most that a measurement may give."""
 
 _MAX_REJECTIONS: Final = 5
 """After so many rejections the next usable measurement ends the search."""
@@ -61,7 +57,7 @@ class RateSearch:
     Args:
         rate: First estimate, requests per second, above 0.
         now: The time.
-        first: The request that was rejected last.
+        first: Record of the request that was rejected last.
 
     Attributes:
         accepted_rate: The largest rate that is thought to be accepted, in requests per second.
@@ -79,12 +75,10 @@ class RateSearch:
     @property
     def rate(self) -> float:
         """The rate that is tried now, in requests per second; after the search, the limit."""
-        if self.done:
-            return self.accepted_rate
-        return self.accepted_rate * _STEPS[self._step]
+        return self.accepted_rate * (1.0 if self.done else _STEPS[self._step])
 
     def on_sent(self, now: float) -> None:
-        """Count a request, and begin the next step when this one is over."""
+        """Count a request; try the next higher rate when this one was tried for long enough."""
         self._sent += 1
         duration_s = now - self._step_began_at
         if duration_s < max(_STEP_S, _STEP_REQUESTS / self.accepted_rate):
@@ -99,7 +93,7 @@ class RateSearch:
         self._not_accepted += 1
 
     def on_rejected(self, now: float, record: SendRecord) -> None:
-        """Learn from the first rejection of an episode."""
+        """Learn from a rejection, the first one since the limiter last reacted."""
         tried, raised = self.rate, self._step > self._first_step
         rejection = _Rejection(record.sent_at, record.number - self._not_accepted + 1)
         lower_bound, accepted = self._lower_bound(rejection)
@@ -119,7 +113,7 @@ class RateSearch:
         self._step_began_at, self._sent = now, 0
 
     def _lower_bound(self, rejection: _Rejection) -> tuple[float, int]:
-        """Return (largest lower bound of the rate, accepted requests it was measured with); zeros if too few."""
+        """Return (largest lower bound of the rate, accepted requests it was measured with); zeros for few requests."""
         bounds = [
             ((rejection.accepted - one.accepted) / (rejection.sent_at - one.sent_at), rejection.accepted - one.accepted)
             for one in self._rejections
@@ -128,14 +122,14 @@ class RateSearch:
         return max(bounds, default=(0.0, 0))
 
 
-def first_rate(measured: float | None, accepted: int, tried: float) -> float:
+def first_rate(measured: float, accepted: int, tried: float) -> float:
     """Return the rate from which to search after the first two rejections.
 
     Args:
-        measured: Requests per second accepted between them; None if none were.
+        measured: Requests per second accepted between them; 0 if none were.
         accepted: Number of those requests; with few of them the measurement is not used.
         tried: Requests per second that were sent; a full bucket may have accepted nearly all of them.
     """
-    if measured is None:
+    if not measured:
         return _UNMEASURED_RATE
     return min(measured, (_CUT_FACTOR if accepted < _MIN_ACCEPTED else _MAX_MEASURED_FACTOR) * tried)

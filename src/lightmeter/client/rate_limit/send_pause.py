@@ -1,4 +1,4 @@
-"""Backoff: sends nothing for a while after a rejection, and for longer while only rejections come back."""
+"""Backoff: nothing is sent for a while after a rejection, and for longer while only rejections come back."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 _FIRST_PAUSE_S: Final = 0.5
-"""Pause after a first rejection, in seconds: its length while no rate is known, and its maximum otherwise."""
-
 _SHORTEST_PAUSE_S: Final = 0.02
-"""Shortest pause, in seconds: the pause for limits of many requests per second."""
+"""Longest and shortest pause after a first rejection, in seconds: the longest one while no rate is known."""
 
 _DOUBLINGS: Final = 3
 """Pauses double so often, then grow by a half: if they always doubled, half of the last one would often be wasted."""
@@ -36,7 +34,7 @@ class Backoff:
     Attributes:
         blocked_until: Nothing may be sent before this time.
         retry_after_until: The latest time that the service asked to wait for.
-        consecutive_rejections: Episodes (see `limiter`) of rejections with no accepted request in between.
+        consecutive_rejections: Rejections that began a pause, with no accepted request in between.
         blocked_since: Time of the first rejection since the last accepted request.
         last_rejected_at: Time of the last rejection.
     """
@@ -51,7 +49,7 @@ class Backoff:
         self._trial_until = float("-inf")
 
     def wait_s(self, now: float) -> float:
-        """Return the seconds until a request may be sent, or until the result of the trial request is known."""
+        """Return the seconds until a request may be sent, or until a rejection of the trial request would have come."""
         if now < self.blocked_until:
             return self.blocked_until - now
         if self.consecutive_rejections and now < self._trial_until:
@@ -59,10 +57,9 @@ class Backoff:
         return 0.0
 
     def on_admitted(self, now: float, rejection_rtt_s: float) -> None:
-        """Note that a request may be sent; after a rejection it is the trial request.
+        """Count a request that may be sent now; after rejections it tests whether the service accepts again.
 
-        Other requests wait for as long as a rejection takes to arrive (`rejection_rtt_s`), not until the trial
-        request is answered.
+        Other requests wait for as long as a rejection of it takes to arrive (`rejection_rtt_s`), not for its answer.
         """
         if self.consecutive_rejections:
             extra_s = _TRIAL_S if self.consecutive_rejections > 1 or not rejection_rtt_s else 0.0
@@ -89,7 +86,7 @@ class Backoff:
             self.blocked_until = max(self.retry_after_until, min(next_reset_at, now + _LONGEST_PAUSE_S))
 
     def on_retry_after(self, until: float) -> None:
-        """Wait at least until the time that the service named."""
+        """Wait at least until the time that the service asked for."""
         self.retry_after_until = max(self.retry_after_until, until)
         self.blocked_until = max(self.blocked_until, until)
 
