@@ -45,7 +45,7 @@ _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[FetchError], str], ...]] 
     (aiohttp.NonHttpUrlRedirectClientError, _NoConnectionError, "it redirects to no URL that can be fetched"),
     (ValueError, _NoConnectionError, "it is no URL that can be fetched"),
 )
-"""Exception of a library, our exception, and its message; the first match counts. aiohttp.InvalidURL is a ValueError."""
+"""Exception of a library, our exception, its message; the first match counts. aiohttp.InvalidURL is a ValueError."""
 
 
 class UrlProber:
