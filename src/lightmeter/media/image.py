@@ -91,9 +91,9 @@ def _upright_size(picture: Image.Image) -> tuple[int, int]:
 
 
 def _webp_size(head: bytes) -> tuple[int, int] | None:
-    """Parse the header of a WebP file (RFC 9649, sections 2.5 to 2.7): Pillow's decoder needs the whole file.
+    """Return width and height from the header of a WebP file (RFC 9649, sections 2.5 to 2.7).
 
-    None if the file has EXIF data, because these are at its end and may change the orientation.
+    Return None if the file has EXIF data, because these are at its end and may change the orientation.
     """
     if len(head) < _WEBP_HEADER_BYTES or head[:4] != b"RIFF" or head[8:12] != b"WEBP":
         return None
@@ -147,7 +147,7 @@ def load_views(content: bytes, views: Iterable[InputTransform]) -> dict[InputTra
 
 @contextmanager
 def _load_picture(content: bytes, draft_side: int | None) -> Iterator[tuple[Image.Image, Image.Transpose | None]]:
-    """Decode an image; yield it and the rotation that makes it upright. A JPEG may be smaller, but has `draft_side`."""
+    """Decode an image, a large JPEG at a reduced size; yield it and the rotation that makes it upright."""
     with _open_picture(content) as picture:
         width, height = picture.size
         if width * height > MAX_PIXELS:
@@ -252,7 +252,7 @@ def _orientation(picture: Image.Image) -> int:
 
 
 def _flatten(picture: Image.Image) -> Image.Image:
-    """Convert any mode to RGB: transparent parts white, 16-bit greys scaled, CMYK by its color profile."""
+    """Convert an image of any mode to RGB: transparent parts white, 16-bit greys scaled, CMYK by its color profile."""
     if picture.mode.startswith("I"):
         return _scale_to_8_bits(picture).convert("RGB")
     if picture.has_transparency_data:
@@ -286,7 +286,7 @@ def _cmyk_to_rgb(picture: Image.Image) -> Image.Image:
 
 
 def configure_block_allocator(count: int, size_bytes: int) -> None:
-    """Set the size of Pillow's memory blocks, in bytes, and how many free blocks it keeps for the next picture."""
+    """Set the size of Pillow's memory blocks, in bytes, and the number of free blocks that it stores for reuse."""
     _imaging.set_block_size(size_bytes)
     _imaging.set_blocks_max(count)
 
@@ -299,7 +299,7 @@ def encode_jpeg(rgb: NDArray[np.uint8], quality: int = 90) -> bytes:
 
 
 def thumbnail(rgb: NDArray[np.uint8], side: int = 160) -> bytes:
-    """Return a JPEG of an image, shrunk if its longest side has more than `side` pixels."""
+    """Return an image as a JPEG whose longest side is at most `side` pixels; a smaller image is not enlarged."""
     small = Image.fromarray(rgb)
     small.thumbnail((side, side), Image.Resampling.LANCZOS)
     return encode_jpeg(np.asarray(small), quality=80)

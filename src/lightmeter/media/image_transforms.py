@@ -52,7 +52,7 @@ def apply_transform(
 ) -> NDArray[np.uint8]:
     """Transform a decoded RGB picture; return a read-only array, height x width x 3.
 
-    The `rotation` is applied after the transform, when the picture has fewer pixels.
+    `rotation` is applied after the transform, when the picture has fewer pixels.
     """
     result = _transform(picture, transform)
     return np.asarray(result if rotation is None else result.transpose(rotation))
@@ -118,7 +118,7 @@ def letterbox(rgb: NDArray[np.uint8], width: int, height: int, fill: int) -> Let
 
 
 def stretch(rgb: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
-    """Resize a picture (bilinear) to a width and height, whatever its proportions; return it itself if it has them."""
+    """Resize a picture (bilinear) to a width and height, in pixels; return it itself if it has that size."""
     if rgb.shape[:2] == (height, width):
         return rgb
     picture = Image.fromarray(np.ascontiguousarray(rgb))
@@ -145,7 +145,7 @@ def crop_center(rgb: NDArray[np.uint8], width: int, height: int, share: float) -
 
 @dataclass(frozen=True, slots=True)
 class PixelMapping:
-    """Mapping from pixels of a transformed picture to the original: (x, y) → (left + x * across, top + y * down).
+    """Position of a transformed picture in its original: the pixel (x, y) is at (left + x * across, top + y * down).
 
     Attributes:
         left, top: Corner of the transformed picture, in pixels of the original.
@@ -159,7 +159,7 @@ class PixelMapping:
 
 
 def pixel_mapping(transform: InputTransform, width: int, height: int, result: NDArray[np.uint8]) -> PixelMapping:
-    """Return the mapping from pixels of a transformed picture to the original picture.
+    """Return where the pixels of a transformed picture are in its original.
 
     Args:
         transform: The transform that was applied.

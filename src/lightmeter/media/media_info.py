@@ -1,4 +1,4 @@
-"""Detection of kind and format of media by file name or first bytes, and the types that hold their metadata."""
+"""Recognizes images and videos and their formats, by file name or first bytes; types for their metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata and sampled frames of videos; the decoder runs in a child process, which can be killed at any time."""
+"""Metadata and captured frames of videos; the decoder runs in a child process, which can be killed at any time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_CAPTURES: Final = 86_400
 _DEFAULT_LIMITS: Final = DecoderLimits()
 
 
-async def probe_video(path: Path, *, limits: DecoderLimits = _DEFAULT_LIMITS) -> VideoInfo:
+async def read_video_info(path: Path, *, limits: DecoderLimits = _DEFAULT_LIMITS) -> VideoInfo:
     """Return the metadata of a video, after decoding its first frame; raise the errors of `decoder_session`."""
     async with decoder_session(path, limits) as decoder:
         return decoder.info

@@ -1,4 +1,4 @@
-"""Checks manifest rows, the cheapest checks first. A bad row gives a finding of severity `error`, not an exception."""
+"""Checks manifest rows, the cheapest checks first. A bad row gives a result that says so, not an exception."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_CACHED_URLS: Final = 4096
 
 
 class Checker:
-    """Checker that checks rows concurrently; an async context manager.
+    """Runs all checks of manifest rows, several rows at once; an async context manager.
 
     Of an image with a URL, it reads only the HTTP headers and the first bytes. It decodes videos and local files.
 
@@ -122,7 +122,9 @@ class Checker:
                 return checked
             if response.sha256 is None:
                 unknown = f"larger than {MAX_DOWNLOAD_BYTES:,} bytes. Its length, and so its price, is not known."
-                return _with(checked, [Finding("size", "warning", f"Not decoded: {unknown}", response.size_bytes)])
+                return _add_findings(
+                    checked, [Finding("size", "warning", f"Not decoded: {unknown}", response.size_bytes)]
+                )
             return await self._decode_video(path, checked)
         finally:
             path.unlink(missing_ok=True)
@@ -148,18 +150,20 @@ class Checker:
             return await self._decode_video(path, replace(checked, content_sha256=sha256))
         async with self._decoders:
             info, findings, sha256 = await asyncio.to_thread(_read_image, path)
-        return replace(_with(checked, findings, info), content_sha256=sha256)
+        return replace(_add_findings(checked, findings, info), content_sha256=sha256)
 
     async def _decode_video(self, path: Path, checked: CheckResult) -> CheckResult:
         async with self._decoders:
             info, findings = await check_video(
                 path, capture_interval_s=self._capture_interval_s, max_frames=self._max_frames
             )
-        return replace(_with(checked, findings, info), duration_s=info.duration_s if info else None)
+        return replace(_add_findings(checked, findings, info), duration_s=info.duration_s if info else None)
 
 
-def _with(checked: CheckResult, findings: list[Finding], info: ImageInfo | VideoInfo | None = None) -> CheckResult:
-    """Return the result with further findings and, if `info` is not None, its width and height."""
+def _add_findings(
+    checked: CheckResult, findings: list[Finding], info: ImageInfo | VideoInfo | None = None
+) -> CheckResult:
+    """Return the result with the findings of one more check and, if `info` is not None, the width and height."""
     width, height = (info.width, info.height) if info else (None, None)
     return replace(checked, findings=(*checked.findings, *findings), width=width, height=height)
 

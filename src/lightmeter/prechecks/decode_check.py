@@ -1,4 +1,4 @@
-"""Checks of picture and video content: does it decode, and do its frames show anything?"""
+"""Checks of the content of images and videos: does it decode, and is it blank?"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TINY_SIDE: Final = 16
 
 
 def check_image(content: bytes) -> tuple[ImageInfo | None, list[Finding]]:
-    """Decode an image; return its metadata (None if it cannot be read) and the findings. Up to a second of CPU time."""
+    """Decode an image; return its metadata (None if it cannot be read) and what the checks found."""
     try:
         info = read_image_info(content)
         if info.width * info.height > MAX_PIXELS:
@@ -53,7 +53,9 @@ def check_image(content: bytes) -> tuple[ImageInfo | None, list[Finding]]:
 async def check_video(
     path: Path, *, capture_interval_s: int, max_frames: int
 ) -> tuple[VideoInfo | None, list[Finding]]:
-    """Decode the frames that a run would capture; return the metadata (None if the video cannot be read) and findings.
+    """Decode the frames of a video that a run would capture; return its metadata and what the checks found.
+
+    The metadata is None if the video cannot be read.
 
     Args:
         path: The video file.

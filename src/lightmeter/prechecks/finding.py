@@ -1,4 +1,4 @@
-"""Results of the pre-checks: findings, and the result for one row."""
+"""Results of the pre-checks: what each check found, and the result for one row."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CheckResult:
 
     Attributes:
         kind: Image or video, as the content says, else manifest or file name; None if unknown.
-        findings: Findings of all checks, in the order of the checks.
+        findings: What the checks found, in the order of the checks.
         width: In pixels.
         height: In pixels.
         duration_s: Length of a video, in seconds.
@@ -54,5 +54,5 @@ class CheckResult:
 
     @property
     def fatal(self) -> Finding | None:
-        """The first finding with severity `error`, which makes a run skip the row; None if there is none."""
+        """The first finding with severity `error`, because of which a run skips the row; None if there is none."""
         return next((finding for finding in self.findings if finding.severity == "error"), None)

@@ -75,7 +75,7 @@ class UrlProber:
             await self._session.close()
 
     async def head(self, url: str) -> ProbeResponse:
-        """Send a HEAD request; if its response is not conclusive, send a GET request for the first bytes.
+        """Send a HEAD request; if its response does not suffice, send a GET request for the first bytes.
 
         Raises:
             FetchError: no response; the message says why, without the URL.
@@ -179,7 +179,7 @@ def _probe_response(response: aiohttp.ClientResponse) -> ProbeResponse:
 def _size_bytes(response: aiohttp.ClientResponse) -> int | None:
     """Return the length of the whole content in bytes; None if the server does not send it.
 
-    For a part of the content, it is the number after the slash in `Content-Range` (RFC 9110, section 14.4).
+    If the response has only part of the content, it is the last number in `Content-Range` (RFC 9110, section 14.4).
     """
     if response.status == 206:  # noqa: PLR2004 (partial content)
         whole = re.fullmatch(r"bytes \d+-\d+/(\d+)", response.headers.get("Content-Range", ""))

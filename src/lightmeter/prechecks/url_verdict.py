@@ -66,7 +66,7 @@ def is_conclusive(response: ProbeResponse) -> bool:
 
 
 def judge_response(response: ProbeResponse, expected: MediaKind | None) -> CheckResult:
-    """Return kind and findings; `expected` is the kind that the manifest or the file name says."""
+    """Return what a response says about a row; `expected` is the kind according to the manifest or the file name."""
     facts = {
         "content_type": response.content_type,
         "size_bytes": response.size_bytes,
@@ -100,7 +100,7 @@ def _judge_content(response: ProbeResponse, expected: MediaKind | None) -> tuple
 
 
 def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: MediaKind | None) -> list[Finding]:
-    """Return the findings for content whose format is not recognized and whose media type is `announced`."""
+    """Check the media type of content whose format is not recognized."""
     if response.content_requested:
         message = f"Announced as {response.content_type}, but not of a format that is known here."
         return [Finding("type", "warning", message)]
@@ -110,7 +110,7 @@ def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: M
 
 
 def judge_format(found: tuple[MediaKind, str], expected: MediaKind | None) -> list[Finding]:
-    """Return the findings for a kind and format that `sniff` recognized by the first bytes."""
+    """Check a kind and format, recognized by the first bytes, against the expected kind and the supported formats."""
     kind, name = found
     findings = []
     if expected is not None and kind != expected:

@@ -190,7 +190,7 @@ def reconcile(window: BalanceWindow, *, sole_spender: bool = False) -> Reconcili
 
 
 def _segments(window: BalanceWindow) -> list[_Segment]:
-    """Split a sequential window at each balance that an answer reports; leave any other window whole."""
+    """Split a window at each balance that an answer reports, if no two requests were in flight together."""
     requests, segments, balance, first = window.requests, [], window.opening, 0
     for end, one in enumerate(requests, 1):
         if window.sequential and isinstance(one, AnsweredRequest) and one.remaining is not None:
@@ -216,7 +216,7 @@ def _prove_nothing(window: BalanceWindow, expected: int, missing: int, why: str,
 
 
 def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, sole_spender: bool) -> Reconciliation:
-    """Prove what can be proven if the balance never rose."""
+    """Prove what a window proves in which the balance never rose."""
     charged = _must_be_charged(segments)
     capacities = accumulate(sum(one.hold for one in segment.uncertain) for segment in segments)
     # Missing credits that all requests sent so far cannot have cost.
@@ -243,9 +243,9 @@ def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, so
 def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
     """Return the keys of the requests that must have been charged; None if somebody else must have spent.
 
-    A request is charged once, in its own segment or a later one. So the requests sent by the end of a segment must
-    have cost what is missing by then. A request without which the others cannot have cost that was charged by then,
-    and does not explain credits that are missing later.
+    A request is charged once, at any time after it was sent. So the requests sent by the end of a segment must have
+    cost what is missing by then. If the others together cannot have cost that, a request was charged by then, and does
+    not explain credits that are missing later.
     """
     charged: set[int] = set()
     available: list[UncertainRequest] = []

@@ -90,7 +90,7 @@ def frame_range(
 def price_range(per_image_milli: int, frames: FrameRange) -> CreditRange:
     """Return what pictures cost at `per_image_milli` millicredits each, for every way to split them into requests.
 
-    The lower end is the price of one request that is rounded up as a whole; for the upper end, each picture is.
+    The lower end is the price of a single request that is rounded up as a whole; the upper end rounds up each picture.
     """
     low = request_price(per_image_milli, (frames.low,), Rounding.REQUEST)
     if frames.high is None:

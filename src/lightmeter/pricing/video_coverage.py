@@ -122,7 +122,7 @@ def video_coverage(
 
 
 def coverage_advice(coverage: VideoCoverage | None) -> tuple[str, ...]:
-    """Return the advice on the capture interval: one sentence, or an empty tuple."""
+    """Return one sentence on which capture interval covers more at no cost; an empty tuple if none does."""
     sentence = None if coverage is None else coverage.advice
     return () if sentence is None else (sentence,)
 

@@ -128,7 +128,7 @@ class _AssetTask:
 
 
 class Analyzer:
-    """Analyzer of the assets of requests.
+    """Fetches and decodes the assets (images and videos) of requests, and calls the back ends.
 
     Args:
         backends: Back ends by name.
@@ -225,7 +225,7 @@ class Analyzer:
         return {name: InferenceParams(each, options) for name, each in features.items()}
 
     async def _run_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
-        """Analyze one asset within the limits; return an error message in the result if it fails."""
+        """Analyze one asset when the limits allow it; return an error message in the result if it fails."""
         with self._admission.reserve(asset.held_pictures):
             async with running.open_assets, self._open_assets.acquire(running):
                 try:
@@ -293,7 +293,7 @@ class Analyzer:
             return await anext(slices, None)
 
     async def _infer_all(self, pictures: DecodedPictures, running: _RunningJob) -> EntriesByBackend:
-        """Call all back ends, and return their entries. Composing back ends run last."""
+        """Call all back ends, those that build on the entries of others last; return their entries."""
         entries = dict(
             await _gather(
                 [
@@ -319,7 +319,7 @@ class Analyzer:
         return backend, in_asset_pixels(entries, view, pictures)
 
     def _cached_findings(self, content: ContentKey | None, running: _RunningJob) -> AssetFindings | None:
-        """Return the cached findings of an asset; None if those of any back end are missing."""
+        """Return the cached entries of all back ends for an asset; None if those of any are missing."""
         if self._cache is None or content is None:
             return None
         metadata = self._cache.get_metadata(content)

@@ -41,14 +41,14 @@ class ServiceOverloaded(LightmeterError):
 
 
 class AdmissionController:
-    """Counts pending pictures, measures throughput, and refuses requests beyond a limit.
+    """Counts pending pictures (images and video frames), measures throughput, and refuses requests beyond a limit.
 
     Args:
         max_pending_pictures: Limit of pending pictures. A larger request is accepted if nothing else is pending.
         clock: Clock.
 
     Attributes:
-        pending_pictures: Number of pending pictures.
+        pending_pictures: Number of images and video frames of admitted requests whose analysis has not ended.
     """
 
     def __init__(self, max_pending_pictures: int, clock: Clock) -> None:

@@ -71,7 +71,7 @@ class FairSemaphore:
 
     @asynccontextmanager
     async def acquire(self, caller: Hashable) -> AsyncIterator[None]:
-        """Wait until the block may run."""
+        """Wait for one of the permits, and return it at the end of the block."""
         await self._acquire(caller)
         try:
             yield

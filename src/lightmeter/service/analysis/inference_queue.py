@@ -131,7 +131,7 @@ class _BackendQueue:
 
 
 class InferenceQueues:
-    """Queues of all back ends, by name; `metrics` receives counts and times of calls."""
+    """Queues of pictures for all back ends, by name of the back end; `metrics` receives counts and times of calls."""
 
     def __init__(self, backends: Mapping[str, Backend], metrics: Metrics) -> None:
         self._queues = {name: _BackendQueue(backend, metrics) for name, backend in backends.items()}
@@ -156,7 +156,7 @@ class InferenceQueues:
     async def infer(
         self, backend: str, pictures: Sequence[RGB], params: InferenceParams, caller: Hashable
     ) -> list[Entries]:
-        """Return the entries that a back end finds in each picture, in the order of `pictures`.
+        """Return the entries (tags, colors and so on) that a back end finds in each picture, in order.
 
         Args:
             backend: Name of the back end.

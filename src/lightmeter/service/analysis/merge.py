@@ -26,17 +26,17 @@ EntriesByBackend: TypeAlias = Mapping[str, list[Entries] | BackendError]
 
 @dataclass(frozen=True, slots=True)
 class AssetFindings:
-    """Metadata of an asset, and the entries of all back ends for it."""
+    """Metadata of an asset, and the entries (tags, colors and so on) of all back ends for it."""
 
     metadata: AssetMetadata
     entries: EntriesByBackend
 
 
 def append_slice(findings: AssetFindings | None, metadata: AssetMetadata, entries: EntriesByBackend) -> AssetFindings:
-    """Return the findings of a video after adding its next frames; a back end that failed once fails for the video.
+    """Add the entries of the next frames to those of a video; a back end that failed once has failed for the video.
 
     Args:
-        findings: Findings of the earlier frames; None: there are none.
+        findings: Metadata and entries of the earlier frames; None: there are none.
         metadata: Metadata of the next frames.
         entries: Entries of the next frames.
     """

@@ -1,4 +1,4 @@
-"""In-memory LRU cache of the entries that back ends found, keyed by the SHA-256 of the asset.
+"""In-memory LRU cache of the entries (tags, colors and so on) that back ends found, by the SHA-256 of the asset.
 
 A cached result is identical to the computed one and costs the same credits; it saves only CPU time.
 """

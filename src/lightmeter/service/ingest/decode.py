@@ -27,7 +27,7 @@ from lightmeter.media.image import load_views, read_image_info
 from lightmeter.media.image_transforms import InputTransform, transform_array
 from lightmeter.media.media_info import ImageInfo, MediaKind, VideoInfo, sniff
 from lightmeter.media.sampling import frame_count
-from lightmeter.media.video import MAX_CAPTURES, iter_video, probe_video
+from lightmeter.media.video import MAX_CAPTURES, iter_video, read_video_info
 from lightmeter.service.backends.base import MAX_SIDE
 from lightmeter.service.ingest.allocator import configure_allocators
 from lightmeter.service.ingest.payload import AssetPayload
@@ -132,7 +132,7 @@ class MediaDecoder:
         self._threads.shutdown(cancel_futures=True)
 
     async def decode_image(self, payload: AssetPayload, views: frozenset[InputTransform]) -> DecodedPictures:
-        """Decode an image and apply the transforms `views`.
+        """Decode an image and apply each of the transforms `views` to it.
 
         Raises:
             UnsupportedMedia, BrokenMedia, MediaTooLarge: the image cannot be decoded.
@@ -157,7 +157,7 @@ class MediaDecoder:
             UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: the video cannot be decoded.
         """
         async with self._decoders:
-            info = await probe_video(path, limits=self._limits.video)
+            info = await read_video_info(path, limits=self._limits.video)
         count = frame_count(info.duration_s, interval_s, max_frames)
         if count > MAX_CAPTURES:
             raise MediaTooLarge(f"The video's {count} frames are more than {MAX_CAPTURES}.")

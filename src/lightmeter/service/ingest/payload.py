@@ -1,4 +1,4 @@
-"""Undecoded content of an asset, in memory if it is small, otherwise in a temporary file.
+"""Undecoded content of an asset (an image or video), in memory if it is small, otherwise in a temporary file.
 
 Writing, reading and removing a file for each image took longer than its HTTP request. So only large content, and videos
 for the decoder process, are written to disk.
@@ -43,7 +43,7 @@ class AssetPayload:
 
     @classmethod
     def from_bytes(cls, content: bytes, digest: bytes | None = None) -> Self:
-        """Return the payload of an upload, with its SHA-256 if the caller knows it."""
+        """Return the payload of an uploaded file, with its SHA-256 if the caller knows it."""
         return cls(content, len(content), content[:SNIFF_BYTES], digest)
 
     def content(self) -> bytes:
