@@ -14,7 +14,7 @@ from PIL import Image
 
 from lightmeter.manifest import ManifestReader
 from lightmeter.media.image import load_rgb, read_image_info
-from lightmeter.media.video import probe_video
+from lightmeter.media.video import read_video_info
 
 DATA = Path(__file__).parents[1] / "data"
 MAX_TOTAL_BYTES = 6_000_000
@@ -85,7 +85,7 @@ def test_photograph_opens_and_is_bounded(path):
 @pytest.mark.parametrize("path", VIDEOS)
 async def test_clip_opens(path):
     """Each clip opens in the decoder, has several frames, and lasts one to ten seconds."""
-    facts = await probe_video(DATA / path)
+    facts = await read_video_info(DATA / path)
     assert facts.frame_count > 1
     assert 1 <= facts.duration_s <= 10
 

@@ -101,9 +101,10 @@ def test_results_are_read_only():
     assert picture.tobytes() == before
 
 
-def test_limits_and_damage_raise():
+def test_limits_and_damage_raise(monkeypatch):
     """Too many pixels and truncated files raise the errors of `load_rgb`."""
-    with pytest.raises(MediaTooLarge):
-        load_views(tiny_png(), VIEWS, max_pixels=100)
     with pytest.raises(BrokenMedia):
         load_views(tiny_jpeg()[:500], VIEWS)
+    monkeypatch.setattr("lightmeter.media.image.MAX_PIXELS", 100)
+    with pytest.raises(MediaTooLarge):
+        load_views(tiny_png(), VIEWS)

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from lightmeter.errors import BrokenMedia, MediaTimeout, MediaTooLarge, UnsupportedMedia
+from lightmeter.media.decoder_client import DecoderLimits
 from lightmeter.media.media_info import VideoInfo
-from lightmeter.media.video import DecoderLimits, iter_video, probe_video, sample_video
+from lightmeter.media.video import iter_video, read_video_info, sample_video
 from lightmeter.testing import stamped_video, tiny_jpeg, tiny_picture, tiny_video
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
@@ -56,7 +57,7 @@ def long_video(tmp_path_factory):
 
 async def test_a_video_is_measured(video):
     """Size, length, rate and frame count are those of the encoder."""
-    facts = await probe_video(video)
+    facts = await read_video_info(video)
     assert facts == VideoInfo(64, 48, 2.3, 10.0, 23, video.stat().st_size)
 
 
@@ -92,7 +93,7 @@ async def test_a_name_that_reads_like_a_protocol_is_a_file(tmp_path, monkeypatch
     """The decoder gets an absolute path, so a name such as `concat:` is not a protocol."""
     monkeypatch.chdir(tmp_path)
     tiny_video(Path("concat:a|b.avi"), frames=3)
-    assert (await probe_video(Path("concat:a|b.avi"))).frame_count == 3
+    assert (await read_video_info(Path("concat:a|b.avi"))).frame_count == 3
 
 
 @pytest.mark.parametrize(
@@ -111,20 +112,20 @@ async def test_what_is_no_video_is_refused_with_the_reason(tmp_path, content, er
     path = tmp_path / "clip.mp4"
     path.write_bytes(content)
     with pytest.raises(error, match=words) as caught:
-        await probe_video(path)
+        await read_video_info(path)
     assert str(tmp_path) not in str(caught.value)
 
 
 async def test_a_missing_file_is_broken(tmp_path):
     """A missing file raises BrokenMedia."""
     with pytest.raises(BrokenMedia, match="No such file"):
-        await probe_video(tmp_path / "none.mp4")
+        await read_video_info(tmp_path / "none.mp4")
 
 
 async def test_a_cut_off_video_gives_what_is_there(video):
     """A truncated AVI is a shorter video."""
     video.write_bytes(video.read_bytes()[:9000])
-    facts = await probe_video(video)
+    facts = await read_video_info(video)
     assert 5 < facts.frame_count < 20
 
 
@@ -145,7 +146,7 @@ async def test_a_video_without_frames_is_broken(video):
     size = struct.pack("<I", len(header) - 8)
     video.write_bytes(b"RIFF" + size + header[8:-8] + struct.pack("<I", 4) + b"movi")
     with pytest.raises(BrokenMedia):
-        await probe_video(video)
+        await read_video_info(video)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ async def test_a_decoder_that_computes_for_ever_is_ended(long_video):
 @on_linux
 async def test_cancelling_leaves_no_process_and_no_open_file(long_video):
     """Cancellation kills the decoder, reaps it and closes its pipes."""
-    await probe_video(long_video)  # what the first subprocess of a loop opens once, is open now
+    await read_video_info(long_video)  # what the first subprocess of a loop opens once, is open now
     before = open_files()
     task = asyncio.create_task(sample_video(long_video, interval_s=1, max_frames=0))
     await started_child()
@@ -197,7 +198,7 @@ async def test_a_stopped_decoder_is_ended_at_the_deadline(long_video):
 async def test_many_at_once_do_not_disturb_each_other(tmp_path):
     """Concurrent decoders return the frames of their own video."""
     videos = [tiny_video(tmp_path / f"{count}.avi", frames=count) for count in range(1, 7)]
-    facts = await asyncio.gather(*(probe_video(path) for path in videos))
+    facts = await asyncio.gather(*(read_video_info(path) for path in videos))
     assert [fact.frame_count for fact in facts] == list(range(1, 7))
 
 
@@ -216,7 +217,7 @@ async def test_slices_are_the_whole_video(video):
 @on_linux
 async def test_nothing_runs_between_two_slices(long_video):
     """No process or file stays open between slices or after the last one."""
-    await probe_video(long_video)
+    await read_video_info(long_video)
     before = open_files()
     slices = iter_video(long_video, interval_s=1, max_frames=0, max_side=32, slice_frames=4)
     async for _, frames in slices:

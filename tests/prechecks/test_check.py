@@ -5,12 +5,14 @@ import hashlib
 import os
 import zlib
 from fractions import Fraction
+from typing import get_args
 
 import pytest
 
 from lightmeter.manifest.item import Item
 from lightmeter.media.image import read_size
-from lightmeter.prechecks import CHECKS, Checker
+from lightmeter.prechecks.check import Checker
+from lightmeter.prechecks.finding import CheckName
 from lightmeter.testing import blank_picture, stamped_video, tiny_jpeg, tiny_picture, tiny_png, tiny_video
 from lightmeter.wire.constants import MAX_FILE_BYTES
 
@@ -85,7 +87,7 @@ async def test_unusable_urls_are_errors(checker, site, path):
     """A missing URL, a web page, an empty body and a broken video are errors, so the row is skipped."""
     checked = await checker.check(row(site.base_url + path))
     assert checked.fatal is not None
-    assert checked.fatal.check in CHECKS
+    assert checked.fatal.check in get_args(CheckName)
 
 
 @pytest.mark.parametrize("path", ["/denied.jpg", "/busy.jpg", "/circle.jpg", "/denied.mp4", "/breaks-off.mp4"])
@@ -141,9 +143,10 @@ async def test_blank_video_is_an_error(checker, site):
     assert checked.duration_s == 2.5
 
 
-async def test_a_video_too_large_to_fetch_is_a_warning(site):
+async def test_a_video_too_large_to_fetch_is_a_warning(site, monkeypatch):
     """A video that is too large to download is a warning that its price is unknown."""
-    async with Checker(capture_interval_s=1, max_frames=3, max_download_bytes=1000) as checker:
+    monkeypatch.setattr("lightmeter.prechecks.check.MAX_DOWNLOAD_BYTES", 1000)
+    async with Checker(capture_interval_s=1, max_frames=3) as checker:
         checked = await checker.check(row(f"{site.base_url}/clip.avi"))
     assert checked.fatal is None
     assert [severity for severity, _ in said(checked, "size")] == ["warning"]

@@ -1,10 +1,12 @@
 """Verdicts on HTTP responses."""
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.prechecks.finding import CHECKS
+from lightmeter.prechecks.finding import CheckName
 from lightmeter.prechecks.url_verdict import ProbeResponse, is_conclusive, judge_response
 from lightmeter.testing import tiny_jpeg
 
@@ -92,4 +94,4 @@ def test_every_response_gives_a_finding(status, content_type, size_bytes, head, 
     response = ProbeResponse(status, content_type, size_bytes, "http://h.example/", head, content_requested=inside)
     verdict = judge_response(response, expected)
     assert verdict.findings
-    assert all(finding.check in CHECKS and finding.message for finding in verdict.findings)
+    assert all(finding.check in get_args(CheckName) and finding.message for finding in verdict.findings)

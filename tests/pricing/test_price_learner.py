@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date
 
 import pytest
 from hypothesis import given
@@ -11,35 +10,28 @@ from hypothesis import strategies as st
 
 from lightmeter.pricing.estimate import CreditRange, FrameRange
 from lightmeter.pricing.price_learner import (
-    AGREEING_AFTER_DRIFT,
+    AGREEING_AFTER_CHANGE,
     Charge,
-    PriceDrift,
-    PriceKey,
+    PriceChange,
     PriceLearner,
     cheapest_batch,
 )
-from lightmeter.pricing.rates import RateTable, Rounding, default_rates, request_price, whole_credits
+from lightmeter.pricing.rates import Rounding, default_rates, millicredits_per_image, request_price, whole_credits
 
-PRIOR = default_rates()
-TAGS = PriceKey(frozenset({("clarifai", "tags")}))
-FACES = PriceKey(frozenset({("clarifai", "tags"), ("rekognition", "faces"), ("googlevision", "faces")}))
-TEXTS = PriceKey(frozenset({("claude", "descriptions"), ("googlevision", "texts")}), prompt_blocks=2)
-KINDS = (TAGS, FACES, TEXTS)
-
-
-def table(change) -> RateTable:
-    rates = {
-        backend: {feature: change(price) for feature, price in prices.items()}
-        for backend, prices in PRIOR.rates.items()
-    }
-    return RateTable(date(2026, 3, 1), rates, PRIOR.defaults)
-
-
+RATES = default_rates()
+TAGS, FACES, TEXTS = KINDS = ("tags", "faces", "texts")
+PRIOR = {
+    TAGS: millicredits_per_image(RATES, ["clarifai"], ["tags"]),
+    FACES: millicredits_per_image(RATES, ["clarifai"], ["tags"])
+    + millicredits_per_image(RATES, ["rekognition", "googlevision"], ["faces"]),
+    TEXTS: 2 * millicredits_per_image(RATES, ["claude"], ["descriptions"])
+    + millicredits_per_image(RATES, ["googlevision"], ["texts"]),
+}
 TABLES = {
     "as published": PRIOR,
-    "seven thirds": table(lambda milli: milli * 7 // 3 + 1),
-    "cheap": table(lambda milli: milli // 50),
-    "whole credits": table(lambda milli: 1000 * (milli // 150)),
+    "seven thirds": {kind: milli * 7 // 3 + 1 for kind, milli in PRIOR.items()},
+    "cheap": {kind: milli // 50 for kind, milli in PRIOR.items()},
+    "whole credits": {kind: 1000 * (milli // 150) for kind, milli in PRIOR.items()},
 }
 
 
@@ -47,11 +39,11 @@ TABLES = {
 class Service:
     """A simulated service with its own prices and rounding."""
 
-    rates: RateTable
+    prices: dict[str, int]
     rounding: Rounding
 
-    def charge(self, kind: PriceKey, *frames: int) -> int:
-        return request_price(kind.prior_milli(self.rates), frames, self.rounding)
+    def charge(self, kind: str, *frames: int) -> int:
+        return request_price(self.prices[kind], frames, self.rounding)
 
 
 def exactly(count: int) -> FrameRange:
@@ -65,7 +57,7 @@ SENT = st.tuples(st.sampled_from(KINDS), COUNTS)
 
 @given(SERVICES, st.lists(SENT, max_size=25), st.integers(0, 30))
 def test_a_hold_is_never_below_a_charge(service, sent, unsure):
-    """After one charge of a price key every later charge is in its range, whatever the table and the rounding."""
+    """After one charge of a kind, every later charge is in its range, whatever the prices and the rounding."""
     learner = PriceLearner(PRIOR)
     for kind, count in sent:
         paid = service.charge(kind, count)
@@ -134,7 +126,7 @@ def test_the_rounding_is_found_out():
 
 
 def test_a_rounding_found_out_with_one_kind_holds_for_all():
-    """A rounding that the charges of one price key rule out is ruled out for all."""
+    """A rounding that the charges of one kind of request rule out is ruled out for all."""
     learner = PriceLearner(PRIOR)
     learner.observe(Charge(TAGS, exactly(10), 2))
     assert learner.price(FACES, exactly(10)) == CreditRange(5, 5)
@@ -142,11 +134,11 @@ def test_a_rounding_found_out_with_one_kind_holds_for_all():
 
 
 def test_before_any_charge_the_table_is_believed():
-    """A price key without a charge has the price of the table, rounded either way; without one it has no upper end."""
+    """A kind without a charge has the price of the table, rounded either way; without one it has no upper end."""
     learner = PriceLearner(PRIOR)
     assert learner.price(TAGS, exactly(10)) == CreditRange(2, 10)
     assert learner.price(TEXTS, exactly(1)) == CreditRange(7, 7)
-    assert learner.price(PriceKey(frozenset({("nobody", "tags")})), exactly(3)) == CreditRange(0, None)
+    assert learner.price("nobody", exactly(3)) == CreditRange(0, None)
     assert learner.price(TAGS, FrameRange(1, None)) == CreditRange(1, None)
     assert learner.price(TAGS, FrameRange(0, 0)) == CreditRange(0, 0)
 
@@ -174,30 +166,30 @@ def test_what_is_expected_is_in_the_range(service, sent, asked):
 
 
 def test_drift_is_seen_and_ranges_get_wide():
-    """A charge that contradicts the learned prices is reported as drift, and learning starts again."""
+    """A charge that contradicts the learned prices is reported as a price change, and learning starts again."""
     learner = PriceLearner(PRIOR)
     for _ in range(3):
         learner.observe(Charge(TAGS, exactly(10), 2))
         learner.observe(Charge(FACES, exactly(10), 5))
     charge = Charge(TAGS, exactly(10), 1)
-    assert learner.observe(charge) == PriceDrift(charge, CreditRange(2, 2))
-    assert learner.drifts == [PriceDrift(charge, CreditRange(2, 2))]
+    assert learner.observe(charge) == PriceChange(charge, CreditRange(2, 2))
+    assert learner.changes == [PriceChange(charge, CreditRange(2, 2))]
     assert learner.price(TAGS, exactly(10)) == CreditRange(1, 2)
     assert not learner.knows(FACES)
     assert learner.price(FACES, exactly(10)) == CreditRange(0, 10)
-    for _ in range(AGREEING_AFTER_DRIFT):
+    for _ in range(AGREEING_AFTER_CHANGE):
         assert learner.observe(charge) is None
     assert learner.price(TAGS, exactly(10)) == CreditRange(1, 1)
 
 
 @given(st.lists(SERVICES, min_size=1, max_size=25), COUNTS)
 def test_prices_that_go_up_and_down_stay_held(moving, count):
-    """Until charges have agreed for a while after a drift, the hold covers the most that was charged before it too."""
+    """Until charges have agreed for a while after a change, the hold covers the most that was charged before it too."""
     learner, most, agreeing = PriceLearner(PRIOR), 0, 0
     for service in moving:
         paid = service.charge(TAGS, count)
         agreeing = 1 if learner.observe(Charge(TAGS, exactly(count), paid)) else agreeing + 1
-        most = paid if agreeing >= AGREEING_AFTER_DRIFT else max(most, paid)
+        most = paid if agreeing >= AGREEING_AFTER_CHANGE else max(most, paid)
         assert learner.price(TAGS, exactly(count)).high >= most
 
 

@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from lightmeter.errors import BrokenMedia, MediaTooLarge, UnsupportedMedia
+from lightmeter.media.decoder_client import DecoderLimits
 from lightmeter.media.image_transforms import CenterCrop, FitWithin
-from lightmeter.media.video import DecoderLimits
 from lightmeter.service.ingest.decode import DecodingLimits, MediaDecoder
 from lightmeter.service.ingest.payload import AssetPayload
 from lightmeter.testing import tiny_jpeg, tiny_picture, tiny_video
@@ -55,10 +55,10 @@ async def test_a_video_without_a_limit_is_captured_whole(tmp_path):
     decoder = MediaDecoder(DecodingLimits(slice_frames=400))
     slices = await watched(decoder, path, max_frames=0)
     assert [len(pictures.pixels_by_view[WHOLE]) for pictures in slices] == [400, 400, 400, 300]
-    times = [time_s for pictures in slices for time_s in pictures.times_s]
+    times = [time_s for pictures in slices for time_s in pictures.metadata.times_s]
     assert times == [float(second) for second in range(len(times))]
     assert len(times) == await decoder.count_frames(path, 1, 0) == 1500
-    assert {(pictures.kind, pictures.width, pictures.height) for pictures in slices} == {("video", 64, 48)}
+    assert {(each.metadata.kind, each.metadata.width, each.metadata.height) for each in slices} == {("video", 64, 48)}
 
 
 @on_linux
@@ -106,7 +106,7 @@ async def test_pixels_in_flight_are_limited():
     decoder = MediaDecoder(DecodingLimits(threads=2, pixels_in_flight=2 * 64 * 48))
     contents = [tiny_jpeg(seed, width=64 * size, height=48) for seed, size in enumerate([1, 3, 1, 2] * 5)]
     found = await asyncio.gather(*(developed(decoder, content) for content in contents))
-    assert [pictures.width for pictures in found] == [64, 192, 64, 128] * 5
+    assert [pictures.metadata.width for pictures in found] == [64, 192, 64, 128] * 5
 
 
 async def test_cancelled_and_broken_pictures_release_their_pixels():
@@ -121,7 +121,7 @@ async def test_cancelled_and_broken_pictures_release_their_pixels():
         await asyncio.gather(*waiting, return_exceptions=True)
         with pytest.raises(BrokenMedia):
             await developed(decoder, torn)
-    assert (await developed(decoder, good)).width == 64
+    assert (await developed(decoder, good)).metadata.width == 64
 
 
 async def test_large_pictures_come_out_small():
@@ -129,7 +129,7 @@ async def test_large_pictures_come_out_small():
     stream = BytesIO()
     Image.fromarray(np.zeros((3000, 5000, 3), np.uint8)).save(stream, "PNG")
     pictures = await developed(MediaDecoder(), stream.getvalue())
-    assert (pictures.width, pictures.height) == (5000, 3000)
+    assert (pictures.metadata.width, pictures.metadata.height) == (5000, 3000)
     assert max(pictures.pixels_by_view[WHOLE][0].shape) == WHOLE.most_side
 
 
@@ -150,8 +150,8 @@ async def test_frames_have_the_requested_views(tmp_path):
     path = tiny_video(tmp_path / "tiny.avi", frames=25)
     square = CenterCrop(16)
     (pictures,) = await watched(MediaDecoder(), path, views=frozenset({square, WHOLE}))
-    assert [rgb.shape for rgb in pictures.pixels_by_view[square]] == [(16, 16, 3)] * len(pictures.times_s)
-    assert [rgb.shape for rgb in pictures.pixels_by_view[WHOLE]] == [(48, 64, 3)] * len(pictures.times_s)
+    assert [rgb.shape for rgb in pictures.pixels_by_view[square]] == [(16, 16, 3)] * len(pictures.metadata.times_s)
+    assert [rgb.shape for rgb in pictures.pixels_by_view[WHOLE]] == [(48, 64, 3)] * len(pictures.metadata.times_s)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ async def test_the_semaphore_limits_holders_and_takes_turns():
 
     async def stay(caller):
         nonlocal inside, most
-        async with semaphore.slot(caller):
+        async with semaphore.acquire(caller):
             inside, most = inside + 1, max(most, inside + 1)
             order.append(caller)
             await asyncio.sleep(0)
@@ -94,11 +94,11 @@ async def test_the_slot_of_a_cancelled_waiter_is_not_lost(rounds):
     let_go = asyncio.Event()
 
     async def hold():
-        async with semaphore.slot("holder"):
+        async with semaphore.acquire("holder"):
             await let_go.wait()
 
     async def pass_through(caller):
-        async with semaphore.slot(caller):
+        async with semaphore.acquire(caller):
             return caller
 
     holder = asyncio.create_task(hold())

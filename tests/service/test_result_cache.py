@@ -12,9 +12,10 @@ from lightmeter.pricing.rates import RateTable, Rounding
 from lightmeter.service.analysis.analyzer import Analyzer, AnalyzerLimits
 from lightmeter.service.analysis.inference_queue import InferenceParams
 from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
-from lightmeter.service.analysis.result_cache import AssetMetadata, ContentKey, ResultCache
+from lightmeter.service.analysis.result_cache import ContentKey, ResultCache
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.local.palette import PaletteBackend
+from lightmeter.service.ingest.decode import AssetMetadata
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
 from lightmeter.testing import tiny_png, tiny_video

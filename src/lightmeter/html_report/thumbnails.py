@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightmeter.errors import FetchError, LightmeterError
+from lightmeter.media.decoder_client import DecoderLimits
 from lightmeter.media.image import load_rgb, thumbnail
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
-from lightmeter.media.video import DecoderLimits, sample_video
+from lightmeter.media.video import sample_video
 from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.tempdirs import LockedTempDir
 

@@ -1,1 +1,1 @@
-"""Decoding of pictures and videos: metadata, frame sampling, transforms. No other package imports Pillow or decord."""
+"""Decodes images and videos: metadata, choice of frames, resizing. No other package imports Pillow or decord."""

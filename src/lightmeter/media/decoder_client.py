@@ -1,7 +1,7 @@
-"""Client of the decoder process (`decoder_process.py`): starts it, sends requests, checks the answers, kills it.
+"""Decodes a video in a child process (`decoder_process.py`): starts it, sends requests, checks the answers, kills it.
 
-Each session has a child process of its own, which ends with the session: after the last request, at the deadline, or
-when the calling task is cancelled. A hostile file can waste only the time and memory of one child.
+Each video has a child process of its own. It ends after the last request, at the deadline, or when the calling task is
+cancelled. A hostile file can waste only the time and memory of one child.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from lightmeter.errors import (
     BrokenMedia,
     LightmeterError,
-    MediaError,
     MediaTimeout,
     MediaTooLarge,
     UnsupportedMedia,
@@ -42,25 +41,21 @@ from lightmeter.media.sampling import duration_of, frame_indices, indices_at
 _SCRIPT: Final = Path(__file__).with_name("decoder_process.py")
 _MAX_HEADER_BYTES: Final = 4096
 _MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
-"""Longest list of frame times, in bytes, 4 for each frame: enough for three days at 60 frames a second."""
+"""Size of the longest list of frame times, 4 bytes for each frame: enough for three days at 60 frames a second."""
 _MAX_LOG_BYTES: Final = 1024 * 1024
 _EXIT_TIMEOUT_S: Final = 2.0
 """Longest wait for the exit code of a child that closed its pipe, in seconds."""
 _PIPE_BYTES: Final = 4 * 1024 * 1024
 _MAX_REASON_CHARS: Final = 200
 _OUT_OF_MEMORY: Final = ("MemoryError", "bad_alloc", "llocate memory", "emory allocation", "failed to map segment")
-_ERRORS: Final[dict[str, type[MediaError]]] = {
-    "broken": BrokenMedia,
-    "large": MediaTooLarge,
-}
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderLimits:
-    """Limits of one decoder session.
+    """Limits of decoding one video in a child process.
 
     Attributes:
-        wall_s: Longest time of the session, in seconds, with the start of the child.
+        wall_s: Longest time in seconds, with the start of the child.
         cpu_s: Longest CPU time, in seconds.
         memory_bytes: Address space of the child; its libraries alone take about 0.2 GiB.
         max_pixels: Most pixels of one frame.
@@ -76,7 +71,7 @@ class DecoderLimits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VideoFrame:
-    """One sampled frame.
+    """Captured frame of a video.
 
     Attributes:
         index: Index in the video, from 0.
@@ -90,9 +85,7 @@ class VideoFrame:
 
 
 class Decoder:
-    """Client side of a session with a decoder process.
-
-    It checks every answer of the child, because a hostile file may control the child.
+    """Parent side of a decoder process. It checks every answer, because a hostile file may control the process.
 
     Attributes:
         info: Metadata of the video, set by `open`.
@@ -110,14 +103,7 @@ class Decoder:
         Raises:
             BrokenMedia: the video has no frames.
         """
-        limits = self._limits
-        await self._send(
-            path=str(path),
-            wall_s=limits.wall_s,
-            cpu_s=limits.cpu_s,
-            memory_bytes=limits.memory_bytes,
-            max_pixels=limits.max_pixels,
-        )
+        await self._send(path=str(path), **asdict(self._limits))
         header, body = await self._receive(_MAX_INDEX_BYTES)
         times = np.frombuffer(body, dtype="<f4").astype(np.float64)
         count, fps = _number(header, "frame_count"), float(header.get("fps", 0))
@@ -133,25 +119,19 @@ class Decoder:
         width, height = _number(header, "width"), _number(header, "height")
         self.info = VideoInfo(width, height, duration_s, round(fps, 4) or fps, count, size_bytes)
 
-    def indices(self, times: list[float]) -> list[int]:
-        """Return the indices of the frames at `times`, in seconds.
-
-        If time stamps are missing or unordered, the average frame rate gives the indices.
-        """
-        if self._starts:
-            return indices_at(times, self._starts)
-        return frame_indices(times, self.info.fps, self.info.frame_count)
-
     async def frames(self, times: list[float], max_side: int | None) -> list[VideoFrame]:
-        """Return the frames at `times`, shrunk to a longest side of `max_side` pixels.
+        """Return the frames at `times`, in seconds, shrunk to a longest side of `max_side` pixels.
+
+        If time stamps are missing or unordered, the average frame rate tells which frames these are.
 
         Raises:
             MediaTooLarge: the frames together exceed `DecoderLimits.result_bytes`.
             BrokenMedia: a frame does not decode.
         """
+        info, total_bytes = self.info, 0
         frames: list[VideoFrame] = []
-        total_bytes = 0
-        for time_s, index in zip(times, self.indices(times), strict=True):
+        indices = indices_at(times, self._starts) if self._starts else frame_indices(times, info.fps, info.frame_count)
+        for time_s, index in zip(times, indices, strict=True):
             rgb = await self._frame(index, max_side)
             total_bytes += rgb.nbytes
             if total_bytes > self._limits.result_bytes:
@@ -191,11 +171,7 @@ class Decoder:
 
 
 class _DecoderProcessError(Exception):
-    """Error that the child process reported; its log may hold more details."""
-
-    def __init__(self, kind: str, reason: str) -> None:
-        super().__init__(reason)
-        self.kind = kind
+    """Error that the child process reported: kind and reason. Its log may contain more details."""
 
 
 @asynccontextmanager
@@ -221,7 +197,8 @@ async def decoder_session(path: Path, limits: DecoderLimits) -> AsyncIterator[De
             raise MediaTimeout(f"The decoder did not finish within {limits.wall_s:g} s and was ended.") from error
         except _DecoderProcessError as error:
             await _kill_child(process)
-            raise _media_error(error.kind, str(error), _read_log(log), path) from error
+            kind, reason = error.args
+            raise _media_error(kind, reason, _read_log(log), path) from error
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise _exit_error(await _exit_code(process), _read_log(log), path) from error
         except (ValueError, TypeError, UnicodeDecodeError) as error:
@@ -233,8 +210,8 @@ async def decoder_session(path: Path, limits: DecoderLimits) -> AsyncIterator[De
 def _check_container(path: Path) -> tuple[Path, int]:
     """Check that a file is a video of a supported container; return its absolute path and its size in bytes.
 
-    Playlists are refused: FFmpeg recognizes them by content and would open the files and URLs in them. The path is
-    absolute, so that FFmpeg cannot take its first part for a protocol (`http:`, `concat:`).
+    Playlists are refused, because FFmpeg would open the files and URLs in them. The path is absolute, so that FFmpeg
+    cannot take its first part for a protocol (`http:`, `concat:`).
     """
     path = path.absolute()
     try:
@@ -257,7 +234,7 @@ def _check_container(path: Path) -> tuple[Path, int]:
 
 
 async def _start_child(log: BinaryIO) -> Process:
-    """Start a child in a session of its own: Ctrl-C does not reach it, and its process group can be killed."""
+    """Start a child process that Ctrl-C does not reach and whose process group can be killed."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",  # keeps the folder of the script off the import path
@@ -273,7 +250,6 @@ async def _start_child(log: BinaryIO) -> Process:
 
 
 async def _kill_child(process: Process) -> None:
-    """Kill the child's process group, drain and close its pipe, and wait for its exit."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -286,7 +262,6 @@ async def _kill_child(process: Process) -> None:
 
 
 async def _exit_code(process: Process) -> int:
-    """Return the exit code of a child that closed its pipe; kill the child if it does not exit in time."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_EXIT_TIMEOUT_S):
             return await process.wait()
@@ -307,7 +282,9 @@ def _media_error(kind: str, reported: str, log: str, path: Path) -> LightmeterEr
         return UsageError(f"No video decoder is installed ({reported}).", hint="Install lightmeter's dependencies.")
     if any(sign in reported or sign in log for sign in _OUT_OF_MEMORY):
         return MediaTooLarge("The video does not decode: it needs more memory than allowed.")
-    return _ERRORS.get(kind, BrokenMedia)(f"The video does not decode: {_reason(reported, log, path)}.")
+    return (MediaTooLarge if kind == "large" else BrokenMedia)(
+        f"The video does not decode: {_reason(reported, log, path)}."
+    )
 
 
 def _read_log(log: BinaryIO) -> str:
@@ -318,8 +295,7 @@ def _read_log(log: BinaryIO) -> str:
 def _reason(reported: str, log: str, path: Path) -> str:
     """Return the decoder's error message without time stamps, source lines and the folder of the file.
 
-    FFmpeg's first log line ("[mov,mp4 @ 0x55] moov atom not found") is preferred, because it is more precise than the
-    exception ("Error reading").
+    FFmpeg's first log line ("[mov,mp4 @ 0x55] moov atom not found") is more precise than the exception.
     """
     native = re.search(r"^\[[^\]\n]+ @ 0x[0-9a-f]+\] (.+)$", log, flags=re.MULTILINE)
     first = native[1] if native else reported.strip().partition("\n")[0]

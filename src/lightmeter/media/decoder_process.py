@@ -27,18 +27,16 @@ import sys
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-__all__: list[str] = []
-
 _LOG_BYTES = 1 << 20
 _GRACE_S = 5
 
 
 class _TooLargeError(Exception):
-    """The frames have more pixels than the job's `max_pixels`."""
+    """The frames have more pixels than the parent allows."""
 
 
 def _set_limits(job: dict[str, Any]) -> None:
-    """Set limits that the kernel enforces even if the interpreter hangs."""
+    """Set limits of this process that the kernel enforces even if the interpreter hangs."""
     limits = {
         resource.RLIMIT_AS: (job["memory_bytes"], job["memory_bytes"]),
         resource.RLIMIT_CPU: (job["cpu_s"], job["cpu_s"] + 1),
@@ -82,8 +80,8 @@ def _open(job: dict[str, Any]) -> tuple[_OpenVideo, dict[str, Any], bytes]:
 class _OpenVideo:
     """Opened video whose frames are read by index.
 
-    The decoder seeks by time stamps. If these are missing or wrong, a seek ends at the wrong frame; frames are then
-    read one after the other, which is slow but correct.
+    The decoder seeks by time stamps. If these are missing or wrong, a seek ends at the wrong frame. Then the parent
+    asks for frames in order, and they are read one after the other, which is slow but correct.
     """
 
     def __init__(self, reader: Any, first: Any) -> None:

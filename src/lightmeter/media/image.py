@@ -1,14 +1,13 @@
-"""Decoding of untrusted pictures with Pillow.
+"""Decodes untrusted images with Pillow.
 
 Format and size are checked in the header before any pixel is decoded. All exceptions of Pillow are translated. The
-pixel limit is below the one at which Pillow warns of decompression bombs, so those pictures are refused anyway. The
-warnings are not caught, because `warnings.catch_warnings` is not thread-safe.
+pixel limit is below the one at which Pillow warns of decompression bombs, so such images are refused without a warning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from typing import Final
 
@@ -17,12 +16,14 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError, _imaging, features
 
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
-from lightmeter.media.gif import MAX_COUNTED_FRAMES, count_gif_frames
 from lightmeter.media.image_transforms import InputTransform, apply_transform
 from lightmeter.media.media_info import IMAGE_FORMATS, ImageInfo, sniff
 
 MAX_PIXELS: Final = 50_000_000
-"""Number of pixels of the largest picture that is decoded: 150 MB as RGB."""
+"""Number of pixels of the largest image that is decoded: 150 MB as RGB."""
+
+MAX_COUNTED_FRAMES: Final = 10_000
+"""Number of frames of an animation at which counting stops, so that a hostile file cannot waste time."""
 
 _DECODABLE_FORMATS: Final = [name.upper() for name in IMAGE_FORMATS if name != "avif" or features.check("avif")]
 _WHITE: Final = (255, 255, 255)
@@ -46,50 +47,54 @@ _BAND_ROWS: Final = 256
 """Rows of a 16-bit picture that are converted at a time, to bound memory."""
 
 _SOURCE_SIDE: Final = 1024
-"""Shortest length, in pixels, of the shorter side of a picture that is shrunk before transforms are applied; about
-four times the side of a model's input."""
+"""Least pixels of the shorter side of an image that is shrunk before transforms; four times that of a model's input."""
 
 _WEBP_HEADER_BYTES: Final = 30
 _WEBP_HAS_EXIF: Final = 0x08
+_GIF_EXTENSION, _GIF_IMAGE = 0x21, 0x2C
+_GIF_HAS_COLOR_TABLE: Final = 0x80
 
 _BLANK_LEVELS: Final = 12
-"""Largest distance of a channel (0 to 255) from its median in a blank picture; the noise of codecs is below."""
+"""Largest distance of a channel (0 to 255) from its median in a blank image; the noise of codecs is below."""
 _BLANK_SHARE: Final = 0.001
-"""Largest fraction of points of a blank picture that may differ more; with a line of small print, more points do."""
+"""Largest fraction of points of a blank image that may differ more; with a line of small print, more points do."""
 _BLANK_GRID: Final = 256
 """Number of compared points along each side."""
 
 
 def read_image_info(content: bytes) -> ImageInfo:
-    """Return the metadata of a picture from its header, without decoding its pixels.
+    """Return the metadata of an image from its header, without decoding its pixels.
 
     Raises:
         UnsupportedMedia: the format is not supported.
         BrokenMedia: the header is invalid.
-        MediaTooLarge: the picture has so many pixels (about 180 million) that Pillow refuses even the header.
+        MediaTooLarge: the image has so many pixels (about 180 million) that Pillow refuses even the header.
     """
     with _open_picture(content) as picture:
-        width, height = picture.size
-        if _orientation(picture) in _SIDEWAYS:
-            width, height = height, width
-        return ImageInfo(_format(picture), width, height, _frames(picture, content), len(content))
+        # Pillow opens a phone's JPEG with a second picture inside (preview, depth map) as MPO.
+        name = "jpeg" if picture.format == "MPO" else (picture.format or "").lower()
+        return ImageInfo(name, *_upright_size(picture), _frames(picture, content), len(content))
 
 
 def read_size(head: bytes) -> tuple[int, int] | None:
-    """Return width and height, after EXIF orientation, from the first bytes of a picture; None if they do not say it.
-
-    Pillow's WebP decoder needs the whole file, so the WebP header is parsed here (RFC 9649, sections 2.5 to 2.7). A
-    WebP file with EXIF data gives None, because these data are at its end and may change the orientation.
-    """
+    """Return width and height, after EXIF orientation, from an image's first bytes; None if they do not contain it."""
     try:
         with _open_picture(head) as picture:
-            width, height = picture.size
-            return (height, width) if _orientation(picture) in _SIDEWAYS else (width, height)
+            return _upright_size(picture)
     except MediaError:
         return _webp_size(head)
 
 
+def _upright_size(picture: Image.Image) -> tuple[int, int]:
+    width, height = picture.size
+    return (height, width) if _orientation(picture) in _SIDEWAYS else (width, height)
+
+
 def _webp_size(head: bytes) -> tuple[int, int] | None:
+    """Return width and height from the header of a WebP file (RFC 9649, sections 2.5 to 2.7).
+
+    Return None if the file has EXIF data, because these are at its end and may change the orientation.
+    """
     if len(head) < _WEBP_HEADER_BYTES or head[:4] != b"RIFF" or head[8:12] != b"WEBP":
         return None
     chunk, body = head[12:16], head[20:]
@@ -104,29 +109,20 @@ def _webp_size(head: bytes) -> tuple[int, int] | None:
     return None
 
 
-def load_rgb(content: bytes, *, max_pixels: int = MAX_PIXELS, max_side: int | None = None) -> NDArray[np.uint8]:
-    """Decode a picture to an array, height x width x 3: RGB, 0 to 255, upright, transparent parts white.
+def load_rgb(content: bytes, *, max_side: int | None = None) -> NDArray[np.uint8]:
+    """Decode an image to an array, height x width x 3: RGB, 0 to 255, upright, transparent parts white.
 
     Only the first frame of an animation is decoded. 16-bit greys are scaled to 8 bits. CMYK is converted by its
-    embedded color profile, if it has one.
-
-    Args:
-        content: The encoded picture.
-        max_pixels: Pictures with more pixels are refused before decoding.
-        max_side: Longest side of the result, in pixels; JPEG decodes much quicker with it. None: no limit.
+    embedded color profile, if it has one. `max_side` is the longest side of the result, in pixels; JPEG decodes much
+    quicker with it.
 
     Raises:
         UnsupportedMedia: the format is not supported.
-        BrokenMedia: the picture does not decode, or is truncated.
-        MediaTooLarge: it has more than `max_pixels`.
+        BrokenMedia: the image does not decode, or is truncated.
+        MediaTooLarge: it has more than `MAX_PIXELS`.
     """
-    with _open_picture(content) as picture:
-        _check_pixels(picture, max_pixels)
-        rotation = _UPRIGHT.get(_orientation(picture))
-        if max_side is not None:
-            picture.draft(None, (max_side, max_side))
-        picture.load()
-        if max_side is not None and picture.mode in _REDUCIBLE_MODES and "transparency" not in picture.info:
+    with _load_picture(content, max_side) as (picture, rotation):
+        if max_side is not None and _can_shrink(picture):
             picture.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
         flat = _flatten(picture)
         if max_side is not None:
@@ -134,47 +130,42 @@ def load_rgb(content: bytes, *, max_pixels: int = MAX_PIXELS, max_side: int | No
         return np.array(flat if rotation is None else flat.transpose(rotation))
 
 
-def load_views(
-    content: bytes, views: Iterable[InputTransform], *, max_pixels: int = MAX_PIXELS
-) -> dict[InputTransform, NDArray[np.uint8]]:
-    """Decode a picture once, as `load_rgb` does, and apply several transforms to it.
+def load_views(content: bytes, views: Iterable[InputTransform]) -> dict[InputTransform, NDArray[np.uint8]]:
+    """Decode an image once, as `load_rgb` does, and apply several transforms; return a read-only array for each.
 
-    A large picture is first shrunk by an integer factor, so that its shorter side keeps at least 1024 pixels. The
-    factor depends only on the picture, so each result is independent of the other transforms.
-
-    Args:
-        content: The encoded picture.
-        views: Transforms to apply.
-        max_pixels: Pictures with more pixels are refused before decoding.
-
-    Returns:
-        Transform → read-only array, height x width x 3.
+    A large image is first shrunk by an integer factor that depends only on the image, so that each result is
+    independent of the other transforms.
 
     Raises:
         UnsupportedMedia, BrokenMedia, MediaTooLarge: as `load_rgb`.
     """
-    with _open_picture(content) as picture:
-        _check_pixels(picture, max_pixels)
-        rotation = _UPRIGHT.get(_orientation(picture))
-        picture.draft(None, (_SOURCE_SIDE, _SOURCE_SIDE))
-        picture.load()
-        source: Image.Image = picture
+    with _load_picture(content, _SOURCE_SIDE) as (picture, rotation):
         factor = min(picture.size) // _SOURCE_SIDE
-        if factor > 1 and picture.mode in _REDUCIBLE_MODES and "transparency" not in picture.info:
-            source = picture.reduce(factor)
-        flat = _flatten(source)
+        flat = _flatten(picture.reduce(factor) if factor > 1 and _can_shrink(picture) else picture)
         return {view: apply_transform(flat, view, rotation) for view in views}
 
 
-def _check_pixels(picture: Image.Image, max_pixels: int) -> None:
-    width, height = picture.size
-    if width * height > max_pixels:
-        raise MediaTooLarge(f"The picture has {width} x {height} pixels; the limit is {max_pixels:,}.")
+@contextmanager
+def _load_picture(content: bytes, draft_side: int | None) -> Iterator[tuple[Image.Image, Image.Transpose | None]]:
+    """Decode an image, a large JPEG at a reduced size; yield it and the rotation that makes it upright."""
+    with _open_picture(content) as picture:
+        width, height = picture.size
+        if width * height > MAX_PIXELS:
+            raise MediaTooLarge(f"The picture has {width} x {height} pixels; the limit is {MAX_PIXELS:,}.")
+        rotation = _UPRIGHT.get(_orientation(picture))
+        if draft_side is not None:
+            picture.draft(None, (draft_side, draft_side))
+        picture.load()
+        yield picture, rotation
+
+
+def _can_shrink(picture: Image.Image) -> bool:
+    return picture.mode in _REDUCIBLE_MODES and "transparency" not in picture.info
 
 
 @contextmanager
 def _open_picture(content: bytes) -> Iterator[Image.Image]:
-    """Open a picture; convert every exception in the block to a `MediaError`."""
+    """Open an image; convert every exception in the block to a `MediaError`."""
     try:
         with Image.open(BytesIO(content), formats=_DECODABLE_FORMATS) as picture:
             yield picture
@@ -204,12 +195,6 @@ def _unidentified_error(content: bytes) -> MediaError:
     return UnsupportedMedia(f"Pictures in {name} format are not supported.")
 
 
-def _format(picture: Image.Image) -> str:
-    # Pillow opens a phone's JPEG with a second picture inside (preview, depth map) as MPO.
-    name = (picture.format or "").lower()
-    return "jpeg" if name == "mpo" else name
-
-
 def _frames(picture: Image.Image, content: bytes) -> int:
     match picture.format:
         case "GIF":
@@ -218,6 +203,38 @@ def _frames(picture: Image.Image, content: bytes) -> int:
             return 1
         case _:
             return min(int(getattr(picture, "n_frames", 1)), MAX_COUNTED_FRAMES)
+
+
+def count_gif_frames(content: bytes) -> int:
+    """Return the number of frames of a GIF, 1 to `MAX_COUNTED_FRAMES`; in a truncated file, a cut frame counts.
+
+    The blocks are those of the GIF89a specification, sections 18 to 27. Pillow takes seconds for a hostile file.
+    """
+    position = 13 + _gif_color_table_bytes(content[10:11])
+    frames = 0
+    while frames < MAX_COUNTED_FRAMES and position < len(content):
+        introducer = content[position]
+        if introducer == _GIF_IMAGE:
+            frames += 1
+            flags = content[position + 9 : position + 10]
+            position = _after_gif_blocks(content, position + 11 + _gif_color_table_bytes(flags))
+        elif introducer == _GIF_EXTENSION:
+            position = _after_gif_blocks(content, position + 2)
+        else:  # the trailer, or an invalid block
+            break
+    return max(1, frames)
+
+
+def _gif_color_table_bytes(flags: bytes) -> int:
+    if not flags or not flags[0] & _GIF_HAS_COLOR_TABLE:
+        return 0
+    return int(3 * 2 ** ((flags[0] & 7) + 1))
+
+
+def _after_gif_blocks(content: bytes, position: int) -> int:
+    while position < len(content) and content[position]:
+        position += 1 + content[position]
+    return position + 1
 
 
 def _orientation(picture: Image.Image) -> int:
@@ -235,7 +252,7 @@ def _orientation(picture: Image.Image) -> int:
 
 
 def _flatten(picture: Image.Image) -> Image.Image:
-    """Convert any mode to RGB: transparent parts white, 16-bit greys scaled, CMYK by its color profile."""
+    """Convert an image of any mode to RGB: transparent parts white, 16-bit greys scaled, CMYK by its color profile."""
     if picture.mode.startswith("I"):
         return _scale_to_8_bits(picture).convert("RGB")
     if picture.has_transparency_data:
@@ -261,42 +278,35 @@ def _scale_to_8_bits(picture: Image.Image) -> Image.Image:
 def _cmyk_to_rgb(picture: Image.Image) -> Image.Image:
     profile = picture.info.get("icc_profile")
     if profile:
-        try:
-            converted = ImageCms.profileToProfile(
-                picture, BytesIO(profile), ImageCms.createProfile("sRGB"), outputMode="RGB"
-            )
-        except (ImageCms.PyCMSError, OSError):
-            converted = None  # an invalid profile: use the plain formula
-        if converted is not None:
-            return converted
+        with suppress(ImageCms.PyCMSError, OSError):  # an invalid profile: use the plain formula
+            srgb = ImageCms.createProfile("sRGB")
+            if converted := ImageCms.profileToProfile(picture, BytesIO(profile), srgb, outputMode="RGB"):
+                return converted
     return picture.convert("RGB")
 
 
 def configure_block_allocator(count: int, size_bytes: int) -> None:
-    """Set the size of Pillow's memory blocks, in bytes, and how many free blocks it keeps for the next picture."""
+    """Set the size of Pillow's memory blocks, in bytes, and the number of free blocks that it stores for reuse."""
     _imaging.set_block_size(size_bytes)
     _imaging.set_blocks_max(count)
 
 
 def encode_jpeg(rgb: NDArray[np.uint8], quality: int = 90) -> bytes:
-    """Return a picture, height x width x 3, as JPEG; `quality` is 1 to 95."""
+    """Return an image, an array of height x width x 3, as JPEG; `quality` is 1 to 95."""
     stream = BytesIO()
     Image.fromarray(rgb).save(stream, "JPEG", quality=quality)
     return stream.getvalue()
 
 
 def thumbnail(rgb: NDArray[np.uint8], side: int = 160) -> bytes:
-    """Return a JPEG of a picture whose longest side is at most `side` pixels; a smaller picture is not enlarged."""
+    """Return an image as a JPEG whose longest side is at most `side` pixels; a smaller image is not enlarged."""
     small = Image.fromarray(rgb)
     small.thumbnail((side, side), Image.Resampling.LANCZOS)
     return encode_jpeg(np.asarray(small), quality=80)
 
 
 def is_blank(rgb: NDArray[np.uint8]) -> bool:
-    """Return whether a picture is blank: all but one point in a thousand are within 12 levels of the median color.
-
-    Only the points of a grid of about 256 x 256 are compared.
-    """
+    """Whether an image is blank: all but one point in a thousand are within 12 levels of the median color."""
     rows, columns = (max(1, side // _BLANK_GRID) for side in rgb.shape[:2])
     points = rgb[::rows, ::columns].reshape(-1, 3).astype(np.int16)
     away = np.abs(points - np.median(points, axis=0)).max(axis=1) > _BLANK_LEVELS

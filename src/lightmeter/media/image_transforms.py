@@ -1,4 +1,4 @@
-"""Image transforms: crop and resize a decoded picture to the input of a model.
+"""Transforms that crop and resize a decoded image or video frame (a picture) to the input of a model.
 
 A model's input has a few hundred pixels a side. A back end declares its transform as a value, so that the decoder can
 apply it at once: only the small result becomes an array, and the whole picture is never copied.
@@ -14,17 +14,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 _REDUCING_GAP: Final = 2.0
-"""Pillow's `reducing_gap`: a much larger picture is first averaged down to twice the target size, which is much quicker
-and makes no visible difference."""
+"""Pillow's `reducing_gap`: a much larger picture is first averaged down to twice the target size, which is quicker."""
 
 
 @dataclass(frozen=True, slots=True)
 class FitWithin:
-    """Transform: shrink the whole picture to a longest side; a smaller picture is not changed.
-
-    Attributes:
-        most_side: Longest side of the result, in pixels, 1 or more.
-    """
+    """Transform: shrink the whole picture to a longest side of `most_side` pixels; a smaller one is not changed."""
 
     most_side: int
 
@@ -44,11 +39,7 @@ class CenterCrop:
 
 @dataclass(frozen=True, slots=True)
 class StretchToSquare:
-    """Transform: resize the whole picture to a square (bilinear), whatever its proportions.
-
-    Attributes:
-        side: Width and height of the result, in pixels.
-    """
+    """Transform: resize the whole picture to `side` x `side` pixels (bilinear), whatever its proportions."""
 
     side: int
 
@@ -61,10 +52,7 @@ def apply_transform(
 ) -> NDArray[np.uint8]:
     """Transform a decoded RGB picture; return a read-only array, height x width x 3.
 
-    Args:
-        picture: The picture, which is not changed.
-        transform: The transform to apply.
-        rotation: Rotation to apply after the transform, when the picture has fewer pixels; None means none.
+    `rotation` is applied after the transform, when the picture has fewer pixels.
     """
     result = _transform(picture, transform)
     return np.asarray(result if rotation is None else result.transpose(rotation))
@@ -73,7 +61,12 @@ def apply_transform(
 def _transform(picture: Image.Image, transform: InputTransform) -> Image.Image:
     match transform:
         case FitWithin(most_side):
-            return _fit_within(picture, most_side)
+            longer = max(picture.size)
+            if longer <= most_side:
+                return picture
+            width, height = (max(1, round(side * most_side / longer)) for side in picture.size)
+            # Hamming: as sharp as bicubic when a picture is shrunk, at half the work.
+            return picture.resize((width, height), Image.Resampling.HAMMING, reducing_gap=_REDUCING_GAP)
         case CenterCrop(side, share):
             width, height = picture.size
             edge = min(width, height) * share
@@ -84,21 +77,8 @@ def _transform(picture: Image.Image, transform: InputTransform) -> Image.Image:
             return picture.resize((side, side), Image.Resampling.BILINEAR, reducing_gap=_REDUCING_GAP)
 
 
-def _fit_within(picture: Image.Image, most_side: int) -> Image.Image:
-    longer = max(picture.size)
-    if longer <= most_side:
-        return picture
-    width, height = (max(1, round(side * most_side / longer)) for side in picture.size)
-    # Hamming: as sharp as bicubic when a picture is shrunk, at half the work.
-    return picture.resize((width, height), Image.Resampling.HAMMING, reducing_gap=_REDUCING_GAP)
-
-
 def transform_array(rgb: NDArray[np.uint8], transform: InputTransform) -> NDArray[np.uint8]:
-    """Transform a picture that is an array, height x width x 3.
-
-    Returns:
-        A new array; the picture itself if it already has the size of the result.
-    """
+    """Transform a picture that is an array, height x width x 3; return it itself if it has the size of the result."""
     height, width = rgb.shape[:2]
     if isinstance(transform, FitWithin):
         has_result_size = max(height, width) <= transform.most_side
@@ -109,13 +89,7 @@ def transform_array(rgb: NDArray[np.uint8], transform: InputTransform) -> NDArra
 
 @dataclass(frozen=True, slots=True)
 class LetterboxedImage:
-    """Picture that is placed on a larger canvas.
-
-    Attributes:
-        canvas: The canvas, height x width x 3.
-        left, top: Upper left corner of the picture on the canvas, in pixels.
-        width, height: Size of the picture on the canvas, in pixels.
-    """
+    """Canvas (height x width x 3) with a smaller picture on it, whose corner and size are in pixels of the canvas."""
 
     canvas: NDArray[np.uint8]
     left: int
@@ -144,15 +118,7 @@ def letterbox(rgb: NDArray[np.uint8], width: int, height: int, fill: int) -> Let
 
 
 def stretch(rgb: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
-    """Resize a picture (bilinear) to a width and height, whatever its proportions.
-
-    A picture that already has that size is returned itself.
-
-    Args:
-        rgb: The picture, height x width x 3.
-        width: Width of the result, in pixels.
-        height: Height of the result, in pixels.
-    """
+    """Resize a picture (bilinear) to a width and height, in pixels; return it itself if it has that size."""
     if rgb.shape[:2] == (height, width):
         return rgb
     picture = Image.fromarray(np.ascontiguousarray(rgb))
@@ -179,7 +145,7 @@ def crop_center(rgb: NDArray[np.uint8], width: int, height: int, share: float) -
 
 @dataclass(frozen=True, slots=True)
 class PixelMapping:
-    """Mapping from pixels of a transformed picture to the original: (x, y) → (left + x * across, top + y * down).
+    """Position of a transformed picture in its original: the pixel (x, y) is at (left + x * across, top + y * down).
 
     Attributes:
         left, top: Corner of the transformed picture, in pixels of the original.
@@ -193,12 +159,12 @@ class PixelMapping:
 
 
 def pixel_mapping(transform: InputTransform, width: int, height: int, result: NDArray[np.uint8]) -> PixelMapping:
-    """Return the mapping from pixels of a transformed picture to the original picture.
+    """Return where the pixels of a transformed picture are in its original.
 
     Args:
         transform: The transform that was applied.
         width: Width of the original after EXIF orientation, in pixels.
-        height: Height of the original after EXIF orientation, in pixels.
+        height: Height of the original, likewise.
         result: The transformed picture, height x width x 3.
     """
     rows, columns = result.shape[:2]

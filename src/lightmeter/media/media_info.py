@@ -1,4 +1,4 @@
-"""Detection of kind and format of media by file name or first bytes, and the types that hold their metadata."""
+"""Recognizes images and videos and their formats, by file name or first bytes; types for their metadata."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lightmeter.wire.constants import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO
 MediaKind: TypeAlias = Literal["image", "video"]
 
 IMAGE_FORMATS: Final = ("jpeg", "png", "gif", "webp", "bmp", "avif")
-"""Supported picture formats; `sniff` recognizes more, for better error messages."""
+"""Supported image formats; `sniff` recognizes more, for better error messages."""
 
 VIDEO_FORMATS: Final = ("mp4", "webm", "mov", "mkv", "avi")
 """Video containers that the service accepts."""
@@ -31,6 +31,11 @@ _RIFF_FORMS: Final[dict[bytes, tuple[MediaKind, str]]] = {
     b"WEBP": ("image", "webp"),
     b"AVI ": ("video", "avi"),
 }
+_ISO_BRANDS: Final[dict[bytes, tuple[MediaKind, str]]] = {
+    **dict.fromkeys((b"avif", b"avis"), ("image", "avif")),
+    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1"), ("image", "heic")),
+    b"qt  ": ("video", "mov"),
+}
 _QUICKTIME_ATOMS: Final = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip"})
 _BMP_HEADER_SIZES: Final = frozenset({12, 16, 40, 52, 56, 64, 108, 124})
 _EBML: Final = b"\x1a\x45\xdf\xa3"
@@ -38,13 +43,12 @@ _EBML: Final = b"\x1a\x45\xdf\xa3"
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """Metadata of a picture.
+    """Metadata of an image.
 
     Attributes:
         format: One of `IMAGE_FORMATS`.
-        width: In pixels, after the EXIF orientation is applied.
-        height: In pixels, after the EXIF orientation is applied.
-        frames: Frames of an animation, 1 for a still picture; counting stops at 10,000.
+        width, height: In pixels, after the EXIF orientation is applied.
+        frames: Frames of an animation, 1 for a still image; counting stops at 10,000.
         size_bytes: Length of the encoded content.
     """
 
@@ -60,10 +64,8 @@ class VideoInfo:
     """Metadata of a video.
 
     Attributes:
-        width: Of decoded frames, in pixels.
-        height: Of decoded frames, in pixels.
-        duration_s: Seconds from the start of the first frame to the end of the last one, above 0; None if unknown
-            (`sampling.duration_of`).
+        width, height: Size of decoded frames, in pixels.
+        duration_s: Seconds from the start of the first frame to the end of the last one, above 0; None if unknown.
         fps: Average frames a second.
         frame_count: Number of frames in the container's index.
         size_bytes: Length of the file.
@@ -78,7 +80,7 @@ class VideoInfo:
 
 
 def sniff(head: bytes) -> tuple[MediaKind, str] | None:
-    """Recognize kind and format by the first `SNIFF_BYTES` bytes of a file; None if they are unknown.
+    """Return kind and format of a file, recognized by its first `SNIFF_BYTES` bytes; None if they are unknown.
 
     The result may be a format that is not supported, such as `("image", "tiff")`.
     """
@@ -87,34 +89,23 @@ def sniff(head: bytes) -> tuple[MediaKind, str] | None:
             return "image", name
     if head.startswith(b"BM") and int.from_bytes(head[14:18], "little") in _BMP_HEADER_SIZES:
         return "image", "bmp"
-    return _container(head)
-
-
-def _container(head: bytes) -> tuple[MediaKind, str] | None:
-    """Recognize a container format (RIFF, Matroska, ISO 14496-12, QuickTime) by its first bytes."""
     if head.startswith(b"RIFF"):
         return _RIFF_FORMS.get(head[8:12])
     if head.startswith(_EBML):
         return "video", "webm" if b"webm" in head[:SNIFF_BYTES] else "mkv"
-    if head[4:8] == b"ftyp":
-        return _iso_brand(head[8:12])
+    if head[4:8] == b"ftyp":  # ISO 14496-12
+        return _ISO_BRANDS.get(head[8:12], ("video", "mp4"))
     return ("video", "mov") if head[4:8] in _QUICKTIME_ATOMS else None
 
 
-def _iso_brand(brand: bytes) -> tuple[MediaKind, str]:
-    """Return kind and format for the major brand of an ISO 14496-12 container."""
-    if brand in {b"avif", b"avis"}:
-        return "image", "avif"
-    if brand in {b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1"}:
-        return "image", "heic"
-    return "video", "mov" if brand == b"qt  " else "mp4"
+def is_video(head: bytes) -> bool:
+    """Whether the first `SNIFF_BYTES` bytes of a file are those of a video."""
+    found = sniff(head)
+    return found is not None and found[0] == "video"
 
 
 def kind_from_name(name: str) -> MediaKind | None:
-    """Return the kind that the suffix of a file name or of a URL's path says; None for any other suffix.
-
-    Query string and fragment of a URL are ignored.
-    """
+    """Return the kind that belongs to the suffix of a file name or of a URL's path; None for an unknown suffix."""
     path = name
     if "://" in name:  # not parsed by `urlsplit`, which would take a fifth of the time of a plan
         path = name.partition("#")[0].partition("?")[0]

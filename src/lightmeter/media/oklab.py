@@ -1,7 +1,7 @@
 """Conversion from sRGB to Oklab, a color space in which equal distances look about equally different. No I/O.
 
-Source of the space and of its matrices: Björn Ottosson, "A perceptual color space for image processing", 2020
-(bottosson.github.io/posts/oklab). The transfer function is sRGB's (IEC 61966-2-1).
+Source: Björn Ottosson, "A perceptual color space for image processing", 2020 (bottosson.github.io/posts/oklab). The
+transfer function is sRGB's (IEC 61966-2-1).
 """
 
 from __future__ import annotations

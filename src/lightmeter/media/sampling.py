@@ -1,4 +1,4 @@
-"""Frame sampling: which frames of a video are captured and charged. Estimates, pre-checks and service share it."""
+"""Which frames of a video are captured and charged. Estimates, pre-checks and service share these rules."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ MAX_DURATION_S: Final = 7 * 86_400.0
 """Longest plausible duration, in seconds: a week. Broken headers claim centuries."""
 
 TIME_TOLERANCE_S: Final = 1e-3
-"""Rounding error of times in containers, in seconds, that is ignored.
+"""Rounding error of times in video files, in seconds, that is ignored.
 
-A frame that starts this much after a capture time is still captured at that time; a video that ends this much after a
-capture time ends at that time. Containers count in milliseconds or finer. The decoder's time stamps are 32-bit floats,
-which are exact to a millisecond up to two hours.
+Video files count in milliseconds or finer. The decoder's time stamps are 32-bit floats, which are exact to a
+millisecond up to two hours.
 """
 
 WHOLE_SECONDS_SQL: Final = (
@@ -23,18 +22,18 @@ WHOLE_SECONDS_SQL: Final = (
     f"+ (duration_s - {TIME_TOLERANCE_S} > CAST(duration_s - {TIME_TOLERANCE_S} AS INTEGER))) END"
 )
 """SQL for the column `duration_s`, rounded up to whole seconds as `frame_count` rounds, at least 1; null if unknown.
-Rows with the same value have the same number of captures, whatever the interval, because intervals are whole seconds.
+
+Videos with the same value have the same number of captured frames, because intervals are whole seconds too.
 """
 
 
 def duration_of(stamped_s: float | None, frames: int = 0, fps: float = 0.0) -> float | None:
     """Return the plausible duration of a video in seconds, to a tenth of a millisecond; None if it is unknown.
 
-    A duration is plausible if it is above 0 and at most `MAX_DURATION_S`. If the time stamps are missing or
-    implausible, the duration is frames / rate.
+    A duration is plausible if it is above 0 and at most `MAX_DURATION_S`. If `stamped_s` is not, `frames / fps` counts.
 
     Args:
-        stamped_s: Duration that the time stamps say, in seconds; None without time stamps.
+        stamped_s: Duration by the time stamps, in seconds; None without time stamps.
         frames: Number of frames; 0 if unknown.
         fps: Frames a second; 0 if unknown.
     """
@@ -48,13 +47,11 @@ def duration_of(stamped_s: float | None, frames: int = 0, fps: float = 0.0) -> f
 def frame_count(duration_s: float | None, interval_s: int, max_frames: int) -> int:
     """Return the number of captured frames: min(max_frames, max(1, ceil(duration / interval))).
 
-    Capture times are 0, interval, 2 x interval, … before the end, so that 600 s at an interval of 1 s are 600 frames.
-    An excess of up to `TIME_TOLERANCE_S` is ignored: 10.000000001 s are 10 frames. A video of unknown duration has
-    one frame.
+    An excess of up to `TIME_TOLERANCE_S` is ignored: 10.000000001 s at an interval of 1 s are 10 frames.
 
     Args:
-        duration_s: Length of the video in seconds; None if unknown.
-        interval_s: Seconds between captures, at least 1.
+        duration_s: Length of the video in seconds; None, if it is unknown, counts as 0.
+        interval_s: Seconds between captured frames, at least 1.
         max_frames: Upper limit; 0 means none.
 
     Raises:
@@ -68,13 +65,7 @@ def frame_count(duration_s: float | None, interval_s: int, max_frames: int) -> i
 
 
 def frame_times(duration_s: float | None, interval_s: int, max_frames: int) -> list[float]:
-    """Return the capture times, in seconds from the start.
-
-    Args:
-        duration_s: Length of the video in seconds; None if unknown.
-        interval_s: Seconds between captures, at least 1.
-        max_frames: Upper limit; 0 means none.
-    """
+    """Return the times of the captured frames, in seconds from the start; the arguments are those of `frame_count`."""
     return [float(n * interval_s) for n in range(frame_count(duration_s, interval_s, max_frames))]
 
 
@@ -95,13 +86,9 @@ def frame_indices(times: Sequence[float], fps: float, frame_count: int) -> list[
 
 
 def indices_at(times: Sequence[float], starts: Sequence[float]) -> list[int]:
-    """Return the indices of the frames that a video shows at `times`, by the start times of its frames.
+    """Return the indices of the frames that a video of varying frame rate shows at `times`.
 
-    Phones record at a varying rate, for which index = time x rate can be seconds off.
-
-    Args:
-        times: In seconds from the first frame, which need not start at 0.
-        starts: Start time of each frame, ascending.
+    The times are in seconds from the first of the ascending `starts`, the start times of the frames.
 
     Raises:
         ValueError: there are no frames.

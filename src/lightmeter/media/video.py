@@ -1,4 +1,4 @@
-"""Metadata and sampled frames of videos; the decoder runs in a child process, which can be killed at any time."""
+"""Metadata and captured frames of videos; the decoder runs in a child process, which can be killed at any time."""
 
 from __future__ import annotations
 
@@ -11,24 +11,14 @@ from lightmeter.media.decoder_client import DecoderLimits, VideoFrame, decoder_s
 from lightmeter.media.media_info import VideoInfo
 from lightmeter.media.sampling import frame_count, frame_times
 
-__all__ = ["MAX_CAPTURES", "DecoderLimits", "VideoFrame", "iter_video", "probe_video", "sample_video"]
-
 MAX_CAPTURES: Final = 86_400
-"""Maximum number of frames of one video: a day at one frame a second. A broken header may claim any length."""
+"""Maximum number of captured frames of a video: a day at one a second. A broken header may claim any length."""
 
 _DEFAULT_LIMITS: Final = DecoderLimits()
 
 
-async def probe_video(path: Path, *, limits: DecoderLimits = _DEFAULT_LIMITS) -> VideoInfo:
-    """Return the metadata of a video, after decoding its first frame.
-
-    Raises:
-        UnsupportedMedia: the container is not supported.
-        BrokenMedia: the file is missing, does not open, or has no frame that decodes.
-        MediaTooLarge: decoding needs more pixels or memory than `limits` allow.
-        MediaTimeout: decoding takes longer than `limits` allow.
-        UsageError: no decoder is installed.
-    """
+async def read_video_info(path: Path, *, limits: DecoderLimits = _DEFAULT_LIMITS) -> VideoInfo:
+    """Return the metadata of a video, after decoding its first frame; raise the errors of `decoder_session`."""
     async with decoder_session(path, limits) as decoder:
         return decoder.info
 
@@ -43,22 +33,18 @@ async def sample_video(
 ) -> tuple[VideoInfo, list[VideoFrame]]:
     """Return the metadata of a video, and the frames that it shows at 0 s and every `interval_s` seconds after.
 
-    Frames are chosen by their time stamps, so the frame rate may vary. The decoder applies the rotation that phones
-    write into the container, so frames, width and height are upright.
+    Frames are chosen by their time stamps, so the frame rate may vary. They are upright, as are width and height.
 
     Args:
         path: The video file.
-        interval_s: Seconds between captures, at least 1.
+        interval_s: Seconds between captured frames, at least 1.
         max_frames: Maximum number of frames; 0 means as many as `limits.result_bytes` and `MAX_CAPTURES` allow.
-        max_side: Longest side of the frames, in pixels; the child process shrinks them. None: no limit.
+        max_side: Longest side of the frames, in pixels; None: no limit.
         limits: Time and memory of the decoder.
 
     Raises:
-        UnsupportedMedia: the container is not supported.
-        BrokenMedia: the file is missing, does not open, or a frame does not decode.
+        UnsupportedMedia, BrokenMedia, MediaTimeout, UsageError: as `decoder_session`.
         MediaTooLarge: decoding needs more pixels, memory or frames than `limits` allow.
-        MediaTimeout: decoding takes longer than `limits` allow.
-        UsageError: no decoder is installed.
         ValueError: the interval is below 1, or the limit is negative.
     """
     frame_count(0.0, interval_s, max_frames)  # checks the arguments
@@ -78,23 +64,12 @@ async def iter_video(
 ) -> AsyncGenerator[tuple[VideoInfo, list[VideoFrame]], None]:
     """Yield the frames of `sample_video` in slices, so that memory is bounded for videos of any length.
 
-    Each slice has a decoder process of its own, which has ended when the slice is yielded: no process waits for a slow
-    caller. Starting one takes about 0.15 s.
-
-    Args:
-        path: The video file; it must not change before the last slice.
-        interval_s: Seconds between captures, at least 1.
-        max_frames: Maximum number of frames; 0 means as many as `MAX_CAPTURES` allows.
-        max_side: Longest side of the frames, in pixels; None: no limit.
-        slice_frames: Frames in a slice, at least 1.
-        limits: Time and memory of the decoder of each slice.
+    Each slice of `slice_frames` has a decoder process of its own, which has ended when the slice is yielded. Starting
+    one takes about 0.15 s. The other arguments and the errors are those of `sample_video`; an error may come after
+    some slices, and `limits` apply to each slice.
 
     Yields:
         The metadata, the same each time, and the frames of the slice.
-
-    Raises:
-        UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout, UsageError, ValueError: as `sample_video`, possibly
-            after some slices.
     """
     frame_count(0.0, interval_s, max_frames)
     first, count = 0, 1
@@ -109,12 +84,7 @@ async def iter_video(
 
 
 def _capture_times(info: VideoInfo, interval_s: int, max_frames: int) -> list[float]:
-    """Return the capture times, in seconds.
-
-    Raises:
-        MediaTooLarge: there are more than `MAX_CAPTURES`. They are counted first, because a header may claim a length
-            of centuries.
-    """
+    """Return the capture times, in seconds; raise MediaTooLarge if there are more than `MAX_CAPTURES`."""
     count = frame_count(info.duration_s, interval_s, max_frames)
     if count > MAX_CAPTURES:
         raise MediaTooLarge(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
 from typing import Final
 
 from lightmeter import sqlite
@@ -16,8 +15,8 @@ from lightmeter.journal.header import RunHeader
 from lightmeter.journal.queries.charges import charged_frames
 from lightmeter.journal.queries.items import PendingRow
 from lightmeter.pricing.estimate import FrameRange
-from lightmeter.pricing.price_learner import AGREEING_AFTER_DRIFT, Charge, PriceKey, PriceLearner
-from lightmeter.pricing.rates import RateTable, whole_credits
+from lightmeter.pricing.price_learner import AGREEING_AFTER_CHANGE, Charge, PriceLearner
+from lightmeter.pricing.rates import whole_credits
 
 MAX_PROBES: Final = 5
 """Number of answers without a usable charge, such as partial answers, after which a run trusts the price table.
@@ -26,17 +25,17 @@ Until then, the run sends one request at a time to learn the price.
 """
 
 _UNKNOWN: Final = "unknown"
-_PRICE_KEYS: Final = {name: PriceKey(frozenset({("run", name)})) for name in ("image", "video", _UNKNOWN)}
-"""Price keys by kind of asset. All requests of a run have the same options, so only the kind can change the price."""
+_KINDS: Final = ("image", "video", _UNKNOWN)
+"""Kinds of requests. All requests of a run have the same options, so only the kind of the assets changes the price."""
 
 MAX_RECENT_CHARGES: Final = 2000
 """Charges of earlier starts that a run learns from. More would delay the start and hardly change the result."""
 
 
-def price_key_of(names: Sequence[str | None]) -> PriceKey:
-    """Return the price key of a request: that of its assets' kind, or that of an unknown kind if they differ."""
-    name = names[0] if len(set(names)) == 1 else None
-    return _PRICE_KEYS.get(name or _UNKNOWN, _PRICE_KEYS[_UNKNOWN])
+def price_key_of(kinds: Sequence[str | None]) -> str:
+    """Return the kind of a request: that of its assets, or `unknown` if they differ."""
+    kind = kinds[0] if len(set(kinds)) == 1 else None
+    return kind if kind in _KINDS else _UNKNOWN
 
 
 def learner_from_journal(db: sqlite.Connection, header: RunHeader, recent: int | None = None) -> PriceLearner:
@@ -47,9 +46,7 @@ def learner_from_journal(db: sqlite.Connection, header: RunHeader, recent: int |
         header: The header of the run.
         recent: Number of the latest charges to observe; None for all.
     """
-    milli = header.price_per_image_milli
-    prior = RateTable(date.fromisoformat(header.planned_at[:10]), {"run": dict.fromkeys(_PRICE_KEYS, milli)}, ())
-    learner = PriceLearner(prior)
+    learner = PriceLearner(dict.fromkeys(_KINDS, header.price_per_image_milli))
     for paid, low, high, *kinds in charged_frames(db, recent):
         learner.observe(Charge(price_key_of([kind or None for kind in kinds]), FrameRange(low, high), paid))
     return learner
@@ -70,9 +67,9 @@ class RequestPrices:
         self._max_retry_credits = 0
         self._learner = learner
         self._trusted = trusted
-        self._charge_counts: Counter[tuple[PriceKey, FrameRange, int]] = Counter()
-        self._max_credits: dict[tuple[PriceKey, int], int] = {}
-        self._unpriced: Counter[PriceKey] = Counter()
+        self._charge_counts: Counter[tuple[str, FrameRange, int]] = Counter()
+        self._max_credits: dict[tuple[str, int], int] = {}
+        self._unpriced: Counter[str] = Counter()
 
     @property
     def learner(self) -> PriceLearner:
@@ -92,13 +89,13 @@ class RequestPrices:
             self._max_credits[key, pictures] = self._price(key, pictures)
         return self._max_credits[key, pictures]
 
-    def _price(self, key: PriceKey, pictures: int) -> int:
+    def _price(self, key: str, pictures: int) -> int:
         high = self._learner.price(key, FrameRange(0, pictures)).high
         if high is None:  # no charge with this key yet, but others have contradicted the table
-            prior = self._learner.prior.rates["run"]["image"]
+            prior = self._learner.prior["image"]
             high = pictures * max(1, -(-prior // 1000))
         if not self._learner.knows(key):  # assume that a video frame costs as much as an image
-            others = [one for one in _PRICE_KEYS.values() if self._learner.knows(one)]
+            others = [one for one in _KINDS if self._learner.knows(one)]
             highs = [self._learner.price(one, FrameRange(0, pictures)).high or 0 for one in others]
             high = max([high, *highs])
         return max(1, high)
@@ -107,7 +104,7 @@ class RequestPrices:
         """Return the most credits that the retry of a row can cost, by the price table and the charges so far."""
         pictures = max(1, row.frames_high or 1)
         first = self.max_credits([replace(row, retry=None)])
-        by_table = pictures * whole_credits(self._learner.prior.rates["run"]["image"])
+        by_table = pictures * whole_credits(self._learner.prior["image"])
         each = max(whole_credits(self._retry_milli), self._max_retry_credits)
         return max(1, pictures * each, first if first > by_table else 0)
 
@@ -129,7 +126,7 @@ class RequestPrices:
     @property
     def price_known(self) -> bool:
         """Whether the price of a picture is known. Until then, one image at a time is sent."""
-        seen = any(self._learner.knows(kind) for kind in _PRICE_KEYS.values())
+        seen = any(self._learner.knows(kind) for kind in _KINDS)
         return self._trusted or seen or self.unpriced_answers >= MAX_PROBES
 
     @property
@@ -159,7 +156,7 @@ class RequestPrices:
         if not paid:
             return None
         charge = (price_key_of(names), frames, paid)
-        if self._charge_counts[charge] >= AGREEING_AFTER_DRIFT:  # a charge seen so often teaches nothing new
+        if self._charge_counts[charge] >= AGREEING_AFTER_CHANGE:  # a charge seen so often teaches nothing new
             return None
         drift = self._learner.observe(Charge(*charge))
         self._max_credits.clear()

@@ -29,7 +29,7 @@ from lightmeter.money.cost_breakdown import CostBreakdown, SavedCredits, cost_br
 from lightmeter.money.request_prices import learner_from_journal, price_key_of
 from lightmeter.pricing.charge_inference import BalanceGap, Reconciliation, reconcile
 from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, price_range
-from lightmeter.pricing.price_learner import PriceDrift
+from lightmeter.pricing.price_learner import PriceChange
 from lightmeter.pricing.rates import Rounding
 from lightmeter.tables.query.to_pandas import to_dataframe
 
@@ -94,7 +94,7 @@ class Statement:
     reconciliation: Reconciliation | None
     price_per_picture: CreditRange
     rounding: Rounding | None
-    drifts: tuple[PriceDrift, ...]
+    drifts: tuple[PriceChange, ...]
     saved: SavedCredits
     shares: CostBreakdown
     in_doubt: InDoubtTotals
@@ -215,7 +215,7 @@ def read_statement(out: Path) -> Statement:
             reconciliation=_reconciliation(db, header) if is_balance_current(db) else None,
             price_per_picture=learner.expected(price_key_of(["image"]), FrameRange(1, 1)),
             rounding=learner.likely_rounding,
-            drifts=tuple(learner.drifts),
+            drifts=tuple(learner.changes),
             saved=saved_credits(db, learner, header.options),
             shares=cost_breakdown(db, get_meta(db).get("prices")),
             in_doubt=in_doubt_totals(db),

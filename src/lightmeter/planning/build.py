@@ -34,7 +34,8 @@ from lightmeter.planning.plan_file import PlanFile, read_plan_file
 from lightmeter.planning.preflight import ServiceInfo, preflight
 from lightmeter.planning.price_sources import price_meta, with_prices_from_settings
 from lightmeter.planning.progress import Progress
-from lightmeter.prechecks.check import Checker, CheckResult
+from lightmeter.prechecks.check import Checker
+from lightmeter.prechecks.finding import CheckResult
 from lightmeter.pricing.estimate import frame_range
 from lightmeter.pricing.rates import load_prices
 from lightmeter.settings import Settings, read_settings

@@ -1,11 +1,11 @@
-"""Checks manifest rows, the cheapest checks first. A bad row gives findings, never an exception."""
+"""Checks manifest rows, the cheapest checks first. A bad row gives a result that says so, not an exception."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import file_digest
 from pathlib import Path
 from stat import S_ISREG
@@ -17,74 +17,37 @@ from lightmeter.manifest.item import Item
 from lightmeter.media.image import read_size
 from lightmeter.media.media_info import SNIFF_BYTES, ImageInfo, MediaKind, VideoInfo, kind_from_name, sniff
 from lightmeter.prechecks.decode_check import check_image, check_video
-from lightmeter.prechecks.finding import Finding
+from lightmeter.prechecks.finding import CheckResult, Finding
 from lightmeter.prechecks.url_probe import UrlProber
-from lightmeter.prechecks.url_verdict import ProbeResponse, judge_format, judge_response
+from lightmeter.prechecks.url_verdict import judge_format, judge_response
 from lightmeter.tempdirs import LockedTempDir
 from lightmeter.wire.constants import MAX_FILE_BYTES
 
 MAX_DOWNLOAD_BYTES: Final = 256 * 1024 * 1024
-"""Longest video that is downloaded for a check, in bytes."""
+"""Size in bytes of the largest video that is downloaded for a check."""
 
 HEADER_BYTES: Final = 64 * 1024
-"""Number of first bytes of a remote picture that are read for its size: enough for nearly all headers."""
+"""Number of first bytes of a remote image that are read for its width and height: enough for nearly all headers."""
 
 MAX_CACHED_URLS: Final = 4096
 """Maximum number of URLs whose results are cached: a manifest may name one dead URL twenty thousand times."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """Result of the checks of one row. Sizes, duration and digest are None if the content was not read.
-
-    Attributes:
-        kind: Image or video, as the content says, else manifest or file name; None if unknown.
-        findings: Findings of all checks, in the order of the checks.
-        width: In pixels.
-        height: In pixels.
-        duration_s: Length of a video, in seconds.
-        content_sha256: SHA-256 of the whole content, in hexadecimal digits.
-    """
-
-    kind: MediaKind | None
-    findings: tuple[Finding, ...]
-    width: int | None = None
-    height: int | None = None
-    duration_s: float | None = None
-    content_sha256: str | None = None
-
-    @property
-    def fatal(self) -> Finding | None:
-        """The first finding with severity `error`, which makes a run skip the row; None if there is none."""
-        return next((finding for finding in self.findings if finding.severity == "error"), None)
-
-
 class Checker:
-    """Checker that checks rows concurrently; an async context manager.
+    """Runs all checks of manifest rows, several rows at once; an async context manager.
 
-    For a picture with a URL, it reads only the HTTP headers and the first bytes. It decodes videos and local files.
+    Of an image with a URL, it reads only the HTTP headers and the first bytes. It decodes videos and local files.
 
     Args:
         capture_interval_s: Seconds between captured frames of a video.
         max_frames: Most frames captured of a video; 0 means no limit.
         concurrency: Rows that are checked at the same time. Decoding uses at most one thread per processor.
-        allow_private: Whether URLs with addresses that are not public are requested.
-        max_download_bytes: Longest video that is downloaded, in bytes.
     """
 
-    def __init__(
-        self,
-        *,
-        capture_interval_s: int,
-        max_frames: int,
-        concurrency: int = 8,
-        allow_private: bool = True,
-        max_download_bytes: int = MAX_DOWNLOAD_BYTES,
-    ) -> None:
+    def __init__(self, *, capture_interval_s: int, max_frames: int, concurrency: int = 8) -> None:
         self._capture_interval_s = capture_interval_s
         self._max_frames = max_frames
-        self._max_download_bytes = max_download_bytes
-        self._prober = UrlProber(allow_private=allow_private, connections=concurrency)
+        self._prober = UrlProber(connections=concurrency)
         self._rows = asyncio.Semaphore(concurrency)
         self._decoders = asyncio.Semaphore(os.cpu_count() or 1)
         self._stack = AsyncExitStack()
@@ -106,7 +69,7 @@ class Checker:
         await self._stack.aclose()
 
     async def check(self, item: Item) -> CheckResult:
-        """Check one row. Up to `MAX_CACHED_URLS` results are cached for other rows with the same URL.
+        """Check one row; `MAX_CACHED_URLS` results are cached for other rows with the same URL.
 
         Raises:
             UsageError: no video decoder is installed.
@@ -120,15 +83,11 @@ class Checker:
         key = (item.url, expected)
         if key not in self._url_checks:
             self._url_checks[key] = asyncio.create_task(self._check_url_or_warn(item, expected))
-            if len(self._url_checks) > MAX_CACHED_URLS:
-                self._evict_oldest()
+            if len(self._url_checks) > MAX_CACHED_URLS:  # unfinished checks stay, because callers wait for them
+                finished = (key for key, check in self._url_checks.items() if check.done())
+                if (oldest := next(finished, None)) is not None:
+                    del self._url_checks[oldest]
         return await asyncio.shield(self._url_checks[key])
-
-    def _evict_oldest(self) -> None:
-        """Remove the oldest finished check from the cache; unfinished ones stay, because callers wait for them."""
-        oldest = next((key for key, check in self._url_checks.items() if check.done()), None)
-        if oldest is not None:
-            del self._url_checks[oldest]
 
     async def _check_url_or_warn(self, item: Item, expected: MediaKind | None) -> CheckResult:
         async with self._rows:
@@ -142,17 +101,12 @@ class Checker:
         if expected == "video":
             return await self._check_remote_video(item, expected)
         response = await self._prober.head(item.url)
-        verdict = judge_response(response, expected)
-        checked = CheckResult(verdict.kind, verdict.findings)
-        if checked.kind == "video" and response.ok and checked.fatal is None:
+        checked = judge_response(response, expected)
+        if not response.ok or checked.fatal is not None or checked.kind is None:
+            return checked
+        if checked.kind == "video":
             return await self._check_remote_video(item, expected)
-        if checked.kind == "image" and response.ok and checked.fatal is None:
-            return await self._with_image_size(item, checked)
-        return checked
-
-    async def _with_image_size(self, item: Item, checked: CheckResult) -> CheckResult:
-        """Return the result with the picture's width and height, if its first bytes can be read and say them."""
-        with suppress(FetchError):  # the picture exists all the same
+        with suppress(FetchError):  # the image exists even if its first bytes cannot be read
             first_bytes = await self._prober.first_bytes(item.url, HEADER_BYTES)
             size = await asyncio.to_thread(read_size, first_bytes)
             if size is not None:
@@ -162,13 +116,15 @@ class Checker:
     async def _check_remote_video(self, item: Item, expected: MediaKind | None) -> CheckResult:
         path = self._folder / f"{item.seq}-{id(item):x}"
         try:
-            response = await self._prober.download(item.url, path, self._max_download_bytes)
-            verdict = judge_response(response, expected)
-            checked = CheckResult(verdict.kind, verdict.findings, content_sha256=response.sha256)
+            response = await self._prober.download(item.url, path, MAX_DOWNLOAD_BYTES)
+            checked = replace(judge_response(response, expected), content_sha256=response.sha256)
             if not response.ok or checked.fatal is not None or checked.kind != "video":
                 return checked
             if response.sha256 is None:
-                return _with_findings(checked, [_not_downloaded(response, self._max_download_bytes)])
+                unknown = f"larger than {MAX_DOWNLOAD_BYTES:,} bytes. Its length, and so its price, is not known."
+                return _add_findings(
+                    checked, [Finding("size", "warning", f"Not decoded: {unknown}", response.size_bytes)]
+                )
             return await self._decode_video(path, checked)
         finally:
             path.unlink(missing_ok=True)
@@ -186,40 +142,30 @@ class Checker:
             return CheckResult(expected, (Finding("size", "error", message, size_bytes),))
         found = sniff(head)
         if found is None:
-            return CheckResult(
-                expected, (Finding("type", "error", "Neither a picture nor a video of a known format."),)
-            )
-        started = CheckResult(found[0], tuple(judge_format(found, expected)))
-        return await (self._decode_image if found[0] == "image" else self._decode_local_video)(path, started)
-
-    async def _decode_image(self, path: Path, checked: CheckResult) -> CheckResult:
+            unknown = Finding("type", "error", "Neither a picture nor a video of a known format.")
+            return CheckResult(expected, (unknown,))
+        checked = CheckResult(found[0], tuple(judge_format(found, expected)))
+        if checked.kind == "video":
+            sha256 = await asyncio.to_thread(_sha256, path)
+            return await self._decode_video(path, replace(checked, content_sha256=sha256))
         async with self._decoders:
             info, findings, sha256 = await asyncio.to_thread(_read_image, path)
-        width, height = (info.width, info.height) if info else (None, None)
-        return CheckResult(checked.kind, (*checked.findings, *findings), width, height, None, sha256)
-
-    async def _decode_local_video(self, path: Path, checked: CheckResult) -> CheckResult:
-        sha256 = await asyncio.to_thread(_sha256, path)
-        return await self._decode_video(path, CheckResult(checked.kind, checked.findings, content_sha256=sha256))
+        return replace(_add_findings(checked, findings, info), content_sha256=sha256)
 
     async def _decode_video(self, path: Path, checked: CheckResult) -> CheckResult:
         async with self._decoders:
             info, findings = await check_video(
                 path, capture_interval_s=self._capture_interval_s, max_frames=self._max_frames
             )
-        return _with_findings(checked, findings, info)
+        return replace(_add_findings(checked, findings, info), duration_s=info.duration_s if info else None)
 
 
-def _with_findings(checked: CheckResult, findings: list[Finding], info: VideoInfo | None = None) -> CheckResult:
-    """Return the result with further findings and, if `info` is not None, the size and duration of a video."""
-    width, height, duration_s = (info.width, info.height, info.duration_s) if info else (None, None, None)
-    all_findings = (*checked.findings, *findings)
-    return CheckResult(checked.kind, all_findings, width, height, duration_s, checked.content_sha256)
-
-
-def _not_downloaded(response: ProbeResponse, max_bytes: int) -> Finding:
-    message = f"Not decoded: larger than {max_bytes:,} bytes. Its length, and so its price, is not known."
-    return Finding("size", "warning", message, response.size_bytes)
+def _add_findings(
+    checked: CheckResult, findings: list[Finding], info: ImageInfo | VideoInfo | None = None
+) -> CheckResult:
+    """Return the result with the findings of one more check and, if `info` is not None, the width and height."""
+    width, height = (info.width, info.height) if info else (None, None)
+    return replace(checked, findings=(*checked.findings, *findings), width=width, height=height)
 
 
 def _read_head(path: Path) -> tuple[int, bytes]:

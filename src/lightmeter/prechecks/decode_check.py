@@ -1,8 +1,8 @@
-"""Checks of picture and video content: does it decode, and do its frames show anything?"""
+"""Checks of the content of images and videos: does it decode, and is it blank?"""
 
 from __future__ import annotations
 
-import asyncio
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -10,41 +10,35 @@ from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, Unsupporte
 from lightmeter.media.image import MAX_PIXELS, is_blank, load_rgb, read_image_info
 from lightmeter.media.media_info import ImageInfo, VideoInfo
 from lightmeter.media.sampling import frame_count
-from lightmeter.media.video import VideoFrame, sample_video
+from lightmeter.media.video import sample_video
 from lightmeter.prechecks.finding import Finding
 
 MAX_CHECKED_FRAMES: Final = 60
-"""Maximum number of frames of a video that are checked: a long video has thousands."""
+"""Maximum number of frames of a video that are checked."""
 
 _IMAGE_SIDE: Final = 512
 _FRAME_SIDE: Final = 256
-"""Longest side, in pixels, that content is decoded to: enough to tell whether it is blank."""
+"""Longest side, in pixels, that images and video frames are decoded to: enough to tell whether they are blank."""
 
 _TINY_SIDE: Final = 16
-"""Shorter side, in pixels, below which a picture gets a warning."""
+"""Shorter side, in pixels, below which an image gets a warning."""
 
 
 def check_image(content: bytes) -> tuple[ImageInfo | None, list[Finding]]:
-    """Decode a picture; return its metadata (None if it cannot be read) and the findings.
-
-    This takes up to a second of CPU time: call it off the event loop.
-    """
+    """Decode an image; return its metadata (None if it cannot be read) and what the checks found."""
     try:
         info = read_image_info(content)
         if info.width * info.height > MAX_PIXELS:
             message = f"{info.width} x {info.height} pixels are more than the limit of {MAX_PIXELS:,}."
             return info, [Finding("pixels", "error", message, info.width * info.height)]
         picture = load_rgb(content, max_side=_IMAGE_SIDE)
+    except MediaTooLarge as error:
+        return None, [Finding("pixels", "error", str(error))]
+    except UnsupportedMedia as error:  # TIFF, HEIC: not read here, but another service may
+        return None, [Finding("decode", "warning", f"{error} The service may still read it.")]
     except MediaError as error:
-        return None, [_decode_finding(error)]
-    metadata = {
-        "format": info.format,
-        "width": info.width,
-        "height": info.height,
-        "frames": info.frames,
-        "size_bytes": info.size_bytes,
-    }
-    findings = [Finding("decode", "info", "Decodes.", facts=metadata)]
+        return None, [Finding("decode", "error", str(error))]
+    findings = [Finding("decode", "info", "Decodes.", facts=asdict(info))]
     if is_blank(picture):
         findings.append(Finding("frames", "warning", "The picture is blank.", 1.0))
     if min(info.width, info.height) < _TINY_SIDE:
@@ -56,21 +50,12 @@ def check_image(content: bytes) -> tuple[ImageInfo | None, list[Finding]]:
     return info, findings
 
 
-def _decode_finding(error: MediaError) -> Finding:
-    match error:
-        case MediaTooLarge():
-            return Finding("pixels", "error", str(error))
-        case UnsupportedMedia():
-            # TIFF, HEIC: not read here, but another service may.
-            return Finding("decode", "warning", f"{error} The service may still read it.")
-        case BrokenMedia() | _:
-            return Finding("decode", "error", str(error))
-
-
 async def check_video(
     path: Path, *, capture_interval_s: int, max_frames: int
 ) -> tuple[VideoInfo | None, list[Finding]]:
-    """Decode the frames that a run would capture; return the metadata (None if the video cannot be read) and findings.
+    """Decode the frames of a video that a run would capture; return its metadata and what the checks found.
+
+    The metadata is None if the video cannot be read.
 
     Args:
         path: The video file.
@@ -94,25 +79,13 @@ async def check_video(
     if info.duration_s is not None:
         captured = frame_count(info.duration_s, capture_interval_s, max_frames)
         message = f"Decodes; {captured} frames would be captured."
-    metadata = {
-        "width": info.width,
-        "height": info.height,
-        "duration_s": info.duration_s,
-        "fps": info.fps,
-        "frame_count": info.frame_count,
-        "captured_frames": captured,
-        "size_bytes": (await asyncio.to_thread(path.stat)).st_size,
-    }
+    metadata = {**asdict(info), "captured_frames": captured}
     decodes = Finding("decode", "info" if captured else "warning", message, captured, metadata)
-    return info, [decodes, *_blank_findings(frames)]
-
-
-def _blank_findings(frames: list[VideoFrame]) -> list[Finding]:
     blank = [frame.time_s for frame in frames if is_blank(frame.rgb)]
     if not blank:
-        return []
-    share = len(blank) / len(frames)
+        return info, [decodes]
+    facts, share = {"blank_at_s": blank}, len(blank) / len(frames)
     if len(blank) == len(frames):
-        return [Finding("frames", "error", "Every sampled frame is blank.", share, {"blank_at_s": blank})]
+        return info, [decodes, Finding("frames", "error", "Every sampled frame is blank.", share, facts)]
     message = f"{len(blank)} of {len(frames)} sampled frames are blank."
-    return [Finding("frames", "warning", message, share, {"blank_at_s": blank})]
+    return info, [decodes, Finding("frames", "warning", message, share, facts)]

@@ -1,31 +1,58 @@
-"""Finding of a pre-check: severity, message and measured value."""
+"""Results of the pre-checks: what each check found, and the result for one row."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+from lightmeter.media.media_info import MediaKind
 
 Severity: TypeAlias = Literal["info", "warning", "error"]
 """`error`: no service can use the row, so runs skip it. `warning`: possibly a problem. `info`: a fact."""
 
-CHECKS: Final = ("manifest", "reach", "file", "type", "size", "decode", "pixels", "frames")
-"""Names of all checks, in the order in which they run."""
+CheckName: TypeAlias = Literal["manifest", "reach", "file", "type", "size", "decode", "pixels", "frames"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding of a check.
+    """What one pre-check says about a row.
 
     Attributes:
-        check: One of `CHECKS`.
+        check: Name of the check.
         severity: `info`, `warning` or `error`.
         message: One sentence for the user.
         value: Number that the message is about (an HTTP status, bytes, pixels or a fraction); None without one.
         facts: Further details, as JSON values.
     """
 
-    check: str
+    check: CheckName
     severity: Severity
     message: str
     value: float | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """Result of the checks of one row. Sizes, duration and digest are None if the content was not read.
+
+    Attributes:
+        kind: Image or video, as the content says, else manifest or file name; None if unknown.
+        findings: What the checks found, in the order of the checks.
+        width: In pixels.
+        height: In pixels.
+        duration_s: Length of a video, in seconds.
+        content_sha256: SHA-256 of the whole content, in hexadecimal digits.
+    """
+
+    kind: MediaKind | None
+    findings: tuple[Finding, ...]
+    width: int | None = None
+    height: int | None = None
+    duration_s: float | None = None
+    content_sha256: str | None = None
+
+    @property
+    def fatal(self) -> Finding | None:
+        """The first finding with severity `error`, because of which a run skips the row; None if there is none."""
+        return next((finding for finding in self.findings if finding.severity == "error"), None)

@@ -1,7 +1,7 @@
 """HTTP requests of the pre-checks: does a URL exist, and what does it serve?
 
-The requests come from the user's own machine for the user's own manifest, so private addresses are allowed by default.
-Time, redirects and bytes are bounded. No key and no cookie is sent.
+The requests come from the user's own machine for the user's own manifest, so private addresses are allowed. Time,
+redirects and bytes are bounded. No key and no cookie is sent.
 """
 
 from __future__ import annotations
@@ -9,20 +9,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import aiohttp
 
-from lightmeter.errors import FetchError, ForbiddenAddress
+from lightmeter.errors import FetchError
 from lightmeter.media.media_info import SNIFF_BYTES
 from lightmeter.prechecks.url_verdict import ProbeResponse, is_conclusive
-from lightmeter.public_addresses import is_public
 
 MAX_REDIRECTS: Final = 5
 
@@ -47,31 +45,23 @@ _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[FetchError], str], ...]] 
     (aiohttp.NonHttpUrlRedirectClientError, _NoConnectionError, "it redirects to no URL that can be fetched"),
     (ValueError, _NoConnectionError, "it is no URL that can be fetched"),
 )
-"""Exception of a library, our exception, and its message; the first match counts. aiohttp's InvalidURL is a
-ValueError."""
+"""Exception of a library, our exception, its message; the first match counts. aiohttp.InvalidURL is a ValueError."""
 
 
 class UrlProber:
     """HTTP client that requests URLs for the checks; an async context manager.
 
     Args:
-        allow_private: Whether connections to addresses that are not public are allowed.
         connections: Maximum number of connections at the same time.
     """
 
-    def __init__(self, *, allow_private: bool = True, connections: int = 8) -> None:
-        self._allow_private = allow_private
+    def __init__(self, *, connections: int = 8) -> None:
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(
-            limit=self._connections,
-            # A custom resolver would not see numeric addresses; the socket factory sees every address.
-            socket_factory=_any_socket if self._allow_private else _public_socket,
-        )
         self._session = aiohttp.ClientSession(
-            connector=connector,
+            connector=aiohttp.TCPConnector(limit=self._connections),
             headers=_HEADERS,
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
@@ -85,16 +75,15 @@ class UrlProber:
             await self._session.close()
 
     async def head(self, url: str) -> ProbeResponse:
-        """Send a HEAD request; if its response is not conclusive, send a GET request for the first bytes.
+        """Send a HEAD request; if its response does not suffice, send a GET request for the first bytes.
 
         Raises:
             FetchError: no response; the message says why, without the URL.
-            ForbiddenAddress: the address is not public, and only public ones are allowed.
         """
         try:
             async with self._request("HEAD", url, _PROBE_TIMEOUT_S) as answer:
                 response = _probe_response(answer)
-        except (_NoConnectionError, ForbiddenAddress):
+        except _NoConnectionError:
             raise
         except FetchError:
             response = None  # some servers close the connection on HEAD
@@ -112,7 +101,6 @@ class UrlProber:
 
         Raises:
             FetchError: no response, or the transfer broke off; the message says why, without the URL.
-            ForbiddenAddress: the address is not public, and only public ones are allowed.
         """
         async with self._request("GET", url, _PROBE_TIMEOUT_S, Range=f"bytes=0-{max_bytes - 1}") as answer:
             return await _first_bytes(answer, max_bytes) if _probe_response(answer).ok else b""
@@ -127,7 +115,6 @@ class UrlProber:
 
         Raises:
             FetchError: no response, or the transfer broke off; the message says why, without the URL.
-            ForbiddenAddress: the address is not public, and only public ones are allowed.
         """
         async with self._request("GET", url, _DOWNLOAD_TIMEOUT_S) as answer:
             response = _probe_response(answer)
@@ -168,8 +155,6 @@ class UrlProber:
 def _to_fetch_error(error: Exception) -> FetchError:
     """Return our exception for that of a library. Its message holds no URL, because a URL may carry a token."""
     cause = getattr(error, "os_error", None)
-    if isinstance(cause, _NotPublicError):
-        return ForbiddenAddress("its address is not public")
     for foreign, ours, words in _TRANSLATIONS:
         if isinstance(error, foreign):
             return ours(words)
@@ -194,25 +179,10 @@ def _probe_response(response: aiohttp.ClientResponse) -> ProbeResponse:
 def _size_bytes(response: aiohttp.ClientResponse) -> int | None:
     """Return the length of the whole content in bytes; None if the server does not send it.
 
-    For a part of the content, it is the number after the slash in `Content-Range` (RFC 9110, section 14.4).
+    If the response has only part of the content, it is the last number in `Content-Range` (RFC 9110, section 14.4).
     """
     if response.status == 206:  # noqa: PLR2004 (partial content)
         whole = re.fullmatch(r"bytes \d+-\d+/(\d+)", response.headers.get("Content-Range", ""))
         return int(whole[1]) if whole else None
     length = response.headers.get("Content-Length", "")
     return int(length) if length.isdecimal() and "Content-Encoding" not in response.headers else None
-
-
-class _NotPublicError(OSError):
-    """Error of `_public_socket` for an address that is not public."""
-
-
-def _any_socket(address: Any) -> socket.socket:
-    family, kind, protocol, _, _ = address
-    return socket.socket(family, kind, protocol)
-
-
-def _public_socket(address: Any) -> socket.socket:
-    if not is_public(address[4][0]):
-        raise _NotPublicError("not a public address")
-    return _any_socket(address)

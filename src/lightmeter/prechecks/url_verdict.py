@@ -1,7 +1,7 @@
-"""Findings from the HTTP response for a row's URL. No I/O.
+"""What the HTTP response for a row's URL says about the row. No I/O.
 
 Runs skip rows with an error, so an error is reported only for URLs that no service can use: the URL is gone, or its
-content is neither picture nor video. A failure that this machine may cause (network, address, timeout) is a warning.
+content is neither image nor video. A failure that this machine may cause (network, address, timeout) is a warning.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lightmeter.media.media_info import IMAGE_FORMATS, VIDEO_FORMATS, MediaKind, sniff
-from lightmeter.prechecks.finding import Finding
+from lightmeter.prechecks.finding import CheckResult, Finding
 
 _GONE: Final = frozenset({404, 410})
 _RATE_LIMITED: Final = frozenset({429, 503})
@@ -19,7 +19,7 @@ _VAGUE_TYPES: Final = frozenset({"", "application/octet-stream", "binary/octet-s
 
 @dataclass(frozen=True, slots=True)
 class ProbeResponse:
-    """HTTP response for a URL that was probed.
+    """HTTP response to a request of the pre-checks.
 
     Attributes:
         status: HTTP status, after redirects.
@@ -27,7 +27,7 @@ class ProbeResponse:
         size_bytes: Length of the whole content; None if the server does not send it.
         final_url: URL after redirects.
         head: First bytes of the content; empty after a HEAD request.
-        content_requested: Whether content was requested (GET, not HEAD).
+        content_requested: Whether the request asked for content (GET, not HEAD).
         sha256: SHA-256 of the whole content in hexadecimal digits; None if it was not read to its end.
         etag: The header `ETag`, else `Last-Modified`; None without either.
     """
@@ -46,35 +46,27 @@ class ProbeResponse:
         """Whether the status is 2xx."""
         return 200 <= self.status < 300  # noqa: PLR2004 (the 2xx class)
 
-
-@dataclass(frozen=True, slots=True)
-class UrlVerdict:
-    """Kind of the content behind a URL, None if unknown, and the findings."""
-
-    kind: MediaKind | None
-    findings: tuple[Finding, ...]
-
-
-def announced_kind(content_type: str) -> MediaKind | None:
-    """Return the kind that a media type announces; None if it is neither image nor video."""
-    family = content_type.partition("/")[0]
-    if family == "image":
-        return "image"
-    return "video" if family == "video" else None
+    @property
+    def announced_kind(self) -> MediaKind | None:
+        """The kind that the media type announces; None if it is neither image nor video."""
+        match self.content_type.partition("/")[0]:
+            case "image" | "video" as kind:
+                return kind
+        return None
 
 
 def is_conclusive(response: ProbeResponse) -> bool:
-    """Return whether the response to a HEAD request suffices, so that no GET request follows.
+    """Whether the response to a HEAD request suffices, so that no GET request follows.
 
     Many servers answer HEAD wrongly, so an error status is not conclusive; a rate limit is, to spare the server.
     """
     if response.status in _RATE_LIMITED:
         return True
-    return response.ok and announced_kind(response.content_type) is not None and bool(response.size_bytes)
+    return response.ok and response.announced_kind is not None and bool(response.size_bytes)
 
 
-def judge_response(response: ProbeResponse, expected: MediaKind | None) -> UrlVerdict:
-    """Return kind and findings for a response; `expected` is the kind that the manifest or the file name says."""
+def judge_response(response: ProbeResponse, expected: MediaKind | None) -> CheckResult:
+    """Return what a response says about a row; `expected` is the kind according to the manifest or the file name."""
     facts = {
         "content_type": response.content_type,
         "size_bytes": response.size_bytes,
@@ -84,16 +76,16 @@ def judge_response(response: ProbeResponse, expected: MediaKind | None) -> UrlVe
         facts["etag"] = response.etag
     if response.status in _GONE:
         gone = Finding("reach", "error", f"Nothing is there: HTTP {response.status}.", response.status, facts)
-        return UrlVerdict(expected, (gone,))
+        return CheckResult(expected, (gone,))
     if not response.ok:
         message = f"Could not check from here: HTTP {response.status}; the service may still reach it."
-        return UrlVerdict(expected, (Finding("reach", "warning", message, response.status, facts),))
+        return CheckResult(expected, (Finding("reach", "warning", message, response.status, facts),))
     kind, findings = _judge_content(response, expected)
-    return UrlVerdict(kind, (Finding("reach", "info", "Reachable.", response.status, facts), *findings))
+    return CheckResult(kind, (Finding("reach", "info", "Reachable.", response.status, facts), *findings))
 
 
 def _judge_content(response: ProbeResponse, expected: MediaKind | None) -> tuple[MediaKind | None, list[Finding]]:
-    announced = announced_kind(response.content_type)
+    announced = response.announced_kind
     if response.content_requested and not response.head:
         return expected, [Finding("size", "error", "The content is empty.", 0)]
     found = sniff(response.head)
@@ -108,7 +100,7 @@ def _judge_content(response: ProbeResponse, expected: MediaKind | None) -> tuple
 
 
 def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: MediaKind | None) -> list[Finding]:
-    """Return the findings for content whose format is not recognized and whose media type is `announced`."""
+    """Check the media type of content whose format is not recognized."""
     if response.content_requested:
         message = f"Announced as {response.content_type}, but not of a format that is known here."
         return [Finding("type", "warning", message)]
@@ -118,7 +110,7 @@ def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: M
 
 
 def judge_format(found: tuple[MediaKind, str], expected: MediaKind | None) -> list[Finding]:
-    """Return the findings for a kind and format that `sniff` recognized by the first bytes."""
+    """Check a kind and format, recognized by the first bytes, against the expected kind and the supported formats."""
     kind, name = found
     findings = []
     if expected is not None and kind != expected:

@@ -1,12 +1,12 @@
-"""The balance proof: infer from account balances which requests without an answer were charged.
+"""Infer from account balances which requests that were sent, but have no answer, were charged.
 
-A request costs between 0 and its hold: the most that it can cost. Credits are missing between two balances if the
-balance fell by more than the answers in between report as charges. Requests whose charge is unknown have cost them, or
-other users of the account spent them. A request is proven paid or unpaid only if that is true in every case that
-explains the balances; otherwise it stays ambiguous.
+Before a request is sent, credits are reserved for it: the most that it can cost. Credits are missing between two
+balances if the balance fell by more than the answers in between report as charges. Then requests without an answer
+have cost them, or other users of the account have spent them. A request counts as charged or uncharged only if every
+explanation of the balances says so; otherwise it stays ambiguous.
 
-By default other users may spend from the account. Then a request can only be proven unpaid, if no credits are missing.
-If nobody else spends (`sole_spender`), a request is also proven paid if all others together cannot have cost the
+If other users may spend from the account, a request can only be proven uncharged, and only if no credits are missing.
+If nobody else spends (`sole_spender`), a request is also proven charged if all others together cannot have cost the
 missing credits.
 """
 
@@ -19,11 +19,11 @@ from itertools import accumulate
 from typing import Final
 
 MAX_GAPS: Final = 1000
-"""Maximum number of gaps that a reconciliation lists. Its sums and verdicts include all gaps."""
+"""Maximum number of `BalanceGap`s that a reconciliation lists; its sums and proofs include all."""
 
 
 class ProofOutcome(StrEnum):
-    """What is proven about a request without an answer; the values are names of states in the journal."""
+    """What the balances prove about a request without an answer; the values are names of states in the journal."""
 
     UNPAID = "proven_unpaid"
     PAID = "proven_paid"
@@ -36,10 +36,10 @@ class AnsweredRequest:
 
     Attributes:
         key: Number of the request in the journal.
-        hold: Most credits that the request can have cost.
+        hold: Credits reserved for the request: the most that it can have cost.
         paid: Credits charged; None if the answer does not report them.
         remaining: The balance that the answer reports; None if it reports none.
-        sent: Place in the order in which requests were sent.
+        sent: Position in the order in which requests were sent.
     """
 
     key: int
@@ -51,12 +51,12 @@ class AnsweredRequest:
 
 @dataclass(frozen=True, slots=True)
 class UncertainRequest:
-    """A request that was sent and may have been charged, up to its hold, at any time until the closing balance.
+    """A request that was sent and may have been charged at any time until the closing balance.
 
     Attributes:
         key: Number of the request in the journal.
-        hold: Most credits that the request can have cost.
-        sent: Place in the order in which requests were sent.
+        hold: Credits reserved for the request: the most that it can have cost.
+        sent: Position in the order in which requests were sent.
     """
 
     key: int
@@ -70,12 +70,11 @@ class BalanceWindow:
 
     Attributes:
         opening: The balance before the first request.
-        closing: Two later balances, read some time apart while no request was in flight. They are equal once all
-            charges are final.
+        closing: Two later balances, read some time apart with no request in flight; equal if all charges are final.
         answers: Requests that were charged.
         uncertain: Requests that may have been charged.
-        sequential: Whether no two requests were in flight together. Only then is the balance in an answer certainly the
-            one right after its charge, because a service may hold credits for requests in progress.
+        sequential: Whether no two requests were in flight together. Otherwise the balance that an answer reports may
+            lack credits that the service reserves for other requests.
     """
 
     opening: int
@@ -92,12 +91,12 @@ class BalanceWindow:
 
 @dataclass(frozen=True, slots=True)
 class ChargeVerdict:
-    """What is proven about one uncertain request.
+    """What the balances prove about one uncertain request.
 
     Attributes:
         key: Number of the request in the journal.
-        outcome: What is proven.
-        even_if_others_spend: Whether the verdict is also true if other users spend from the account.
+        outcome: Whether it was charged.
+        even_if_others_spend: Whether `outcome` is also true if other users spend from the account.
         proof: The numbers that prove it, as a sentence.
     """
 
@@ -113,7 +112,7 @@ class BalanceGap:
 
     Attributes:
         missing: Number of missing credits.
-        candidates: Keys of the uncertain requests that may have cost them.
+        candidates: Keys of the uncertain requests that may have cost them: all that were sent before the later balance.
     """
 
     missing: int
@@ -122,17 +121,16 @@ class BalanceGap:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What the balances of a window prove.
+    """What the balances of a `BalanceWindow` prove.
 
     Attributes:
         expected: The closing balance if no uncertain request was charged.
         missing: Credits by which the closing balance is below `expected`; negative if it is above.
         verdicts: One for each uncertain request, in the order of the window.
-        gaps: The first `MAX_GAPS` places where credits are missing.
-        foreign_at_least: Least number of credits that other users must have spent; 0 if the run's own charges can
-            explain the balances.
+        gaps: The first `MAX_GAPS` pairs of consecutive balances between which credits are missing.
+        foreign_at_least: Least number of credits that other users must have spent.
         added_at_least: Least number of credits that must have been added to the account.
-        notes: Notes for the user, a sentence each.
+        notes: Sentences for the user.
     """
 
     expected: int
@@ -146,12 +144,12 @@ class Reconciliation:
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """The part of a window between two consecutive known balances.
+    """The requests of a `BalanceWindow` between two consecutive known balances.
 
     Attributes:
         missing: Credits by which the balance fell beyond the reported charges; negative if it fell by less.
-        unreported: Most credits that the segment's answers without a reported charge can have cost.
-        uncertain: The uncertain requests that were sent in the segment.
+        unreported: Most credits that the answers without a reported charge can have cost.
+        uncertain: The uncertain requests.
     """
 
     missing: int
@@ -160,7 +158,7 @@ class _Segment:
 
     @property
     def unexplained(self) -> int:
-        """Missing credits that the segment's answers cannot have cost, so that uncertain requests or others did."""
+        """Missing credits that the answers cannot have cost, so that uncertain requests or other users did."""
         return max(0, self.missing - self.unreported)
 
 
@@ -169,11 +167,7 @@ def reconcile(window: BalanceWindow, *, sole_spender: bool = False) -> Reconcili
 
     Args:
         window: The balances and the requests between them.
-        sole_spender: Whether the user says that nobody else spends from the account. It is ignored if the balances
-            refute it.
-
-    Returns:
-        A verdict for each uncertain request, and what else the balances show.
+        sole_spender: Whether nobody else spends from the account, as the user says; ignored if the balances refute it.
 
     Raises:
         ValueError: a request is in the window twice.
@@ -196,7 +190,7 @@ def reconcile(window: BalanceWindow, *, sole_spender: bool = False) -> Reconcili
 
 
 def _segments(window: BalanceWindow) -> list[_Segment]:
-    """Split a sequential window at each balance that an answer reports; leave any other window whole."""
+    """Split a window at each balance that an answer reports, if no two requests were in flight together."""
     requests, segments, balance, first = window.requests, [], window.opening, 0
     for end, one in enumerate(requests, 1):
         if window.sequential and isinstance(one, AnsweredRequest) and one.remaining is not None:
@@ -222,9 +216,11 @@ def _prove_nothing(window: BalanceWindow, expected: int, missing: int, why: str,
 
 
 def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, sole_spender: bool) -> Reconciliation:
-    """Return the verdicts on a window in which the balance never rose."""
+    """Prove what a window proves in which the balance never rose."""
     charged = _must_be_charged(segments)
-    foreign = _foreign(segments)
+    capacities = accumulate(sum(one.hold for one in segment.uncertain) for segment in segments)
+    # Missing credits that all requests sent so far cannot have cost.
+    foreign = sum(max(0, segment.unexplained - most) for segment, most in zip(segments, capacities, strict=True))
     if sole_spender and charged is None:
         foreign = max(1, foreign)
     most_missing = list(accumulate((segment.missing for segment in reversed(segments)), max))[::-1]  # from each on
@@ -247,9 +243,9 @@ def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, so
 def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
     """Return the keys of the requests that must have been charged; None if somebody else must have spent.
 
-    A request is charged once, in its own segment or a later one. So by the end of a segment, no more credits can be
-    missing than the holds of all requests sent so far. A request without which that sum is too small must have been
-    charged by then, and its hold cannot explain credits that are missing later.
+    A request is charged once, at any time after it was sent. So the requests sent by the end of a segment must have
+    cost what is missing by then. If the others together cannot have cost that, a request was charged by then, and does
+    not explain credits that are missing later.
     """
     charged: set[int] = set()
     available: list[UncertainRequest] = []
@@ -267,21 +263,8 @@ def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
     return charged
 
 
-def _foreign(segments: Sequence[_Segment]) -> int:
-    """Return the sum over all segments of the missing credits that all requests sent so far cannot have cost."""
-    capacities = accumulate(sum(one.hold for one in segment.uncertain) for segment in segments)
-    return sum(max(0, segment.unexplained - most) for segment, most in zip(segments, capacities, strict=True))
-
-
 def _verdict(key: int, sums: str, *, possible: bool, needed: bool) -> ChargeVerdict:
-    """Return the verdict on one request.
-
-    Args:
-        key: Number of the request in the journal.
-        sums: The balances and the missing credits, as a sentence.
-        possible: Whether the request can have been charged.
-        needed: Whether the missing credits cannot be explained without a charge of this request.
-    """
+    """Return what is proven about a request that can (`possible`) or must (`needed`) have been charged."""
     if not possible:
         proof = f"{sums} Nothing that it can have cost is missing: it was not charged."
         return ChargeVerdict(key, ProofOutcome.UNPAID, even_if_others_spend=True, proof=proof)
@@ -293,7 +276,6 @@ def _verdict(key: int, sums: str, *, possible: bool, needed: bool) -> ChargeVerd
 
 
 def _gaps(segments: Sequence[_Segment]) -> tuple[BalanceGap, ...]:
-    """Return the first gaps; candidates are all uncertain requests that were sent before the end of the gap."""
     gaps: list[BalanceGap] = []
     candidates: tuple[int, ...] = ()
     for segment in segments:

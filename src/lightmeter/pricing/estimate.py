@@ -1,15 +1,15 @@
 """Estimate what items cost, as a range of credits, and advise which choices would cost less.
 
 The cost is a range because two things may be unknown before a run: the number of frames of a video (or whether a URL is
-a video at all), and where the service rounds up. A plan adds up the frames of its items and prices the sum, so that the
-range is right for every way to split the items into requests.
+a video at all), and whether the service rounds up each picture or each request. A plan adds up the frames of its items
+and prices the sum, so that the range is right for every way to split the items into requests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from lightmeter.media.media_info import MediaKind
 from lightmeter.media.sampling import duration_of, frame_count
@@ -24,39 +24,37 @@ from lightmeter.pricing.rates import (
 from lightmeter.wire.constants import EXTRA_FEATURES
 
 MAX_SUGGESTED_BACKENDS: Final = 3
-"""Back ends that the advice on adding one names, the cheapest first. More would be a price list."""
+"""Maximum number of back ends that `price_advice` suggests to add, the cheapest first."""
 
 
 @dataclass(frozen=True, slots=True)
-class FrameRange:
-    """Number of images and video frames charged: `low` to `high`, each 0 or more; `high` is None if unbounded."""
-
+class _Range:
     low: int
     high: int | None
 
     def __post_init__(self) -> None:
-        _check_bounds(self.low, self.high)
+        if self.low < 0 or (self.high is not None and self.high < self.low):
+            raise ValueError(f"{self.low} to {self.high} is no range.")
 
-    def __add__(self, other: FrameRange) -> FrameRange:
-        return FrameRange(self.low + other.low, _sum(self.high, other.high))
+    def __add__(self, other: Self) -> Self:
+        high = None if self.high is None or other.high is None else self.high + other.high
+        return type(self)(self.low + other.low, high)
 
 
-@dataclass(frozen=True, slots=True)
-class CreditRange:
+class FrameRange(_Range):
+    """Number of images and video frames charged: `low` to `high`, each 0 or more; `high` is None if unbounded."""
+
+    __slots__ = ()
+
+
+class CreditRange(_Range):
     """Whole credits from `low` to `high`, each 0 or more; `high` is None if unbounded.
 
     Add credit ranges only of separate requests, which are rounded up separately. For items of one request, add their
     `FrameRange`s and price the sum.
     """
 
-    low: int
-    high: int | None
-
-    def __post_init__(self) -> None:
-        _check_bounds(self.low, self.high)
-
-    def __add__(self, other: CreditRange) -> CreditRange:
-        return CreditRange(self.low + other.low, _sum(self.high, other.high))
+    __slots__ = ()
 
     def __contains__(self, credits_: int) -> bool:
         return self.low <= credits_ and (self.high is None or credits_ <= self.high)
@@ -74,13 +72,9 @@ def frame_range(
 
     Args:
         kind: `image`, `video`, or None if unknown.
-        duration_s: Length of a video in seconds, or None if unknown. A length that is not credible
-            (`sampling.duration_of`) counts as unknown; that of an image is ignored.
+        duration_s: Length of a video in seconds; None, or a length that is not credible, counts as unknown.
         capture_interval_s: Seconds between captured frames, 1 or more.
         max_frames: Most frames captured; 0 means no limit. Then the upper end is None unless the length is known.
-
-    Returns:
-        Exactly 1 for an image, exactly the captured frames for a video of known length, else 1 to `max_frames`.
     """
     if kind == "image":
         return FrameRange(1, 1)
@@ -94,14 +88,9 @@ def frame_range(
 
 
 def price_range(per_image_milli: int, frames: FrameRange) -> CreditRange:
-    """Return what pictures cost, for every way to split them into requests and to round up.
+    """Return what pictures cost at `per_image_milli` millicredits each, for every way to split them into requests.
 
-    The lower end is the price of one request that is rounded up as a whole; for the upper end each picture is rounded
-    up.
-
-    Args:
-        per_image_milli: Millicredits for one picture.
-        frames: How many pictures.
+    The lower end is the price of a single request that is rounded up as a whole; the upper end rounds up each picture.
     """
     low = request_price(per_image_milli, (frames.low,), Rounding.REQUEST)
     if frames.high is None:
@@ -110,7 +99,7 @@ def price_range(per_image_milli: int, frames: FrameRange) -> CreditRange:
 
 
 def add_retry_cost(credits_: CreditRange, retry_milli: int, frames: FrameRange) -> CreditRange:
-    """Return a price whose upper end includes one retry of each picture, and whose lower end includes none.
+    """Return a price that includes one retry of each picture in its upper end, and none in its lower end.
 
     Args:
         credits_: What the pictures cost without retries.
@@ -123,9 +112,7 @@ def add_retry_cost(credits_: CreditRange, retry_milli: int, frames: FrameRange) 
 def price_advice(rates: RateTable, backends: Sequence[str], features: Sequence[str]) -> list[str]:
     """Return advice on back ends and features, a sentence each, with prices for one image or frame.
 
-    The sentences say which requested features no chosen back end offers, what dropping each choice saves, what can be
-    added at no cost, and what the cheapest other back ends for the same features would add. Local back ends are
-    suggested only if local ones are chosen, and providers only if providers are chosen.
+    Local back ends are suggested only if local ones are chosen, and providers only if providers are chosen.
 
     Args:
         rates: The price table.
@@ -136,21 +123,17 @@ def price_advice(rates: RateTable, backends: Sequence[str], features: Sequence[s
         SettingsError: a back end has no price, or a feature does not exist.
     """
     active = active_pairs(rates, backends, features)
+    on_defaults = []
+    if rates.defaults and not backends:
+        cost = f"{', '.join(rates.defaults)} would cost {_credits(_rounded(_price(rates, active)))} an image"
+        on_defaults = [f"No back end is named, so the account's defaults work: {cost}."]
     return [
-        *_advise_on_defaults(rates, backends, active),
+        *on_defaults,
         *_advise_on_missing(rates, active, features),
         *_advise_on_dropping(rates, active),
         *_advise_on_free_additions(rates, active),
         *_advise_on_more_backends(rates, active, features),
     ]
-
-
-def _advise_on_defaults(rates: RateTable, backends: Sequence[str], active: Sequence[tuple[str, str]]) -> list[str]:
-    if backends or not rates.defaults:
-        return []
-    cost = _price(rates, active)
-    names = ", ".join(rates.defaults)
-    return [f"No back end is named, so the account's defaults work: {names} would cost {_per(cost)}."]
 
 
 def _advise_on_missing(rates: RateTable, active: Sequence[tuple[str, str]], features: Sequence[str]) -> list[str]:
@@ -170,12 +153,12 @@ def _advise_on_missing(rates: RateTable, active: Sequence[tuple[str, str]], feat
 
 
 def _advise_on_dropping(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Return sentences on what dropping each back end, or one feature of it, saves; the largest saving first."""
-    parts: dict[str, list[tuple[str, str]]] = {}
+    """Return what dropping each back end, or one feature of it, saves; the largest saving first."""
+    droppable: dict[str, list[tuple[str, str]]] = {}
     for backend, feature in active:
-        parts.setdefault(backend, []).append((backend, feature))
-        parts.setdefault(f"{backend} {feature}", []).append((backend, feature))
-    distinct = {tuple(dropped): name for name, dropped in parts.items()}  # of equal parts the name with the feature
+        droppable.setdefault(backend, []).append((backend, feature))
+        droppable.setdefault(f"{backend} {feature}", []).append((backend, feature))
+    distinct = {tuple(dropped): name for name, dropped in droppable.items()}  # of equal ones the name with the feature
     if len(active) < 2:  # noqa: PLR2004 (dropping the only pair leaves nothing to ask for)
         return []
     total = _price(rates, active)
@@ -183,15 +166,14 @@ def _advise_on_dropping(rates: RateTable, active: Sequence[tuple[str, str]]) -> 
     for dropped, name in sorted(distinct.items(), key=lambda part: (-_price(rates, part[0]), part[1])):
         rest = total - _price(rates, dropped)
         if _rounded(rest) < _rounded(total) and len(dropped) < len(active):
-            sentences.append(f"Dropping {name} saves {_change(total, rest)}.")
+            old, new = _rounded(total), _rounded(rest)
+            change = f"{_amount(total)} → {_amount(rest)}, charged {old} → {new}"
+            sentences.append(f"Dropping {name} saves {_credits(old - new)} an image ({change}).")
     return sentences
 
 
 def _advise_on_free_additions(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a sentence on what can be added at no cost, because rounding up charges a whole credit anyway.
-
-    Extra features are left out.
-    """
+    """Return what can be added at no cost, because rounding up charges a whole credit anyway."""
     total = _price(rates, active)
     unused = _rounded(total) * MILLICREDITS - total
     kinds = {backend in rates.local for backend, _ in active}
@@ -214,7 +196,7 @@ def _advise_on_free_additions(rates: RateTable, active: Sequence[tuple[str, str]
 
 
 def _advise_on_more_backends(rates: RateTable, active: Sequence[tuple[str, str]], features: Sequence[str]) -> list[str]:
-    """Return sentences on what another back end for the same features adds to the price; the cheapest first."""
+    """Return what another back end for the same features adds to the price; the cheapest first."""
     total, chosen = _price(rates, active), {backend for backend, _ in active}
     kinds = {backend in rates.local for backend in chosen}
     added = []
@@ -248,15 +230,6 @@ def _rounded(millicredits: int) -> int:
     return request_price(millicredits, (1,), Rounding.IMAGE)
 
 
-def _change(before: int, after: int) -> str:
-    old, new = _rounded(before), _rounded(after)
-    return f"{_credits(old - new)} an image ({_amount(before)} → {_amount(after)}, charged {old} → {new})"
-
-
-def _per(millicredits: int) -> str:
-    return f"{_credits(_rounded(millicredits))} an image"
-
-
 def _credits(count: int) -> str:
     return f"{count} credit" if count == 1 else f"{count} credits"
 
@@ -265,12 +238,3 @@ def _amount(millicredits: int) -> str:
     """Return millicredits written as exact credits: 1150 → `1.15`."""
     whole, rest = divmod(millicredits, MILLICREDITS)
     return f"{whole}.{rest:03d}".rstrip("0").rstrip(".") if rest else str(whole)
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
-
-
-def _check_bounds(low: int, high: int | None) -> None:
-    if low < 0 or (high is not None and high < low):
-        raise ValueError(f"{low} to {high} is no range.")

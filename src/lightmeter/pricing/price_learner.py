@@ -1,46 +1,26 @@
-"""Learn a service's prices and where it rounds up from the charges of its answers.
+"""Learn a service's prices, and where it rounds up, from the charges of its answers.
 
 The service rounds up either each picture or each request. Under each of these roundings, a charge bounds the
-millicredits that one picture can cost. The learner keeps bounds for both, until a charge contradicts one of them. All
-numbers are whole, so the true price is never outside the bounds, and a hold at the upper bound is never below the
-charge. A charge that neither rounding explains is a price drift: then learning starts again from that charge.
+millicredits that one picture can cost. The learner stores bounds for both, until a charge contradicts one of them. All
+numbers are whole, so the true price is never outside the bounds, and the upper bound is never below the next charge.
+If a charge contradicts both roundings, the prices have changed: then learning starts again from that charge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isqrt
 from typing import Final
 
 from lightmeter.pricing.estimate import CreditRange, FrameRange
-from lightmeter.pricing.rates import MILLICREDITS, RateTable, Rounding, request_price, whole_credits
+from lightmeter.pricing.rates import MILLICREDITS, Rounding, request_price, whole_credits
 
-AGREEING_AFTER_DRIFT: Final = 8
-"""Charges in a row that must agree after a drift before the prices from before it are forgotten.
+AGREEING_AFTER_CHANGE: Final = 8
+"""Charges in a row that must agree after a price change before the earlier prices are forgotten.
 
-A service that changes its prices back and forth would otherwise charge more than is held.
+A service that changes its prices back and forth would otherwise charge more than is reserved.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class PriceKey:
-    """The parts of a request that decide the price of a picture.
-
-    Attributes:
-        pairs: The active (back end, feature) pairs.
-        prompt_blocks: How many times the price of a description is charged: once for each block of the prompt.
-    """
-
-    pairs: frozenset[tuple[str, str]]
-    prompt_blocks: int = 1
-
-    def prior_milli(self, rates: RateTable) -> int | None:
-        """Return the millicredits of one picture by a price table; None if the table lacks one of the pairs."""
-        prices = [(feature, rates.rates.get(backend, {}).get(feature)) for backend, feature in self.pairs]
-        if any(price is None for _, price in prices):
-            return None
-        return sum((price or 0) * (self.prompt_blocks if feature == "descriptions" else 1) for feature, price in prices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +28,19 @@ class Charge:
     """The charge of one answer without errors; with an error, it would be unknown which back ends were charged.
 
     Attributes:
-        price_key: The parts of the request that decide its price.
-        frames: Number of pictures of all assets together; a range if the answer does not tell it.
+        kind: Kind of the request: requests of one kind have the same price for a picture.
+        frames: Number of images and video frames of all assets together; a range if the answer does not tell it.
         paid: Credits charged.
     """
 
-    price_key: PriceKey
+    kind: str
     frames: FrameRange
     paid: int
 
 
 @dataclass(frozen=True, slots=True)
-class PriceDrift:
-    """A charge that contradicts what was learned from earlier charges.
-
-    Attributes:
-        charge: The charge.
-        expected: The range that the charge was expected to be in.
-    """
+class PriceChange:
+    """A charge that contradicts what was learned from earlier charges, and the range that was expected."""
 
     charge: Charge
     expected: CreditRange
@@ -89,7 +64,7 @@ class _PriceBounds:
 
 
 def _bounds_from_charge(charge: Charge, rounding: Rounding) -> _PriceBounds | None:
-    """Return the tightest bounds on the price of a picture under a rounding; None if the charge contradicts it."""
+    """Return the tightest bounds on the price of one picture; None if the charge contradicts the rounding."""
     low, high, paid = max(1, charge.frames.low), charge.frames.high, charge.paid
     if charge.frames.high == 0:
         return _PriceBounds() if paid == 0 else None
@@ -100,29 +75,25 @@ def _bounds_from_charge(charge: Charge, rounding: Rounding) -> _PriceBounds | No
         most = paid * MILLICREDITS // low
         return _PriceBounds(least, most) if least <= most else None
     # Each picture costs the same whole number of credits: a divisor of `paid` that leaves a possible picture count.
-    whole = [credits_ for credits_ in _divisors(paid) if low <= paid // credits_ <= (high or paid)]
+    small = [one for one in range(1, isqrt(paid) + 1) if paid % one == 0]
+    divisors = sorted({*small, *(paid // one for one in small)})
+    whole = [credits_ for credits_ in divisors if low <= paid // credits_ <= (high or paid)]
     return _PriceBounds((whole[0] - 1) * MILLICREDITS + 1, whole[-1] * MILLICREDITS) if whole else None
-
-
-def _divisors(number: int) -> list[int]:
-    """Return all divisors in ascending order."""
-    small = [one for one in range(1, isqrt(number) + 1) if number % one == 0]
-    return sorted({*small, *(number // one for one in small)})
 
 
 @dataclass(slots=True)
 class _LearnedPrice:
-    """What charges have shown about the price of one price key.
+    """What charges have shown about the price of a picture in requests of one kind.
 
     Attributes:
         bounds: Bounds under each rounding; None if a charge contradicts that rounding.
-        agreeing: Number of charges since the last drift; all agree.
-        before_drift_milli: Highest price in millicredits from before a drift, as long as it is remembered.
+        agreeing: Number of charges since the last price change; all agree.
+        earlier_milli: Highest price in millicredits from before a price change; 0 once it is forgotten.
     """
 
     bounds: dict[Rounding, _PriceBounds | None]
     agreeing: int = 0
-    before_drift_milli: int = 0
+    earlier_milli: int = 0
 
 
 @dataclass(slots=True)
@@ -130,19 +101,19 @@ class PriceLearner:
     """Prices of a service, learned from its charges. The same charges in the same order give the same state.
 
     Attributes:
-        prior: The price table to start from.
-        roundings: The roundings that explain every charge since the last drift; never empty.
-        drifts: All drifts, oldest first.
+        prior: Millicredits for one picture by kind of request, to start from.
+        roundings: The roundings that explain every charge since the last price change; never empty.
+        changes: All price changes, oldest first.
     """
 
-    prior: RateTable
+    prior: Mapping[str, int]
     roundings: tuple[Rounding, ...] = tuple(Rounding)
-    drifts: list[PriceDrift] = field(default_factory=list)
-    _learned: dict[PriceKey, _LearnedPrice] = field(default_factory=dict)
+    changes: list[PriceChange] = field(default_factory=list)
+    _learned: dict[str, _LearnedPrice] = field(default_factory=dict)
 
-    def knows(self, key: PriceKey) -> bool:
-        """Whether a charge with this key was observed since the last drift."""
-        return key in self._learned and self._learned[key].agreeing > 0
+    def knows(self, kind: str) -> bool:
+        """Whether a charge of a request of this kind was observed since the last price change."""
+        return kind in self._learned and self._learned[kind].agreeing > 0
 
     @property
     def rounding(self) -> Rounding | None:
@@ -154,83 +125,77 @@ class PriceLearner:
 
     @property
     def likely_rounding(self) -> Rounding | None:
-        """Where the service rounds up if the price table is right; None if both roundings are possible, or neither."""
-        seen = [(key.prior_milli(self.prior), known) for key, known in self._learned.items() if known.agreeing]
+        """Where the service rounds up if `prior` is right; None if both roundings are possible, or neither."""
+        observed = [(self.prior.get(kind), known) for kind, known in self._learned.items() if known.agreeing]
         fitting = [
             one
             for one in self.roundings
-            if all(prior is None or prior in (known.bounds[one] or _PriceBounds()) for prior, known in seen)
+            if all(prior is None or prior in (known.bounds[one] or _PriceBounds()) for prior, known in observed)
         ]
         return self.rounding or (fitting[0] if len(fitting) == 1 else None)
 
-    def observe(self, charge: Charge) -> PriceDrift | None:
-        """Learn from a charge; return a `PriceDrift` if it contradicts earlier charges."""
-        known = self._learned.setdefault(charge.price_key, _LearnedPrice({one: _PriceBounds() for one in Rounding}))
+    def observe(self, charge: Charge) -> PriceChange | None:
+        """Learn from a charge; return a `PriceChange` if it contradicts earlier charges."""
+        known = self._learned.setdefault(charge.kind, _LearnedPrice({one: _PriceBounds() for one in Rounding}))
         narrowed = {one: _narrowed(known.bounds[one], _bounds_from_charge(charge, one)) for one in self.roundings}
         left = tuple(one for one in self.roundings if narrowed[one] is not None)
         if not left:
-            return self._drifted(charge)
+            return self._start_again(charge)
         known.bounds.update(narrowed)
         known.agreeing += 1
-        if known.agreeing >= AGREEING_AFTER_DRIFT:
-            known.before_drift_milli = 0
+        if known.agreeing >= AGREEING_AFTER_CHANGE:
+            known.earlier_milli = 0
         self.roundings = left
         return None
 
-    def price(self, key: PriceKey, frames: FrameRange) -> CreditRange:
-        """Return what one request costs: by charges alone if there are any with this key, else by the price table.
+    def price(self, kind: str, frames: FrameRange) -> CreditRange:
+        """Return what one request costs: by charges alone if there are any of its kind, else by `prior`.
 
-        Args:
-            key: The parts of the request that decide its price.
-            frames: Number of pictures of all its assets together.
-
-        Returns:
-            The smallest range that is right under every remaining rounding; its upper end is the credits to hold. The
-            upper end is None if the number of pictures has no bound, or if neither a charge nor the table has a price
-            for the key.
+        The range is the smallest that is right under every remaining rounding. Its upper end is None if the number of
+        pictures has no bound, or if neither a charge nor `prior` has a price for the kind.
         """
-        bounds = [(one, self._bounds(key, one)) for one in self.roundings]
+        bounds = [(one, self._bounds(kind, one)) for one in self.roundings]
         return _union(_priced(milli, frames, one) for one, milli in bounds)
 
-    def expected(self, key: PriceKey, frames: FrameRange) -> CreditRange:
-        """Return what one request costs if the price table is right, or `price` if charges contradict the table.
+    def expected(self, kind: str, frames: FrameRange) -> CreditRange:
+        """Return what one request costs if `prior` is right, or the same as `price` if charges contradict it.
 
         The range is never wider than that of `price`, and exact once the number of pictures and the rounding are known.
-        Do not use it as a hold, because the table may be wrong.
+        Do not reserve only its upper end, because `prior` may be wrong.
         """
-        prior = key.prior_milli(self.prior)
-        bounds = [(one, self._bounds(key, one)) for one in self.roundings]
+        prior = self.prior.get(kind)
+        bounds = [(one, self._bounds(kind, one)) for one in self.roundings]
         agreeing = [(one, _PriceBounds(prior, prior)) for one, milli in bounds if prior is not None and prior in milli]
         return _union(_priced(milli, frames, one) for one, milli in agreeing or bounds)
 
-    def _bounds(self, key: PriceKey, rounding: Rounding) -> _PriceBounds:
-        known = self._learned.get(key)
+    def _bounds(self, kind: str, rounding: Rounding) -> _PriceBounds:
+        known = self._learned.get(kind)
         if known is not None and known.agreeing:
             milli = known.bounds[rounding] or _PriceBounds()
-            if milli.high is not None and known.before_drift_milli:
-                return _PriceBounds(milli.low, max(milli.high, known.before_drift_milli))
+            if milli.high is not None and known.earlier_milli:
+                return _PriceBounds(milli.low, max(milli.high, known.earlier_milli))
             return milli
-        prior, before = key.prior_milli(self.prior), known.before_drift_milli if known else 0
-        if self.drifts:  # prices changed: twice the table or the highest past price is a guess with room to spare
+        prior, before = self.prior.get(kind), known.earlier_milli if known else 0
+        if self.changes:  # twice the table or the highest past price is a guess with room to spare
             return _PriceBounds(0, None if prior is None else 2 * max(prior, before))
         return _PriceBounds() if prior is None else _PriceBounds(prior, prior)
 
-    def _drifted(self, charge: Charge) -> PriceDrift:
-        """Forget everything learned except the highest price of each key, learn from this charge, return the drift."""
-        drift = PriceDrift(charge, self.price(charge.price_key, charge.frames))
-        self.drifts.append(drift)
+    def _start_again(self, charge: Charge) -> PriceChange:
+        """Forget everything learned except the highest price of each kind, and learn from this charge."""
+        change = PriceChange(charge, self.price(charge.kind, charge.frames))
+        self.changes.append(change)
         for known in self._learned.values():
             highs = [milli.high for milli in known.bounds.values() if milli is not None and milli.high is not None]
-            known.before_drift_milli = max([known.before_drift_milli, *highs])
+            known.earlier_milli = max([known.earlier_milli, *highs])
             known.bounds, known.agreeing = {one: _PriceBounds() for one in Rounding}, 0
         self.roundings = tuple(Rounding)
         bounds = {one: _bounds_from_charge(charge, one) for one in Rounding}
         left = tuple(one for one in Rounding if bounds[one] is not None)
         if left:  # a charge that no price explains teaches nothing
-            known = self._learned[charge.price_key]
+            known = self._learned[charge.kind]
             known.bounds.update(bounds)
             known.agreeing, self.roundings = 1, left
-        return drift
+        return change
 
 
 def _narrowed(known: _PriceBounds | None, other: _PriceBounds | None) -> _PriceBounds | None:
@@ -247,17 +212,12 @@ def _priced(milli: _PriceBounds, frames: FrameRange, rounding: Rounding) -> Cred
 
 
 def _union(ranges: Iterable[CreditRange]) -> CreditRange:
-    all_ = list(ranges)
-    highs = [one.high for one in all_]
-    high = None if None in highs else max(high or 0 for high in highs)
-    return CreditRange(min(one.low for one in all_), high)
+    lows, highs = zip(*((one.low, one.high) for one in ranges), strict=True)
+    return CreditRange(min(lows), None if None in highs else max(highs))
 
 
 def cheapest_batch(per_image_milli: int, most: int, rounding: Rounding) -> int:
     """Return the number of images per request with the lowest price per image; of equal prices, the smallest number.
-
-    If the service rounds up each request, requests whose price is close to whole credits are cheapest. If it rounds up
-    each image, or the price is whole credits, one image per request is as cheap as any number.
 
     Args:
         per_image_milli: Millicredits for one image.

@@ -1,8 +1,8 @@
 """Price tables: what each back end charges for each feature, and the price of a request.
 
-Money is never a float. Prices are whole millicredits (1000 are one credit, one credit is one cent); charges, holds and
-budgets are whole credits. The table shipped beside this module is dated, because prices change; users can override it
-with their own prices. The hosted service does not document how it rounds a charge up: `Rounding` lists both ways.
+Money is never a float. Prices are whole millicredits (1000 are one credit, one credit is one cent); charges, reserved
+credits and budgets are whole credits. The table shipped beside this module is dated, because prices change; users can
+override it with their own prices.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ PROMPT_BLOCK_CHARS: Final = 2500
 """Characters of a custom prompt that one description price covers; each further block costs it again."""
 
 _MAX_MILLICREDITS: Final = 10**12
-"""Highest price accepted for a picture. A billion credits is a mistake in the file."""
+"""Highest price accepted for a picture: more than a billion credits is a mistake in the file."""
 
 
 class Rounding(StrEnum):
-    """Where the service rounds a charge up to whole credits. A run learns it from its charges."""
+    """Where the service rounds a charge up to whole credits; it does not document which, so a run learns it."""
 
     IMAGE = "image"
     """For each image or video frame."""
@@ -94,7 +94,7 @@ class RateTable:
         )
 
     def with_rates(self, more: Mapping[str, Mapping[str, int]]) -> RateTable:
-        """Return the table with back ends added or their prices replaced: back end → feature → millicredits.
+        """Return the table with prices added or replaced: back end → feature → millicredits for each picture.
 
         Raises:
             SettingsError: a price is not a whole number of millicredits, 0 or more.
@@ -131,11 +131,7 @@ def default_rates() -> RateTable:
 
 
 def parse_rates(content: bytes, *, name: str) -> RateTable:
-    """Parse the bytes of a whole price table, written like the shipped `rates.json`.
-
-    Args:
-        content: The bytes.
-        name: File name for messages; TOML if it ends in `.toml`, else JSON.
+    """Parse the bytes of a whole price table, written like the shipped `rates.json`; `name` is as for `parse_prices`.
 
     Raises:
         SettingsError: the bytes are not a price table; the message names the place.
@@ -156,7 +152,7 @@ def read_own_prices(given: object) -> OwnPrices | None:
     """Return the user's own prices; None if `given` is None.
 
     Args:
-        given: The path of a price file, the content of one, or the prices as a plan file stores them.
+        given: The path of a price file, the content of one as a mapping, or the prices as a plan file stores them.
 
     Raises:
         SettingsError: the prices cannot be read or are wrong; the message names the file and the place in it.
@@ -176,30 +172,24 @@ def load_prices(path: Path) -> OwnPrices:
     Raises:
         SettingsError: the file cannot be read or holds no prices; the message names it and the place in it.
     """
-    return replace(parse_prices(_content(path), name=str(path)), path=str(path.absolute()))
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"The price file {path} cannot be read: {error.strerror or error}.") from error
+    return replace(parse_prices(content, name=str(path)), path=str(path.absolute()))
 
 
 def parse_prices(content: bytes, *, name: str) -> OwnPrices:
     """Parse the bytes of a price file, written like the shipped `rates.json`.
 
     Only `backends.NAME.prices` is required. Prices are whole millicredits, or, with `unit = "credits"`, credits with at
-    most three decimals. `as_of` and unknown fields are ignored.
-
-    Args:
-        content: The bytes.
-        name: File name for messages; TOML if it ends in `.toml`, else JSON.
+    most three decimals. `as_of` and unknown fields are ignored. `name` is the file name for messages; the content is
+    TOML if it ends in `.toml`, else JSON.
 
     Raises:
         SettingsError: the bytes hold no prices; the message names the place.
     """
     return _prices_in(_parsed(content, name), name)
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise SettingsError(f"The price file {path} cannot be read: {error.strerror or error}.") from error
 
 
 def _parsed(content: bytes, name: str) -> Any:
@@ -240,7 +230,7 @@ def _prices_in(data: object, name: str) -> OwnPrices:
 
 
 def _mapping_at(table: object, key: str, name: str, place: str = "") -> Mapping[str, Any]:
-    """Return the mapping under a key of another mapping."""
+    """Return `table[key]`; `name` and `place` are the file and the position in it, for messages."""
     where = f"{place}.{key}".strip(".")
     if not isinstance(table, Mapping):
         raise SettingsError(f"{name} is not a price table: {place or 'the file'} is not a mapping of names.")
@@ -313,14 +303,13 @@ def active_pairs(rates: RateTable, backends: Iterable[str], features: Iterable[s
 def millicredits_per_image(
     rates: RateTable, backends: Iterable[str], features: Iterable[str], prompt_chars: int = 0
 ) -> int:
-    """Return the millicredits for one image or video frame, before rounding: the sum over the active pairs.
+    """Return the millicredits for one image or video frame, before rounding: the sum over `active_pairs`.
 
     Args:
         rates: The price table.
         backends: Names of back ends, as for `active_pairs`.
         features: Names of features, as for `active_pairs`.
-        prompt_chars: Length of a custom prompt. Each block of `prompt_block_chars` characters after the first adds the
-            description price again.
+        prompt_chars: Length of a custom prompt; each `prompt_block_chars` characters cost the description price.
 
     Raises:
         SettingsError: a back end has no prices in the table, or a feature does not exist.
@@ -341,9 +330,9 @@ def request_price(per_image_milli: int, frames: Sequence[int], rounding: Roundin
     """Return the price of a request in whole credits.
 
     Args:
-        per_image_milli: Millicredits for one image or frame, from `millicredits_per_image`.
+        per_image_milli: Millicredits for one image or video frame.
         frames: Number of pictures of each asset: 1 for an image, the captured frames of a video.
-        rounding: Where the charge is rounded up. Rounding by request never costs more than rounding by image.
+        rounding: Where the charge is rounded up.
     """
     pictures = sum(frames)
     if rounding is Rounding.IMAGE:

@@ -1,4 +1,4 @@
-"""Compute how much of the planned videos the captured frames cover, and which interval covers more at no cost."""
+"""Compute how many seconds of the videos the captured frames cover, and which interval covers more at no cost."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class BetterInterval:
         capture_interval: Whole seconds.
         frames: Frames of all videos of known length, never more than with the current interval.
         covered_s: Seconds that these frames cover.
-        video_s: The length in seconds of a video that the interval covers in full: the median of the videos that the
-            current interval cuts off.
+        video_s: Length in seconds of a video that the interval covers in full: the median of the videos that the
+            current interval does not cover in full.
     """
 
     capture_interval: int
@@ -35,10 +35,10 @@ class VideoCoverage:
 
     Attributes:
         videos: Number of videos to send.
-        unknown: Number of videos of unknown length; the figures below leave them out.
-        seconds: Total length of the other videos, each rounded up to whole seconds.
-        covered_s: Seconds of these videos that are covered.
-        frames: Frames of these videos that are captured.
+        unknown: Number of videos of unknown length; `seconds`, `covered_s` and `frames` leave them out.
+        seconds: Total length, each video rounded up to whole seconds.
+        covered_s: Seconds that are covered.
+        frames: Number of captured frames.
         first_s: Most seconds of each video that can be covered; None if there is no frame limit.
         max_frames: Most frames of one video; 0 means no limit.
         better: An interval that covers more; None if everything is covered.
@@ -55,7 +55,7 @@ class VideoCoverage:
 
     @property
     def sentence(self) -> str | None:
-        """How much is not covered, without a full stop; None if everything is covered."""
+        """How many seconds are not covered, without a full stop; None if everything is covered."""
         if self.first_s is None or (self.better is None and not self.unknown):
             return None
         start = f"the frames cover the first {self.first_s:,} s of each"
@@ -65,7 +65,7 @@ class VideoCoverage:
             parts.append(f"{missed} of {self.seconds:,} s is not covered")
         if self.unknown:
             parts.append(f"{self.unknown:,} of unknown length")
-        return f"{_videos(self.videos)}: {start}; {'; '.join(parts)} (--capture-interval, --max-frames)"
+        return f"{_count(self.videos, 'video')}: {start}; {'; '.join(parts)} (--capture-interval, --max-frames)"
 
     @property
     def advice(self) -> str | None:
@@ -73,14 +73,13 @@ class VideoCoverage:
         better = self.better
         if better is None:
             return None
-        frames = f"the same {_frames(self.frames)}"
+        frames = f"the same {_count(self.frames, 'frame')}"
         if better.frames != self.frames:
-            frames = f"{better.frames:,} instead of {_frames(self.frames)}"
+            frames = f"{better.frames:,} instead of {_count(self.frames, 'frame')}"
         whose = "the video" if self.videos == 1 else "the median of the videos that are cut off"
-        return (
-            f"Capture interval {better.capture_interval} spreads {_frames(self.max_frames)} over {better.video_s:,} s, "
-            f"{whose}, for {frames} in all: {_percent(better.covered_s / self.seconds)} is covered."
-        )
+        spread = f"{_count(self.max_frames, 'frame')} over {better.video_s:,} s, {whose}"
+        share = _percent(better.covered_s / self.seconds)
+        return f"Capture interval {better.capture_interval} spreads {spread}, for {frames} in all: {share} is covered."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain JSON values."""
@@ -90,7 +89,7 @@ class VideoCoverage:
 def video_coverage(
     lengths: Iterable[tuple[int | None, int]], capture_interval_s: int, max_frames: int
 ) -> VideoCoverage | None:
-    """Return how much of the videos is covered; None if there are no videos.
+    """Return how many seconds of the videos the captured frames cover; None if there are no videos.
 
     Args:
         lengths: Pairs of a length in whole seconds, rounded up, or None if unknown, and the number of such videos.
@@ -123,13 +122,12 @@ def video_coverage(
 
 
 def coverage_advice(coverage: VideoCoverage | None) -> tuple[str, ...]:
-    """Return the advice on the capture interval: one sentence, or an empty tuple."""
+    """Return one sentence on which capture interval covers more at no cost; an empty tuple if none does."""
     sentence = None if coverage is None else coverage.advice
     return () if sentence is None else (sentence,)
 
 
 def _covered(known: Iterable[tuple[int, int]], interval_s: int, max_frames: int) -> tuple[int, int]:
-    """Return how many frames of all videos are captured, and how many seconds they cover."""
     frames = covered = 0
     for seconds, videos in known:
         count = frame_count(seconds, interval_s, max_frames)
@@ -149,7 +147,7 @@ def _median(lengths: list[tuple[int, int]]) -> int:
 
 
 def _percent(share: float) -> str:
-    """Return a share (0 to 1) in per cent; only exact values appear as `0 %` or `100 %`."""
+    """Return a fraction in per cent; only 0 and 1 exactly give `0 %` and `100 %`."""
     if 0 < share < 0.005:  # noqa: PLR2004 (less would be shown as 0)
         return "less than 1 %"
     if 0.995 <= share < 1:  # noqa: PLR2004 (more would be shown as 100)
@@ -157,9 +155,5 @@ def _percent(share: float) -> str:
     return f"{share:.0%}".replace("%", " %")
 
 
-def _videos(count: int) -> str:
-    return "1 video" if count == 1 else f"{count:,} videos"
-
-
-def _frames(count: int) -> str:
-    return "1 frame" if count == 1 else f"{count:,} frames"
+def _count(number: int, noun: str) -> str:
+    return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"

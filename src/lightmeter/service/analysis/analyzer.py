@@ -1,4 +1,4 @@
-"""Runs an analysis job: fetches and decodes its assets, calls the back ends, merges their entries, computes the charge.
+"""Analyzes a request: fetches and decodes its assets, calls the back ends, merges their entries, computes the charge.
 
 An asset that cannot be analyzed becomes a message in `all.errors`; the other assets are answered.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -16,11 +16,10 @@ import orjson
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import BackendError, BrokenMedia, FetchError, MediaError, OutOfCredits
 from lightmeter.media.image_transforms import InputTransform
-from lightmeter.media.media_info import sniff
+from lightmeter.media.media_info import is_video
 from lightmeter.service.analysis.backpressure import (
     MAX_PENDING_PICTURES,
     AdmissionController,
-    CapacityReservation,
     ServiceOverloaded,
 )
 from lightmeter.service.analysis.coordinates import in_asset_pixels
@@ -34,7 +33,6 @@ from lightmeter.service.analysis.merge import (
     as_json,
     compose_entries,
     merge_entries,
-    picture_metadata,
     select_features,
 )
 from lightmeter.service.analysis.result_cache import DEFAULT_CACHE_BYTES, ContentKey, ResultCache
@@ -48,16 +46,16 @@ from lightmeter.wire.request import AnalyzeRequest
 from lightmeter.wire.response import Entries
 
 MAX_OPEN_ASSETS: Final = 64
-"""Maximum assets of all requests that are being fetched or analyzed. Limits connections and temporary files."""
+"""Maximum assets of all requests that are fetched or analyzed at once. Limits connections and temporary files."""
 
 IMAGES_PER_VIDEO: Final = 4
-"""Images analyzed at once per worker; a worker analyzes one video at once.
+"""How many images are analyzed at once where one video is.
 
-A decoded image takes little memory, and batches are faster. Measured on one core, a picture took 19.0 ms with 2 images
-at once, 18.2 ms with 4, and 17.8 ms with 8 or 16."""
+A decoded image takes little memory. On one core, it took 19.0 ms with 2 images at once, 18.2 with 4, 17.8 with 8 or 16.
+"""
 
 MAX_OPEN_ASSETS_OF_REQUEST: Final = 8
-"""Maximum open assets of one request, so that a request with slow hosts does not block the others."""
+"""The same for one request, so that a request with slow hosts does not block the others."""
 
 MAX_FRAMES_ON_LOOP: Final = 16
 """Maximum frames that are summarized on the event loop; more would block it and are summarized in a thread."""
@@ -70,7 +68,7 @@ class AnalyzerLimits:
     """Limits of the analyzer.
 
     Attributes:
-        max_pending_pictures: Maximum pictures that are accepted and not finished; further requests are refused.
+        max_pending_pictures: Maximum images and frames that are accepted and not finished; more requests are refused.
         cache_bytes: Size of the cache of back-end results in bytes; 0: no cache.
         decoding: Limits of decoding.
     """
@@ -90,8 +88,8 @@ class _AssetResult:
     Attributes:
         asset: The asset as JSON; None if it could not be analyzed.
         backends: Names of the back ends that succeeded and are charged.
-        pictures: Number of pictures.
-        errors: Messages for `all.errors`.
+        pictures: Number of images or frames.
+        errors: Messages for the user.
     """
 
     asset: dict[str, Any] | None
@@ -102,14 +100,14 @@ class _AssetResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RunningJob:
-    """A job in progress. It identifies the caller in fair queues, so it compares by identity.
+    """A job in progress. It identifies its request in fair queues, so it compares by identity.
 
     Attributes:
         job: The job.
-        callbacks: Callbacks to the request of the job.
-        open_assets: Semaphore for the assets of this job that are open at once.
+        callbacks: Functions to call while it runs.
+        open_assets: Semaphore for its assets that are fetched or analyzed at once.
         params: Inference parameters by back end.
-        views: Views (input transforms) that these back ends need.
+        views: Transforms of the input that these back ends need.
     """
 
     job: AnalysisJob
@@ -121,7 +119,7 @@ class _RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class _AssetTask:
-    """One asset of a job: URL or content, name, number of pictures whose price is held, and SHA-256 if known."""
+    """One asset of a job: URL or content, name, number of frames that credits are reserved for, SHA-256 if known."""
 
     source: str | bytes
     name: str
@@ -130,14 +128,13 @@ class _AssetTask:
 
 
 class Analyzer:
-    """Analyzes the assets of requests with the back ends.
+    """Fetches and decodes the assets (images and videos) of requests, and calls the back ends.
 
     Args:
         backends: Back ends by name.
         fetcher: Fetches assets by URL.
         tariff: Prices.
-        workers: Maximum videos of all requests that are decoded and analyzed at once; for images the maximum is
-            `IMAGES_PER_VIDEO` times as large. Limits CPU time and memory.
+        workers: Maximum videos that are decoded and analyzed at once; `IMAGES_PER_VIDEO` times as many images are.
         limits: Further limits.
         metrics: Receives counts and times.
         clock: Clock.
@@ -184,11 +181,11 @@ class Analyzer:
         self._decoder.close()
         self._inference.close()
 
-    def admit(self, pictures: int, waiting_requests: int = 0) -> CapacityReservation:
-        """Return capacity for the pictures of one more request, as a context manager to enter until `run` is called.
+    def admit(self, pictures: int, waiting_requests: int = 0) -> AbstractContextManager[None]:
+        """Return a context manager that reserves capacity for one more request until `run` is called.
 
         Args:
-            pictures: Maximum number of pictures of the request.
+            pictures: Maximum number of images and frames of the request.
             waiting_requests: Requests in the job queue, not passed to `run` yet; each counts as one picture.
 
         Raises:
@@ -217,7 +214,7 @@ class Analyzer:
         return AnalysisResult(orjson.dumps({"assets": analyzed, "errors": errors}), paid)
 
     def _inference_params(self, request: AnalyzeRequest) -> dict[str, InferenceParams]:
-        """Return the parameters of each requested back end, and of those whose entries composing back ends combine."""
+        """Return the parameters of each requested back end, and of those whose entries the others build on."""
         options = AnalysisOptions(role=request.role, language=request.language, prompt=request.prompt)
         requested = frozenset(request.feature)
         features = {name: self._backends[name].features & requested for name in request.backend}
@@ -228,9 +225,9 @@ class Analyzer:
         return {name: InferenceParams(each, options) for name, each in features.items()}
 
     async def _run_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
-        """Analyze one asset within the limits; return an error message in the result if it fails."""
+        """Analyze one asset when the limits allow it; return an error message in the result if it fails."""
         with self._admission.reserve(asset.held_pictures):
-            async with running.open_assets, self._open_assets.slot(running):
+            async with running.open_assets, self._open_assets.acquire(running):
                 try:
                     result = await self._analyze_asset(running, asset)
                 except (MediaError, FetchError, OutOfCredits) as error:
@@ -241,21 +238,20 @@ class Analyzer:
     async def _analyze_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
         job = running.job
         async with self._open(asset) as payload:
-            media_type = sniff(payload.head)
-            is_video = media_type is not None and media_type[0] == "video"
-            if is_video:
+            video = is_video(payload.head)
+            if video:
                 running.callbacks.on_video()
-            sampling = (job.request.capture_interval, job.max_frames) if is_video else (0, 0)
+            sampling = (job.request.capture_interval, job.max_frames) if video else (0, 0)
             content = None if self._cache is None else ContentKey(await payload.digest(), *sampling)
             findings = self._cached_findings(content, running)
             if findings is None:
-                async with (self._videos if is_video else self._images).slot(running):
-                    analyze = self._analyze_video if is_video else self._analyze_image
+                async with (self._videos if video else self._images).acquire(running):
+                    analyze = self._analyze_video if video else self._analyze_image
                     findings = await analyze(running, asset, payload)
                 self._cache_findings(content, running, findings)
-            elif is_video and findings.count > asset.held_pictures:
-                await running.callbacks.hold_more(findings.count - asset.held_pictures)
-        if findings.count > MAX_FRAMES_ON_LOOP:
+            elif video and findings.metadata.count > asset.held_pictures:
+                await running.callbacks.hold_more(findings.metadata.count - asset.held_pictures)
+        if findings.metadata.count > MAX_FRAMES_ON_LOOP:
             return await asyncio.to_thread(self._asset_result, running, asset.name, findings)
         return self._asset_result(running, asset.name, findings)
 
@@ -273,7 +269,7 @@ class Analyzer:
     async def _analyze_image(self, running: _RunningJob, _: _AssetTask, payload: AssetPayload) -> AssetFindings:
         with self._metrics.time_step("decode"):
             pictures = await self._decoder.decode_image(payload, running.views)
-        return AssetFindings(picture_metadata(pictures), await self._infer_all(pictures, running))
+        return AssetFindings(pictures.metadata, await self._infer_all(pictures, running))
 
     async def _analyze_video(self, running: _RunningJob, asset: _AssetTask, payload: AssetPayload) -> AssetFindings:
         interval_s, max_frames = running.job.request.capture_interval, running.job.max_frames
@@ -286,7 +282,7 @@ class Analyzer:
             async with aclosing(self._decoder.decode_video(path, running.views, interval_s, max_frames)) as slices:
                 while (pictures := await self._next_slice(slices)) is not None:
                     entries = await self._infer_all(pictures, running)
-                    findings = append_slice(findings, picture_metadata(pictures), entries)
+                    findings = append_slice(findings, pictures.metadata, entries)
                     del pictures  # frees its memory before the next slice is decoded
         if findings is None:
             raise BrokenMedia("there is no picture in it")
@@ -297,7 +293,7 @@ class Analyzer:
             return await anext(slices, None)
 
     async def _infer_all(self, pictures: DecodedPictures, running: _RunningJob) -> EntriesByBackend:
-        """Call all back ends, and return their entries. Composing back ends run last."""
+        """Call all back ends, those that build on the entries of others last; return their entries."""
         entries = dict(
             await _gather(
                 [
@@ -307,10 +303,9 @@ class Analyzer:
                 ]
             )
         )
-        count = len(pictures.times_s) if pictures.times_s is not None else 1
         for name, params in running.params.items():
             if name in self._composing:
-                entries[name] = compose_entries(self._composing[name], entries, count, params.options)
+                entries[name] = compose_entries(self._composing[name], entries, pictures.metadata.count, params.options)
         return entries
 
     async def _infer(
@@ -324,7 +319,7 @@ class Analyzer:
         return backend, in_asset_pixels(entries, view, pictures)
 
     def _cached_findings(self, content: ContentKey | None, running: _RunningJob) -> AssetFindings | None:
-        """Return the cached findings of an asset; None if those of any back end are missing."""
+        """Return the cached entries of all back ends for an asset; None if those of any are missing."""
         if self._cache is None or content is None:
             return None
         metadata = self._cache.get_metadata(content)
@@ -347,7 +342,7 @@ class Analyzer:
                 self._cache.put_entries(content, backend, running.params[backend], entries)
 
     def _asset_result(self, running: _RunningJob, name: str, findings: AssetFindings) -> _AssetResult:
-        request = running.job.request
+        request, count = running.job.request, findings.metadata.count
         requested = {backend: findings.entries[backend] for backend in request.backend}
         # The message names the asset, because the errors of a request with several assets are one list.
         errors = tuple(
@@ -362,17 +357,14 @@ class Analyzer:
             return _AssetResult(None, (), 0, errors)
         for backend in entries:
             features = self._backends[backend].features & frozenset(request.feature)
-            self._metrics.count_pictures(backend, features, findings.count)
-        frames = [merge_entries([each[index] for each in entries.values()]) for index in range(findings.count)]
+            self._metrics.count_pictures(backend, features, count)
+        frames = [merge_entries([each[index] for each in entries.values()]) for index in range(count)]
         asset = as_json(name, findings.metadata, frames, request.tag_score, running.job.requested_features)
-        return _AssetResult(asset, tuple(entries), findings.count, errors)
+        return _AssetResult(asset, tuple(entries), count, errors)
 
 
 async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run coroutines concurrently, and return their results.
-
-    After an error or a cancellation, cancel the other coroutines and wait until they have ended.
-    """
+    """Run coroutines concurrently; after an error or a cancellation, cancel the others and wait for their end."""
     if len(coroutines) == 1:  # most requests have one picture, which needs no task of its own
         return [await coroutines[0]]
     tasks = [asyncio.create_task(each) for each in coroutines]

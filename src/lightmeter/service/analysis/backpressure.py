@@ -1,15 +1,16 @@
 """Backpressure: limits the pending pictures, and estimates when a refused client should retry.
 
-A picture is pending from its admission until its analysis ends. A request that would wait for minutes is refused at
-once, before its price is held. The estimate uses the throughput of the last `WINDOW_S` seconds.
+A picture (image or video frame) is pending from the admission of its request until its analysis ends. A request that
+would wait for minutes is refused at once, before credits are reserved for it.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from types import TracebackType
-from typing import Final, Self
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final
 
 from lightmeter.clock import Clock
 from lightmeter.errors import LightmeterError
@@ -19,15 +20,16 @@ MAX_PENDING_PICTURES: Final = 2000
 
 WINDOW_S: Final = 30.0
 """Period in seconds over which throughput is measured."""
+
 INITIAL_PICTURES_PER_S: Final = 10.0
 """Assumed throughput before the first measurement."""
 MIN_RETRY_S: Final = 1
 MAX_RETRY_S: Final = 300
-"""Limits of Retry-After in seconds. Clients would rather give up than wait longer."""
+"""Limits of the header `Retry-After` in seconds."""
 
 
 class ServiceOverloaded(LightmeterError):
-    """The service has reached its limit of pending pictures; no credits were held or charged.
+    """The service has reached its limit of pending pictures; no credits were reserved or charged.
 
     Attributes:
         retry_after_s: Estimated whole seconds until there is capacity, 1 or more.
@@ -38,32 +40,15 @@ class ServiceOverloaded(LightmeterError):
         self.retry_after_s = retry_after_s
 
 
-class CapacityReservation:
-    """Context manager that counts the pictures of one request as pending during the block."""
-
-    def __init__(self, controller: AdmissionController, pictures: int) -> None:
-        self._controller = controller
-        self._pictures = pictures
-
-    def __enter__(self) -> Self:
-        self._controller.add_pending(self._pictures)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._controller.remove_pending(self._pictures)
-
-
 class AdmissionController:
-    """Counts pending pictures, measures throughput, and refuses requests beyond a limit.
+    """Counts pending pictures (images and video frames), measures throughput, and refuses requests beyond a limit.
 
     Args:
         max_pending_pictures: Limit of pending pictures. A larger request is accepted if nothing else is pending.
         clock: Clock.
 
     Attributes:
-        pending_pictures: Number of pending pictures.
+        pending_pictures: Number of images and video frames of admitted requests whose analysis has not ended.
     """
 
     def __init__(self, max_pending_pictures: int, clock: Clock) -> None:
@@ -74,37 +59,34 @@ class AdmissionController:
         self._busy_since = clock.monotonic()
         self._last_pictures_per_s = INITIAL_PICTURES_PER_S
 
-    def admit(self, pictures: int, waiting_requests: int = 0) -> CapacityReservation:
-        """Return a reservation for the pictures of a new request; entering it reserves the capacity.
+    def admit(self, pictures: int, waiting_requests: int = 0) -> AbstractContextManager[None]:
+        """Return a context manager that counts the pictures of a new request as pending during its block.
 
         Args:
             pictures: Number of pictures of the request.
             waiting_requests: Requests that wait in the job queue; each counts as one picture.
 
         Raises:
-            ServiceOverloaded: there is no capacity.
+            ServiceOverloaded: the limit is exceeded.
         """
         waiting = self.pending_pictures + waiting_requests
         if waiting and waiting + pictures > self._max_pending_pictures:
             raise ServiceOverloaded(self._retry_after_s(min(waiting, waiting + pictures - self._max_pending_pictures)))
         return self.reserve(pictures)
 
-    def reserve(self, pictures: int) -> CapacityReservation:
-        """Return a reservation without a limit, for a request that was admitted before."""
-        return CapacityReservation(self, pictures)
-
-    def add_pending(self, pictures: int) -> None:
-        """Add pending pictures."""
+    @contextmanager
+    def reserve(self, pictures: int) -> Iterator[None]:
+        """Count pictures as pending during the block, without a limit, for a request that was admitted before."""
         if not self.pending_pictures:
             self._busy_since = self._clock.monotonic()
         self.pending_pictures += pictures
-
-    def remove_pending(self, pictures: int) -> None:
-        """Remove pending pictures, whether they were finished or not."""
-        self.pending_pictures -= pictures
-        if not self.pending_pictures:  # the idle time that starts now must not lower the throughput
-            self._last_pictures_per_s = self.pictures_per_s()
-            self._finished.clear()
+        try:
+            yield
+        finally:
+            self.pending_pictures -= pictures
+            if not self.pending_pictures:  # the idle time that starts now must not lower the throughput
+                self._last_pictures_per_s = self.pictures_per_s()
+                self._finished.clear()
 
     def record_finished(self, pictures: int) -> None:
         """Record finished pictures for the measurement of throughput."""
@@ -112,7 +94,7 @@ class AdmissionController:
         self._drop_old_measurements()
 
     def pictures_per_s(self) -> float:
-        """Return the recent throughput, without times when no picture was pending."""
+        """Return the throughput of the last `WINDOW_S` seconds, without times when no picture was pending."""
         self._drop_old_measurements()
         pictures = sum(count for _, count in self._finished)
         seconds = min(self._clock.monotonic() - self._busy_since, WINDOW_S)

@@ -1,17 +1,13 @@
-"""Converts coordinates from pixels of a back end's input picture to pixels of the asset.
-
-A back end returns pixels of its input picture, which may be scaled or cropped. Clients know only the size of the asset,
-which is in the answer.
-"""
+"""Converts coordinates from pixels of a back end's input, which may be scaled or cropped, to pixels of the asset."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from lightmeter.media.image_transforms import InputTransform, PixelMapping, pixel_mapping
 from lightmeter.service.ingest.decode import DecodedPictures
-from lightmeter.wire.response import Entries, Wire
+from lightmeter.wire.response import Entries
 
 _FEATURES: Final = ("brands", "faces", "texts")
 """Features whose entries have coordinates."""
@@ -20,19 +16,18 @@ _HORIZONTAL: Final = frozenset({"x", "left", "right"})
 _VERTICAL: Final = frozenset({"y", "top", "bottom"})
 _IDENTITY: Final = PixelMapping(0, 0, 1, 1)
 
-EntryT = TypeVar("EntryT", bound=Wire)
-
 
 def in_asset_pixels(entries: Sequence[Entries], view: InputTransform, pictures: DecodedPictures) -> list[Entries]:
     """Return the entries of a back end with coordinates in pixels of the asset.
 
     Args:
-        entries: Entries of each picture, in order.
-        view: View (input transform) that the back end analyzed.
-        pictures: The decoded pictures, with the size of the asset.
+        entries: Entries of each image or frame, in order.
+        view: Transform that the back end's input has.
+        pictures: The decoded image or frames, with the size of the asset.
     """
     mappings = (
-        pixel_mapping(view, pictures.width, pictures.height, pixels) for pixels in pictures.pixels_by_view[view]
+        pixel_mapping(view, pictures.metadata.width, pictures.metadata.height, pixels)
+        for pixels in pictures.pixels_by_view[view]
     )
     return [_convert_entries(each, mapping) for each, mapping in zip(entries, mappings, strict=True)]
 
@@ -41,17 +36,12 @@ def _convert_entries(entries: Entries, mapping: PixelMapping) -> Entries:
     located = {feature: getattr(entries, feature) for feature in _FEATURES}
     if mapping == _IDENTITY or not any(located.values()):
         return entries
-    return entries.model_copy(
-        update={
-            feature: [_convert_entry(each, mapping) for each in each_of]
-            for feature, each_of in located.items()
-            if each_of
-        }
-    )
-
-
-def _convert_entry(entry: EntryT, mapping: PixelMapping) -> EntryT:
-    return type(entry).model_validate(convert_coordinates(entry.model_dump(), mapping))
+    converted = {
+        feature: [type(each).model_validate(convert_coordinates(each.model_dump(), mapping)) for each in each_of]
+        for feature, each_of in located.items()
+        if each_of
+    }
+    return entries.model_copy(update=converted)
 
 
 def convert_coordinates(value: Any, mapping: PixelMapping) -> Any:
@@ -59,10 +49,6 @@ def convert_coordinates(value: Any, mapping: PixelMapping) -> Any:
 
     `x`, `left` and `right`, `y`, `top` and `bottom` are positions; `width` and `height` are lengths. Integers are
     rounded to integers, other numbers to hundredths of a pixel.
-
-    Args:
-        value: JSON value with coordinates in pixels of an input picture.
-        mapping: Position and scale of the input picture in the asset.
     """
     if isinstance(value, list):
         return [convert_coordinates(inner, mapping) for inner in value]

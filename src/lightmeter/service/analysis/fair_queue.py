@@ -1,7 +1,6 @@
-"""A queue and a semaphore that serve callers in turn: each caller has a FIFO queue.
+"""A queue and a semaphore that serve callers in turn, so that a small request does not wait for all of a large one.
 
-So a request with one picture does not wait for all pictures of a request with a thousand. The caller is any hashable
-key of a request.
+Each caller, which any hashable key identifies, has a FIFO queue.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ T = TypeVar("T")
 
 
 class RoundRobinQueue(Generic[T]):
-    """Round-robin queue: FIFO per caller, callers in turn."""
+    """Queue with a FIFO queue for each caller; `pop` takes one item from each caller in turn."""
 
     def __init__(self) -> None:
-        self._queues: dict[Hashable, deque[T]] = {}  # the caller whose turn is next comes first
+        self._queues: dict[Hashable, deque[T]] = {}  # the next caller comes first
         self._length = 0
 
     def __len__(self) -> int:
         return self._length
 
     def add(self, caller: Hashable, item: T) -> None:
-        """Append an item to the queue of `caller`; a new caller has its turn after all others."""
+        """Append an item to the queue of `caller`; a new caller comes after all others."""
         self._queues.setdefault(caller, deque()).append(item)
         self._length += 1
 
     def pop(self) -> T:
-        """Remove and return the first item of the caller whose turn it is.
+        """Remove and return the first item of the next caller.
 
         Raises:
             IndexError: the queue is empty.
@@ -42,16 +41,12 @@ class RoundRobinQueue(Generic[T]):
         queue = self._queues.pop(caller)
         item = queue.popleft()
         if queue:
-            self._queues[caller] = queue  # appended: the next turn of this caller is the last one
+            self._queues[caller] = queue  # appended: this caller comes last
         self._length -= 1
         return item
 
     def pop_batch(self, max_items: int, batch_key: Callable[[T], Hashable]) -> list[T]:
-        """Remove and return the next items, in the order of `pop`, until `batch_key` differs.
-
-        Args:
-            max_items: Maximum number of items.
-            batch_key: Function that returns the key that all items of a batch have in common.
+        """Remove and return at most `max_items` next items, in the order of `pop`, until `batch_key(item)` differs.
 
         Raises:
             IndexError: the queue is empty.
@@ -67,16 +62,16 @@ class FairSemaphore:
     """Semaphore that serves callers in turn.
 
     Args:
-        slots: Number of slots, 1 or more.
+        permits: How many blocks may run at once, 1 or more.
     """
 
-    def __init__(self, slots: int) -> None:
-        self._free = slots
+    def __init__(self, permits: int) -> None:
+        self._free = permits
         self._waiting: RoundRobinQueue[asyncio.Future[None]] = RoundRobinQueue()
 
     @asynccontextmanager
-    async def slot(self, caller: Hashable) -> AsyncIterator[None]:
-        """Wait for a slot, and hold it during the block."""
+    async def acquire(self, caller: Hashable) -> AsyncIterator[None]:
+        """Wait for one of the permits, and return it at the end of the block."""
         await self._acquire(caller)
         try:
             yield
@@ -84,22 +79,22 @@ class FairSemaphore:
             self._release()
 
     async def _acquire(self, caller: Hashable) -> None:
-        if self._free:  # then nobody waits: a released slot goes to a waiter first
+        if self._free:  # then nobody waits: a released permit goes to a waiter first
             self._free -= 1
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(caller, turn)
+        permit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(caller, permit)
         try:
-            await turn
+            await permit
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # got a slot at the moment of the cancellation
+            if permit.done() and not permit.cancelled():  # got the permit at the moment of the cancellation
                 self._release()
             raise
 
     def _release(self) -> None:
         while self._waiting:
-            turn = self._waiting.pop()
-            if not turn.done():  # a cancelled waiter is skipped
-                turn.set_result(None)
+            permit = self._waiting.pop()
+            if not permit.done():  # a cancelled waiter is skipped
+                permit.set_result(None)
                 return
         self._free += 1

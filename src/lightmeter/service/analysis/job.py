@@ -16,7 +16,7 @@ class AnalysisJob:
         request: The request, with only available back ends and features in `backend` and `feature`; they may be empty.
         uploads: Contents of uploaded files.
         names: Names of the assets in the answer: URLs as the client sent them, then file names.
-        held_pictures: For each asset, the number of pictures whose price is held.
+        held_pictures: For each asset, the number of images or frames for whose price credits are reserved.
         max_frames: Maximum frames captured of a video; 0: no limit.
         digests: SHA-256 of each upload; empty: not computed yet.
         requested_features: Features that the request names, available or not; every asset has their fields.
@@ -39,7 +39,7 @@ class JobCallbacks:
 
     Attributes:
         on_video: Called when the analyzer finds that an asset is a video.
-        hold_more: Holds the price of a number of additional pictures; raises OutOfCredits.
+        hold_more: Reserves credits for a number of additional frames; raises OutOfCredits.
     """
 
     on_video: Callable[[], None]

@@ -8,9 +8,8 @@ from typing import Any, Final, TypeAlias
 
 from lightmeter.errors import BackendError
 from lightmeter.service.analysis.frame_summary import summarize_frames
-from lightmeter.service.analysis.result_cache import AssetMetadata
 from lightmeter.service.backends.base import AnalysisOptions, ComposingBackend
-from lightmeter.service.ingest.decode import DecodedPictures
+from lightmeter.service.ingest.decode import AssetMetadata
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 from lightmeter.wire.response import Entries
 
@@ -22,42 +21,24 @@ EMPTY_FIELDS: Final[dict[str, Any]] = {"tags": {}, "colors": {}, "nsfw": [], "de
 
 
 EntriesByBackend: TypeAlias = Mapping[str, list[Entries] | BackendError]
-"""By name of the back end, the entries of every picture, or the error that the back end raised."""
+"""By name of the back end, the entries of every image or frame, or the error that the back end raised."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssetFindings:
-    """Entries of all back ends for one asset, with its metadata.
-
-    Attributes:
-        metadata: Kind, size and duration of the asset, and times of its frames.
-        entries: Entries by back end.
-    """
+    """Metadata of an asset, and the entries (tags, colors and so on) of all back ends for it."""
 
     metadata: AssetMetadata
     entries: EntriesByBackend
 
-    @property
-    def count(self) -> int:
-        """Number of pictures: 1 for an image, or the frames of a video."""
-        return 1 if self.metadata.times_s is None else len(self.metadata.times_s)
-
-
-def picture_metadata(pictures: DecodedPictures) -> AssetMetadata:
-    """Return the metadata of decoded pictures."""
-    return AssetMetadata(pictures.kind, pictures.width, pictures.height, pictures.duration_s, pictures.times_s)
-
 
 def append_slice(findings: AssetFindings | None, metadata: AssetMetadata, entries: EntriesByBackend) -> AssetFindings:
-    """Return the findings of a video after adding its next slice of frames.
-
-    A back end that failed in one slice has failed for the video.
-
+    """Add the entries of the next frames to those of a video; a back end that failed once has failed for the video.
 
     Args:
-        findings: Findings of the earlier slices; None: this is the first slice.
-        metadata: Metadata of the next slice.
-        entries: Entries of the next slice.
+        findings: Metadata and entries of the earlier frames; None: there are none.
+        metadata: Metadata of the next frames.
+        entries: Entries of the next frames.
     """
     if findings is None:
         return AssetFindings(metadata, entries)
@@ -75,12 +56,12 @@ def append_slice(findings: AssetFindings | None, metadata: AssetMetadata, entrie
 def compose_entries(
     backend: ComposingBackend, entries: EntriesByBackend, count: int, options: AnalysisOptions
 ) -> list[Entries] | BackendError:
-    """Return the entries that a composing back end makes from the entries of others, or the error that it raises.
+    """Return the entries that a back end makes from those of other back ends, or the error that it raises.
 
     Args:
-        backend: The composing back end.
+        backend: The back end.
         entries: Entries of the other back ends.
-        count: Number of pictures.
+        count: Number of images or frames.
         options: Options of the request.
     """
     base = {name: each for name in backend.builds_on if not isinstance(each := entries[name], BackendError)}
@@ -91,7 +72,7 @@ def compose_entries(
 
 
 def select_features(entries: Entries, features: Collection[str]) -> Entries:
-    """Return only the entries of these features; others were computed for a composing back end."""
+    """Return the entries of these features only."""
     extra = [name for name in (*FEATURES, *EXTRA_FEATURES) if name not in features and getattr(entries, name)]
     if not extra:
         return entries
@@ -99,7 +80,7 @@ def select_features(entries: Entries, features: Collection[str]) -> Entries:
 
 
 def merge_entries(entries_of_backends: Sequence[Entries]) -> Entries:
-    """Merge the entries of all back ends for one picture."""
+    """Merge the entries of all back ends for one image or frame."""
     if len(entries_of_backends) == 1:
         return entries_of_backends[0]
     merged = Entries()
@@ -122,12 +103,9 @@ def as_json(
 ) -> dict[str, Any]:
     """Return an asset as JSON.
 
-    The fields `kind`, `width`, `height`, `duration` and `frames` are extensions of the public API.
-
-
     Args:
         name: URL or file name of the asset.
-        metadata: Kind, size and duration of the asset, and times of its frames.
+        metadata: Its metadata.
         frames: Entries of the image, or of each frame.
         tag_score: Minimum score of a tag in the answer.
         requested_features: Features whose fields the answer has, even if they are empty.

@@ -1,7 +1,6 @@
-"""In-memory LRU cache of the entries that back ends found, keyed by the SHA-256 of the asset.
+"""In-memory LRU cache of the entries (tags, colors and so on) that back ends found, by the SHA-256 of the asset.
 
-The same picture is analyzed only once. A cached result is identical to the computed one and costs the same credits; it
-saves only CPU time.
+A cached result is identical to the computed one and costs the same credits; it saves only CPU time.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
-from lightmeter.media.media_info import MediaKind
 from lightmeter.service.analysis.inference_queue import InferenceParams
+from lightmeter.service.ingest.decode import AssetMetadata
 from lightmeter.wire.response import Entries
 
 DEFAULT_CACHE_BYTES: Final = 64 * 1024**2
@@ -23,7 +22,7 @@ _OVERHEAD_BYTES: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class ContentKey:
-    """Cache key of the pictures of a file.
+    """Cache key of an image, or of the frames that are captured of a video.
 
     Attributes:
         digest: SHA-256 of the file.
@@ -35,24 +34,8 @@ class ContentKey:
     max_frames: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AssetMetadata:
-    """Kind, size and duration of an asset, and times of its frames; see `DecodedPictures`."""
-
-    kind: MediaKind
-    width: int
-    height: int
-    duration_s: float | None
-    times_s: tuple[float, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class _EntriesKey:
-    """Cache key of the entries that a back end found in a file with some parameters."""
-
-    content: ContentKey
-    backend: str
-    params: InferenceParams
+_EntriesKey: TypeAlias = tuple[ContentKey, str, InferenceParams]
+"""Cache key of the entries that a back end, by name, found in a file with some parameters."""
 
 
 class ResultCache:
@@ -62,7 +45,7 @@ class ResultCache:
         max_bytes: Maximum size: values as JSON, with an estimated overhead per value.
 
     Attributes:
-        size_bytes: Present size, computed in the same way.
+        size_bytes: Present size, computed in the same way as `max_bytes`.
     """
 
     def __init__(self, max_bytes: int = DEFAULT_CACHE_BYTES) -> None:
@@ -83,29 +66,16 @@ class ResultCache:
         self._put(content, metadata)
 
     def get_entries(self, content: ContentKey, backend: str, params: InferenceParams) -> list[Entries] | None:
-        """Return new copies of the entries that a back end found in a file; None if they are not cached.
-
-        Args:
-            content: Key of the file.
-            backend: Name of the back end.
-            params: Parameters of the inference.
-        """
-        value = self._get(_EntriesKey(content, backend, params))
+        """Return new copies of the entries that a back end found with `params`; None if they are not cached."""
+        value = self._get((content, backend, params))
         # Cached as JSON, so that callers get independent copies, and the size is known.
         return [Entries.model_validate_json(each) for each in value] if isinstance(value, tuple) else None
 
     def put_entries(
         self, content: ContentKey, backend: str, params: InferenceParams, entries: Sequence[Entries]
     ) -> None:
-        """Cache the entries that a back end found in a file.
-
-        Args:
-            content: Key of the file.
-            backend: Name of the back end.
-            params: Parameters of the inference.
-            entries: Entries of each picture.
-        """
-        self._put(_EntriesKey(content, backend, params), tuple(each.model_dump_json().encode() for each in entries))
+        """Cache the entries that a back end found with `params` in each image or frame of a file."""
+        self._put((content, backend, params), tuple(each.model_dump_json().encode() for each in entries))
 
     def _get(self, key: ContentKey | _EntriesKey) -> AssetMetadata | tuple[bytes, ...] | None:
         value = self._items.get(key)

@@ -1,13 +1,12 @@
 """Configures the memory allocators of Pillow and glibc, so that memory is reused or returned to the system.
 
 glibc allocates a large block directly from the system (mmap). By default it raises the minimum size of such blocks with
-each large block that is freed, and keeps smaller freed blocks in one arena per thread. Measured with damaged pictures
+each large block that is freed, and keeps smaller freed blocks in one arena per thread. Measured with damaged images
 and videos: about 490 MB in use after a thousand of them; with a fixed minimum size, about 90 MB after two thousand.
 
-The system must provide the memory pages of each new large block. This took 6 of the 26 ms that the service needed for a
-photo of half a megapixel. So Pillow allocates pictures in blocks and reuses some of them, and most photos need few new
-pages. The blocks are larger than the minimum size for mmap, so that those of a large picture return to the system when
-freed. Smaller blocks stayed scattered over the arenas and kept 300 MB there.
+The system must provide the memory pages of each new large block, which took 6 of the 26 ms for a photo of half a
+megapixel. So Pillow allocates images in blocks and reuses some of them. The blocks are larger than the minimum size
+for mmap, so that those of a large image return to the system when freed. Smaller blocks kept 300 MB in the arenas.
 """
 
 from __future__ import annotations
@@ -18,21 +17,16 @@ from typing import Final
 from lightmeter.media.image import configure_block_allocator
 
 MMAP_THRESHOLD_BYTES: Final = 272 * 1024
-"""Minimum size of blocks that glibc allocates with mmap.
-
-It is larger than the 256 KB buffer of a socket read, so that this buffer is reused."""
+"""Minimum size of blocks that glibc allocates with mmap; above the 256 KB buffer of a socket read, which is reused."""
 
 TRIM_THRESHOLD_BYTES: Final = 4 * 1024 * 1024
 """Unused memory at the end of an arena that glibc does not return to the system, for the next request bodies."""
 
 PICTURE_BLOCK_BYTES: Final = 320 * 1024
-"""Size of Pillow's blocks.
-
-The last block of a picture is shortened and not reused, so blocks should be small. A block holds whole rows, so this
-size exceeds `MMAP_THRESHOLD_BYTES` by more than a usual row."""
+"""Size of Pillow's blocks: `MMAP_THRESHOLD_BYTES` and more than a usual row, because a block contains whole rows."""
 
 REUSED_BLOCKS: Final = 48
-"""Blocks that Pillow keeps for reuse: 15 MB, enough for a photo of 12 megapixels decoded at half its size."""
+"""Free blocks that Pillow stores for reuse: 15 MB, enough for a photo of 12 megapixels decoded at half its size."""
 
 M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3

@@ -1,10 +1,8 @@
 """Decodes images and videos, within limits shared by all requests.
 
 Images are decoded in threads, with a limit of pixels at a time. Videos are decoded in processes
-(`media.decoder_client`), with a limit of processes at a time. Only the views of a picture that back ends need are kept.
-A video is decoded in slices of a few frames, so that a video of any length needs bounded memory.
-
-Each picture is decoded once, and each view is computed from the decoded picture. So the input of a back end does not
+(`media.decoder_client`), in slices of a few frames, so that a video of any length needs bounded memory. Each image or
+frame is decoded once, and resized or cropped to the inputs that back ends need. So the input of a back end does not
 depend on which other back ends a request names.
 """
 
@@ -24,17 +22,18 @@ from numpy.typing import NDArray
 
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import MediaTooLarge, UnsupportedMedia
+from lightmeter.media.decoder_client import DecoderLimits, VideoFrame
 from lightmeter.media.image import load_views, read_image_info
 from lightmeter.media.image_transforms import InputTransform, transform_array
 from lightmeter.media.media_info import ImageInfo, MediaKind, VideoInfo, sniff
 from lightmeter.media.sampling import frame_count
-from lightmeter.media.video import MAX_CAPTURES, DecoderLimits, VideoFrame, iter_video, probe_video
+from lightmeter.media.video import MAX_CAPTURES, iter_video, read_video_info
 from lightmeter.service.backends.base import MAX_SIDE
 from lightmeter.service.ingest.allocator import configure_allocators
 from lightmeter.service.ingest.payload import AssetPayload
 
 PixelsByView: TypeAlias = Mapping[InputTransform, tuple[NDArray[np.uint8], ...]]
-"""The pictures of an asset by input transform, each a read-only array of height x width x 3."""
+"""An image or frames by the transform that was applied, each a read-only array of height x width x 3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +43,8 @@ class DecodingLimits:
     Attributes:
         decoders: Maximum processes that decode videos at once.
         threads: Number of threads that decode images.
-        pixels_in_flight: Maximum pixels of all images that are decoded at once; a larger image is decoded alone. A
-            pixel takes up to 10 bytes (measured with palette images with transparency).
+        pixels_in_flight: Maximum pixels of all images that are decoded at once, each up to 10 bytes (measured with
+            palette images with transparency); a larger image is decoded alone.
         slice_frames: Maximum frames of one video in memory at once, each up to 3 MB.
         video: Limits of time, memory and pixels of each decoder process.
     """
@@ -60,16 +59,15 @@ class DecodingLimits:
 _LIMITS: Final = DecodingLimits()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DecodedPictures:
-    """A decoded image, or a slice (some consecutive frames) of a decoded video.
+@dataclass(frozen=True, slots=True)
+class AssetMetadata:
+    """Metadata of a decoded image or video.
 
     Attributes:
         kind: Image or video.
-        width, height: Size of the upright original in pixels.
+        width, height: Size in pixels, after orientation.
         duration_s: Duration of the whole video; None for an image, or if unknown.
-        times_s: Time of each frame in seconds from the start of the video; None for an image.
-        pixels_by_view: Pixels of each picture by view (input transform).
+        times_s: Time of each captured frame in seconds from the start of the video; None for an image.
     """
 
     kind: MediaKind
@@ -77,11 +75,23 @@ class DecodedPictures:
     height: int
     duration_s: float | None
     times_s: tuple[float, ...] | None
+
+    @property
+    def count(self) -> int:
+        """Number of pictures: 1 for an image, or the captured frames of a video."""
+        return 1 if self.times_s is None else len(self.times_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedPictures:
+    """A decoded image, or some consecutive frames of a video; `metadata.times_s` are the times of these frames."""
+
+    metadata: AssetMetadata
     pixels_by_view: PixelsByView
 
 
 class _PixelBudget:
-    """Counting semaphore for pixels, in FIFO order, so that small pictures do not overtake large ones."""
+    """Counting semaphore for pixels, in FIFO order, so that small images do not overtake large ones."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -91,7 +101,7 @@ class _PixelBudget:
 
     @asynccontextmanager
     async def acquire(self, pixels: int) -> AsyncIterator[None]:
-        """Wait until `pixels` are available (or the total, if smaller), and hold them during the block."""
+        """Wait until `pixels` (at most the total) are available, and reserve them during the block."""
         pixels = min(pixels, self._total)
         async with self._lock:
             while self._available < pixels:
@@ -106,7 +116,7 @@ class _PixelBudget:
 
 
 class MediaDecoder:
-    """Decodes the assets of one process."""
+    """Decoder of the images and videos of all requests of a process."""
 
     def __init__(self, limits: DecodingLimits = _LIMITS) -> None:
         configure_allocators()
@@ -122,7 +132,7 @@ class MediaDecoder:
         self._threads.shutdown(cancel_futures=True)
 
     async def decode_image(self, payload: AssetPayload, views: frozenset[InputTransform]) -> DecodedPictures:
-        """Decode an image and compute its views.
+        """Decode an image and apply each of the transforms `views` to it.
 
         Raises:
             UnsupportedMedia, BrokenMedia, MediaTooLarge: the image cannot be decoded.
@@ -138,21 +148,16 @@ class MediaDecoder:
             async with self._pixels.acquire(info.width * info.height):
                 info, pixels = await loop.run_in_executor(self._threads, _decode_image, payload, views, None)
         pixels_by_view = {view: (rgb,) for view, rgb in (pixels or {}).items()}
-        return DecodedPictures("image", info.width, info.height, None, None, pixels_by_view)
+        return DecodedPictures(AssetMetadata("image", info.width, info.height, None, None), pixels_by_view)
 
     async def count_frames(self, path: Path, interval_s: int, max_frames: int) -> int:
-        """Return the number of frames that `decode_video` captures.
-
-        Args:
-            path: Video file.
-            interval_s: Seconds between captured frames.
-            max_frames: Maximum number of frames; 0: no limit.
+        """Return the number of frames that `decode_video` captures with these arguments.
 
         Raises:
             UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: the video cannot be decoded.
         """
         async with self._decoders:
-            info = await probe_video(path, limits=self._limits.video)
+            info = await read_video_info(path, limits=self._limits.video)
         count = frame_count(info.duration_s, interval_s, max_frames)
         if count > MAX_CAPTURES:
             raise MediaTooLarge(f"The video's {count} frames are more than {MAX_CAPTURES}.")
@@ -161,18 +166,13 @@ class MediaDecoder:
     async def decode_video(
         self, path: Path, views: frozenset[InputTransform], interval_s: int, max_frames: int
     ) -> AsyncGenerator[DecodedPictures, None]:
-        """Decode a video in slices of frames, and compute the views of each frame.
-
-        Other videos may use the decoder processes while the caller handles a slice.
+        """Decode a video in slices of some frames, and apply transforms to each frame; yield the slices in order.
 
         Args:
             path: Video file; it must not change meanwhile.
-            views: Views to compute of each frame.
+            views: Transforms to apply.
             interval_s: Seconds between captured frames.
             max_frames: Maximum number of frames; 0: no limit.
-
-        Yields:
-            Slices in order of time.
 
         Raises:
             UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: the video cannot be decoded; possibly after
@@ -201,13 +201,13 @@ class MediaDecoder:
                 return None
         times = tuple(frame.time_s for frame in frames)
         pixels = await asyncio.get_running_loop().run_in_executor(self._threads, _transform_frames, frames, views)
-        return DecodedPictures("video", info.width, info.height, info.duration_s, times, pixels)
+        return DecodedPictures(AssetMetadata("video", info.width, info.height, info.duration_s, times), pixels)
 
 
 def _decode_image(
     payload: AssetPayload, views: frozenset[InputTransform], max_pixels: int | None
 ) -> tuple[ImageInfo, dict[InputTransform, NDArray[np.uint8]] | None]:
-    """Return the size of an image and its views; None instead of the views if it has more than `max_pixels`."""
+    """Return metadata and transformed copies of an image; None as the copies if it has more than `max_pixels`."""
     content = payload.content()
     info = read_image_info(content)
     if max_pixels is not None and info.width * info.height > max_pixels:

@@ -1,9 +1,8 @@
 """Fetches URLs from public addresses only, as protection from server-side request forgery (SSRF).
 
 Every address is checked when its socket is created, after name resolution and for each redirect. So no host name,
-spelling of an address or redirect can avoid the check. URLs with credentials, schemes other than http and https, other
-ports, and more than three redirects are refused. Size limits count decoded bytes, not what the headers declare.
-Headers, pauses and the total time have limits too. `public_addresses` and `url_rules` have the rules.
+spelling of an address or redirect can avoid the check. The rules are in `public_addresses` and `url_rules`. Size
+limits count decoded bytes, not what the headers declare.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from lightmeter.errors import FetchError, ForbiddenAddress, MediaTooLarge
-from lightmeter.media.media_info import sniff
+from lightmeter.media.media_info import is_video
 from lightmeter.public_addresses import is_public
 from lightmeter.service.ingest.payload import AssetPayload, PayloadWriter
 from lightmeter.service.ingest.url_rules import PORTS, url_rejection
@@ -43,13 +42,7 @@ RESOLVER_THREADS: Final = 16
 
 
 class _AddressNotPublic(PermissionError):
-    """The address to connect to is not public.
-
-    This is an OSError, so that the connector tries the next address of the host.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(errno.EACCES, "the address is not public")
+    """The address to connect to is not public; an OSError, so that the connector tries the host's next address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +72,7 @@ _LIMITS: Final = FetchLimits()
 
 
 class _ThreadedResolver(AbstractResolver):
-    """Resolver of host names with its own threads, so that slow names do not block other tasks in threads."""
+    """Resolver of host names with threads of its own, so that slow names do not block other tasks in threads."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(RESOLVER_THREADS, thread_name_prefix="lightmeter-names")
@@ -101,13 +94,12 @@ class _ThreadedResolver(AbstractResolver):
 
 
 class Fetcher:
-    """Fetches URLs within limits, by default only from public addresses.
+    """HTTP client that fetches assets; an async context manager.
 
     Args:
         allow_private: Whether to fetch from private addresses and all ports too, for use on one's own machine.
         limits: Limits of each fetch.
-        resolver: Resolver of host names; None: that of the system. The fetcher checks the addresses that it returns,
-            and closes it.
+        resolver: Resolver of host names, which the fetcher closes; None: that of the system.
     """
 
     def __init__(
@@ -145,16 +137,16 @@ class Fetcher:
     def _create_socket(self, address: tuple[Any, ...]) -> socket.socket:
         family, kind, protocol, _, socket_address = address
         if not self._allow_private and not self._limits.is_public(str(socket_address[0])):
-            raise _AddressNotPublic
+            raise _AddressNotPublic(errno.EACCES, "the address is not public")
         return socket.socket(family=family, type=kind, proto=protocol)
 
     @asynccontextmanager
     async def fetch(self, url: str) -> AsyncIterator[AssetPayload]:
-        """Fetch a URL, and yield its content. Large content is in a temporary file, which is deleted after the block.
+        """Fetch a URL, and yield its content, which exists only during the block.
 
         Raises:
             ForbiddenAddress: the URL or its address is not allowed.
-            FetchError: the fetch has failed.
+            FetchError: the host did not answer, or not with status 200.
             MediaTooLarge: the content is larger than the limits allow.
         """
         with PayloadWriter() as writer:
@@ -189,16 +181,11 @@ class Fetcher:
     async def _read_body(self, response: aiohttp.ClientResponse, writer: PayloadWriter) -> AssetPayload:
         async for chunk in response.content.iter_chunked(CHUNK_BYTES):
             writer.add(chunk)
-            if writer.size_bytes > self._limits.max_image_bytes and not _is_video(writer.head):
+            if writer.size_bytes > self._limits.max_image_bytes and not is_video(writer.head):
                 raise MediaTooLarge(FILE_TOO_LARGE)
             if writer.size_bytes > self._limits.max_video_bytes:
                 raise MediaTooLarge(f"more than {self._limits.max_video_bytes // 1024**2} MB")
         return writer.payload()
-
-
-def _is_video(head: bytes) -> bool:
-    media_type = sniff(head)
-    return media_type is not None and media_type[0] == "video"
 
 
 def _describe_error(error: BaseException) -> str:

@@ -1,7 +1,7 @@
-"""Undecoded content of an asset, in memory if it is small, otherwise in a temporary file.
+"""Undecoded content of an asset (an image or video), in memory if it is small, otherwise in a temporary file.
 
-Most pictures have a few hundred kilobytes. Writing, reading and removing a file for each took longer than its HTTP
-request. So only large content, and videos for the decoder process, are written to disk.
+Writing, reading and removing a file for each image took longer than its HTTP request. So only large content, and videos
+for the decoder process, are written to disk.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from lightmeter.media.media_info import SNIFF_BYTES
 from lightmeter.wire.constants import FILE_TOO_LARGE, MAX_FILE_BYTES
 
 IN_MEMORY_BYTES: Final = 1024 * 1024
-"""Maximum size of content that stays in memory while it is fetched. Hashing it takes less than a millisecond.
-
-This size times the number of open assets is the maximum memory for fetched content."""
+"""Maximum size of fetched content that stays in memory. Hashing it takes less than a millisecond."""
 
 PREFIX: Final = "lightmeter-asset-"
 
@@ -45,11 +43,11 @@ class AssetPayload:
 
     @classmethod
     def from_bytes(cls, content: bytes, digest: bytes | None = None) -> Self:
-        """Return the payload of an upload, with its SHA-256 if the caller knows it."""
+        """Return the payload of an uploaded file, with its SHA-256 if the caller knows it."""
         return cls(content, len(content), content[:SNIFF_BYTES], digest)
 
     def content(self) -> bytes:
-        """Return the whole content of an image; this may read a file.
+        """Return the whole content; this may read a file.
 
         Raises:
             MediaTooLarge: the content is larger than the maximum for images.

@@ -1,7 +1,4 @@
-"""Rules for URLs that the service accepts, applied before the host is resolved.
-
-`public_addresses` has the rules for addresses.
-"""
+"""Rules for URLs that the service accepts, applied before the host is resolved."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ def url_rejection(text: str, *, allow_private: bool, ports: frozenset[int] = POR
 
     Args:
         text: The URL as the client sent it.
-        allow_private: Whether all ports are allowed, because the service may fetch from private hosts.
+        allow_private: Whether the service may fetch from private hosts; then all ports are allowed.
         ports: Allowed ports if `allow_private` is False.
     """
     try:
@@ -40,5 +37,5 @@ def url_rejection(text: str, *, allow_private: bool, ports: frozenset[int] = POR
 
 
 def _is_host(host: str) -> bool:
-    """Return whether a host has neither spaces nor percent signs, which URL parsers interpret differently."""
+    """Whether a host has neither spaces nor percent signs, which URL parsers interpret differently."""
     return not any(letter.isspace() for letter in host) and ("%" not in host or ":" in host)

@@ -6,14 +6,14 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Final
 
 from lightmeter.clock import Clock
-from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, kind_from_name, sniff
+from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, is_video, kind_from_name
 from lightmeter.service.analysis.analyzer import Analyzer
-from lightmeter.service.analysis.backpressure import CapacityReservation, ServiceOverloaded
+from lightmeter.service.analysis.backpressure import ServiceOverloaded
 from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
 from lightmeter.service.backends.availability import BackendAvailability
 from lightmeter.service.jobs.shared_lock import SharedExclusiveLock
@@ -131,7 +131,7 @@ class Runner:
         request, count = job.request, sum(job.held_pictures) if pictures is None else pictures
         return self.policy.tariff.max_credits(request.backend, request.feature, request.prompt, count)
 
-    def reserve_capacity(self, job: AnalysisJob, waiting_requests: int) -> CapacityReservation:
+    def reserve_capacity(self, job: AnalysisJob, waiting_requests: int) -> AbstractContextManager[None]:
         """Return capacity for a job that is not admitted yet, as a context manager to enter during its admission.
 
         Args:
@@ -253,10 +253,5 @@ def guess_kinds(request: AnalyzeRequest, uploads: Sequence[bytes]) -> list[Media
 
     Nothing is fetched.
     """
-    uploaded: list[MediaKind | None] = ["video" if _is_video(content) else "image" for content in uploads]
+    uploaded: list[MediaKind | None] = ["video" if is_video(content[:SNIFF_BYTES]) else "image" for content in uploads]
     return [kind_from_name(url) for url in request.url] + uploaded
-
-
-def _is_video(content: bytes) -> bool:
-    media_type = sniff(content[:SNIFF_BYTES])
-    return media_type is not None and media_type[0] == "video"
