@@ -10,7 +10,6 @@ import json
 import logging
 import re
 import secrets
-import time
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -41,8 +40,6 @@ def access(method: str, path: str, status: int, seconds: float, account_id: int 
         seconds: Time from the request to the answer.
         account_id: Number of the account; None: the request has no valid key.
     """
-    if not log.isEnabledFor(logging.INFO):
-        return
     facts = {
         "method": method[:16],
         "path": path[:200],
@@ -51,9 +48,7 @@ def access(method: str, path: str, status: int, seconds: float, account_id: int 
         "account": account_id,
     }
     text = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
-    # `log.info` would search the stack for the calling line, which is always this one.
-    record = log.makeRecord(log.name, logging.INFO, __file__, 0, text, (), None, "access", {"facts": facts})
-    log.handle(record)
+    log.info(text, extra={"facts": facts})
 
 
 class _TextFormatter(logging.Formatter):
@@ -61,17 +56,6 @@ class _TextFormatter(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
-        self._second = -1
-        self._second_text = ""
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 (logging's own name)
-        second = int(record.created)
-        if second != self._second:  # formatted once for all lines of the same second
-            self._second, self._second_text = (
-                second,
-                time.strftime(datefmt or self.default_time_format, time.localtime(second)),
-            )
-        return f"{self._second_text},{int(record.msecs):03d}"
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's own name)
         current = request_id.get()

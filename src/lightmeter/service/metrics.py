@@ -1,7 +1,6 @@
 """Prometheus metrics of the service.
 
-Each service has its own registry, so that several services in one process do not mix their counts. A component that
-gets no `Metrics` creates its own instance, which nobody reads; counting takes only a microsecond.
+Each service has its own registry, so that several services in one process do not mix their counts.
 """
 
 from __future__ import annotations
@@ -66,35 +65,20 @@ class Metrics:
         )
 
     def count_answer(self, endpoint: str, status: int, seconds: float) -> None:
-        """Count an HTTP answer and record its duration.
+        """Count an HTTP answer and record the time since its request.
 
-        Args:
-            endpoint: Pattern of the route, such as `/api/response/{request_id}`.
-            status: HTTP status.
-            seconds: Time from the request to the answer.
+        `endpoint` is the pattern of the route, such as `/api/response/{request_id}`.
         """
         self._requests(endpoint, str(status)).inc()
         self._request_s(endpoint).observe(seconds)
 
     def count_pictures(self, backend: str, features: Iterable[str], pictures: int) -> None:
-        """Count pictures that a back end has analyzed, for each feature.
-
-        Args:
-            backend: Name of the back end.
-            features: Requested features.
-            pictures: Number of pictures.
-        """
+        """Count the pictures that a back end has analyzed, for each requested feature."""
         for feature in features:
             self._pictures(feature, backend).inc(pictures)
 
     def count_inference(self, backend: str, pictures: int, seconds: float) -> None:
-        """Count a successful call of a back end.
-
-        Args:
-            backend: Name of the back end.
-            pictures: Pictures in the call.
-            seconds: Duration of the call.
-        """
+        """Count a successful call of a back end, with its number of pictures and its duration."""
         self._inference_s(backend).observe(seconds)
         self._batch(backend).observe(pictures)
 
@@ -131,10 +115,6 @@ class Metrics:
     def count_refusal(self, queue: str) -> None:
         """Count a request that was refused because a queue was full."""
         self._refused(queue).inc()
-
-    def set_queue_depth(self, queue: str, depth: int) -> None:
-        """Set the number of items that wait in a queue."""
-        self._queue.labels(queue).set(depth)
 
     def watch_queue_depth(self, queue: str, depth: Callable[[], float]) -> None:
         """Report `depth()` as the number of items that wait in a queue.

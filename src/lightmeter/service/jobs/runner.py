@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from lightmeter.clock import Clock
 from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, kind_from_name, sniff
 from lightmeter.service.analysis.analyzer import Analyzer
 from lightmeter.service.analysis.backpressure import CapacityReservation, ServiceOverloaded
-from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
+from lightmeter.service.analysis.job import AnalysisJob
 from lightmeter.service.backends.availability import BackendAvailability
 from lightmeter.service.jobs.shared_lock import SharedExclusiveLock
 from lightmeter.service.metrics import Metrics
@@ -30,7 +30,7 @@ from lightmeter.wire.request import AnalyzeRequest
 log = logging.getLogger("lightmeter.service")
 
 MAX_ISOLATION_WAIT_S: Final = 5.0
-"""Seconds that a client waits while a suspect request runs alone; most suspects finish in less than a second."""
+"""Seconds that a client waits while a request that may crash the process runs alone; most take less than a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,30 +52,18 @@ class ServicePolicy:
     result_lifetime_s: float
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RunningRequest:
     """A request that runs in this process while its client waits.
 
     Attributes:
         task: The task that runs the request.
-        can_answer: Done when the service can answer the client: the request has ended, or its asset is a video, for
-            which the client must poll.
-        is_video: Whether the asset is a video.
+        is_video: Done when the service can answer the client. True: the asset is a video, for which the client must
+            poll. False: the request has ended.
     """
 
     task: asyncio.Task[StoredRequest]
-    can_answer: asyncio.Future[None]
-    is_video: bool = False
-
-    def mark_as_video(self) -> None:
-        """Record that the asset is a video, and let the service tell the client to poll."""
-        self.is_video = True
-        self.release_client()
-
-    def release_client(self) -> None:
-        """Let the service answer the client."""
-        if not self.can_answer.done():
-            self.can_answer.set_result(None)
+    is_video: asyncio.Future[bool]
 
 
 class Runner:
@@ -89,12 +77,12 @@ class Runner:
 
     def __init__(self, store: Store, analyzer: Analyzer, policy: ServicePolicy, clock: Clock, metrics: Metrics) -> None:
         self.policy = policy
+        self.metrics = metrics
         self.running: dict[str, RunningRequest] = {}
         self._store = store
         self._analyzer = analyzer
         self._clock = clock
         self._isolation = SharedExclusiveLock()
-        self.metrics = metrics
 
     def make_job(
         self, request: AnalyzeRequest, uploads: tuple[bytes, ...], digests: Sequence[bytes] = ()
@@ -144,7 +132,7 @@ class Runner:
         return self._analyzer.admit(sum(job.held_pictures), waiting_requests)
 
     async def wait_for_isolated_request(self) -> None:
-        """Wait until no suspect request runs alone.
+        """Wait while a request that may crash the process runs alone.
 
         Raises:
             ServiceOverloaded: it still runs after `MAX_ISOLATION_WAIT_S`.
@@ -162,25 +150,28 @@ class Runner:
 
         The task of the returned request raises Superseded if another attempt has replaced this one.
         """
-        callbacks = self._callbacks(attempt, job, lambda: running.mark_as_video())  # noqa: PLW0108 (assigned below)
-        task = asyncio.create_task(self._run_shared(attempt, job, callbacks))
-        running = RunningRequest(task, asyncio.get_running_loop().create_future())
-        self.metrics.count_job(JobState.RUNNING.value)
-        self.running[attempt.request_id] = running
+        is_video: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def answer_client(*, with_video: bool) -> None:
+            if not is_video.done():
+                is_video.set_result(with_video)
+
+        async def run() -> StoredRequest:
+            async with self._isolation.shared():
+                return await self._run_attempt(attempt, job, lambda: answer_client(with_video=True))
 
         def ended(_: object) -> None:
             self.running.pop(attempt.request_id, None)
-            running.release_client()
+            answer_client(with_video=False)
 
-        task.add_done_callback(ended)
+        running = RunningRequest(asyncio.create_task(run()), is_video)
+        self.metrics.count_job(JobState.RUNNING.value)
+        self.running[attempt.request_id] = running
+        running.task.add_done_callback(ended)
         return running
 
-    async def _run_shared(self, attempt: Attempt, job: AnalysisJob, callbacks: JobCallbacks) -> StoredRequest:
-        async with self._isolation.shared():
-            return await self._run_attempt(attempt, job, callbacks)
-
     async def run_acknowledged(self, request_id: str) -> None:
-        """Run an acknowledged request unless it has finished; run it alone if it is suspected of causing crashes."""
+        """Run a request whose client polls, unless it has finished; run it alone if it may have crashed a process."""
         try:
             async with self._isolation.shared():
                 await self._run_next_attempt(request_id, alone=False)
@@ -203,24 +194,23 @@ class Runner:
             if attempt.number > 1:
                 held, at = self.max_price(job), self._clock.now()
                 await self._store.write(lambda db: requests.release_excess_hold(db, attempt, held, at))
-            await self._run_attempt(attempt, job, self._callbacks(attempt, job, _ignore_video))
+            await self._run_attempt(attempt, job)
         except Superseded as error:
             log.warning("%s", error)
-        except asyncio.CancelledError:  # a regular shutdown does not make the request a suspect
+        except asyncio.CancelledError:  # a regular shutdown is no crash
             with suppress(Superseded, StoreError):
                 await self._store.write(lambda db: requests.requeue(db, attempt))
             raise
 
-    def _callbacks(self, attempt: Attempt, job: AnalysisJob, on_video: Callable[[], None]) -> JobCallbacks:
+    async def _run_attempt(
+        self, attempt: Attempt, job: AnalysisJob, on_video: Callable[[], None] = lambda: None
+    ) -> StoredRequest:
         async def hold_more(pictures: int) -> None:
             amount, at = self.max_price(job, pictures), self._clock.now()
             await self._store.write(lambda db: requests.hold_more(db, attempt, amount, at))
 
-        return JobCallbacks(on_video, hold_more)
-
-    async def _run_attempt(self, attempt: Attempt, job: AnalysisJob, callbacks: JobCallbacks) -> StoredRequest:
         try:
-            analysis = await self._analyzer.run(job, callbacks)
+            analysis = await self._analyzer.run(job, hold_more, on_video)
         except Superseded:
             raise
         except Exception as error:  # the client gets a general message; the log has the reason
@@ -236,16 +226,16 @@ class Runner:
 
     async def drain(self, seconds: float) -> None:
         """Wait up to `seconds` for requests whose clients wait, then cancel them."""
-        tasks = {running.task for running in self.running.values()}
-        if tasks:
-            _, unfinished = await asyncio.wait(tasks, timeout=seconds)
-            for task in unfinished:
-                task.cancel()
-            await asyncio.gather(*unfinished, return_exceptions=True)
+        await finish_or_cancel([running.task for running in self.running.values()], seconds)
 
 
-def _ignore_video() -> None:
-    """Do nothing: a client that polls does not need to know that an asset is a video."""
+async def finish_or_cancel(tasks: Collection[asyncio.Task[Any]], seconds: float) -> None:
+    """Wait up to `seconds` for tasks, then cancel the unfinished ones."""
+    if tasks:
+        _, unfinished = await asyncio.wait(tasks, timeout=seconds)
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
 
 
 def guess_kinds(request: AnalyzeRequest, uploads: Sequence[bytes]) -> list[MediaKind | None]:
@@ -253,10 +243,6 @@ def guess_kinds(request: AnalyzeRequest, uploads: Sequence[bytes]) -> list[Media
 
     Nothing is fetched.
     """
-    uploaded: list[MediaKind | None] = ["video" if _is_video(content) else "image" for content in uploads]
+    media_types = [sniff(content[:SNIFF_BYTES]) for content in uploads]
+    uploaded: list[MediaKind | None] = ["video" if each and each[0] == "video" else "image" for each in media_types]
     return [kind_from_name(url) for url in request.url] + uploaded
-
-
-def _is_video(content: bytes) -> bool:
-    media_type = sniff(content[:SNIFF_BYTES])
-    return media_type is not None and media_type[0] == "video"

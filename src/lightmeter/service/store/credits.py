@@ -66,7 +66,6 @@ class Tariff:
         return sum(request_price(price, (n,), Rounding.IMAGE) for price, n in exact)
 
     def _millicredits_per_picture(self, backends: Sequence[str], features: Sequence[str], prompt: str | None) -> int:
-        """Return the price of one picture in millicredits."""
         if prompt:
             return ceil(self.factor * millicredits_per_image(self.rates, backends, features, len(prompt)))
         key = (tuple(backends), tuple(features))
@@ -153,24 +152,13 @@ def find_account_id(db: Connection, name: str) -> int | None:
 
 
 def grant(db: Connection, reference: LedgerReference, amount: int) -> None:
-    """Add credits to an account.
-
-    Args:
-        db: A transaction.
-        reference: The account and the time.
-        amount: Credits to add, 0 or more.
-    """
+    """Add 0 or more credits to an account."""
     db.execute("UPDATE accounts SET credits = credits + ? WHERE account_id = ?", (amount, reference.account_id))
     _add_entry(db, reference, LedgerAccount.GRANTS, LedgerAccount.FREE, amount)
 
 
 def hold(db: Connection, reference: LedgerReference, amount: int) -> None:
-    """Move credits of an account from free to held.
-
-    Args:
-        db: A transaction.
-        reference: The account, the request and the time.
-        amount: Credits to hold, 0 or more.
+    """Move 0 or more credits of an account from free to held, for a request.
 
     Raises:
         OutOfCredits: the account has fewer free credits, or none.
@@ -186,8 +174,8 @@ def hold(db: Connection, reference: LedgerReference, amount: int) -> None:
     _add_entry(db, reference, LedgerAccount.FREE, LedgerAccount.HELD, amount)
 
 
-def settle(db: Connection, reference: LedgerReference, held: int, paid: int) -> int:
-    """Charge part of the held credits and release the rest; return the new free balance.
+def charge_held(db: Connection, reference: LedgerReference, held: int, paid: int) -> int:
+    """Charge some of the credits held for a request and release the rest; return the new free balance.
 
     Args:
         db: A transaction.
@@ -199,7 +187,7 @@ def settle(db: Connection, reference: LedgerReference, held: int, paid: int) -> 
         ValueError: `paid` is not from 0 to `held`.
     """
     if not 0 <= paid <= held:
-        raise ValueError("A charge must be between 0 and the hold.")
+        raise ValueError("A charge must be between 0 and the held credits.")
     rows = db.execute(
         "UPDATE accounts SET credits = credits + ?, held = held - ? WHERE account_id = ? RETURNING credits",
         (held - paid, held, reference.account_id),
