@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lightmeter.service.store.poison import GIVEN_UP_AFTER, SUSPECT_AFTER
+from lightmeter.service.store.poison import ALONE_AFTER_CRASHES, FAIL_AFTER_CRASHES_ALONE
 from lightmeter.service.store.store import Store
 
 OTHER_REQUESTS = 6
@@ -110,8 +110,8 @@ async def test_a_poison_request_fails_and_others_complete(poisoned_service, data
     crashes = await keeping
     failed = [body for body in bodies if body["status"] == "failed"]
     assert len(failed) == 1, bodies
-    assert re.match(rf"Request failed: the service ended {GIVEN_UP_AFTER} times while", failed[0]["error"])
-    assert crashes == SUSPECT_AFTER + GIVEN_UP_AFTER
+    assert re.match(rf"Request failed: the service ended {FAIL_AFTER_CRASHES_ALONE} times while", failed[0]["error"])
+    assert crashes == ALONE_AFTER_CRASHES + FAIL_AFTER_CRASHES_ALONE
     completed = [body for body in bodies if body["status"] == "completed"]
     assert len(completed) == len(acknowledged) - 1
     (book,) = await books(database)
@@ -131,7 +131,7 @@ async def test_suspects_that_cause_no_crash_complete(processes, database, callin
     caller = await calling(process, credits=100)
     urls = [[site.url(f"held/{number}.png"), site.url("picture/9.png")] for number in range(3)]
     answers = [await caller.ask(url=each) for each in urls]
-    for _ in range(SUSPECT_AFTER):
+    for _ in range(ALONE_AFTER_CRASHES):
         for _ in answers:
             assert await asyncio.to_thread(site.arrived.acquire, timeout=20)
         process.end(signal.SIGKILL)
@@ -151,7 +151,9 @@ async def test_suspects_that_cause_no_crash_complete(processes, database, callin
     assert [(body["status"], body["credits_paid"]) for body in bodies] == [("completed", 2)] * 3
     store = Store(database)
     counts = "SELECT deaths, deaths_alone FROM requests ORDER BY deaths_alone"
-    assert await store.read(lambda db: db.execute(counts)) == [(SUSPECT_AFTER, 0)] * 2 + [(SUSPECT_AFTER, 1)]
+    assert await store.read(lambda db: db.execute(counts)) == [(ALONE_AFTER_CRASHES, 0)] * 2 + [
+        (ALONE_AFTER_CRASHES, 1)
+    ]
     store.close()
 
 
@@ -160,7 +162,7 @@ async def test_other_requests_get_503_while_a_suspect_runs_alone(process, callin
     process.begin()
     caller = await calling(process, credits=10)
     answered = await caller.ask(url=[site.url("held/1.png"), site.url("picture/9.png")])  # one fetch per attempt
-    for _ in range(SUSPECT_AFTER):
+    for _ in range(ALONE_AFTER_CRASHES):
         assert await asyncio.to_thread(site.arrived.acquire, timeout=20)
         process.end(signal.SIGKILL)
         process.begin()

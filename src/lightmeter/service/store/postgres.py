@@ -25,7 +25,7 @@ CONNECTIONS: Final = 4
 """Connections per process. More would wait for locks on the same rows."""
 
 CONNECT_TIMEOUT_S: Final = 10.0
-"""Seconds to wait for a connection, to the server and from the pool."""
+"""Seconds to wait for a new connection, or for a free one of the pool."""
 
 CLOCK: Final = """
 -- Leases use the database's clock, because all processes share it.

@@ -273,13 +273,13 @@ def start(
     state, crashes = stored.state, stored.crashes
     if state is JobState.RUNNING:
         state, crashes = step(state, JobEvent.INTERRUPT), crashes.after_crash()
-    if crashes.is_given_up:
+    if crashes.must_fail:
         error = f"{REQUEST_FAILED}: the service ended {crashes.deaths_alone} times while it was doing this alone."
         reference = LedgerReference(stored.account_id, request_id, at)
         return _store_outcome(
             db, reference, step(state, JobEvent.GIVE_UP), stored.hold, AttemptResult(0, None, error, at)
         ), ()
-    if crashes.is_suspect and not alone:
+    if crashes.must_run_alone and not alone:
         raise IsolationRequired(
             f"Request {request_id} was running at {crashes.deaths} crashes of its process: it must run alone."
         )
