@@ -69,16 +69,16 @@ class ServiceConfig:
         resolver: Function that creates the resolver of host names; None: that of the system. The fetcher checks the
             addresses that it returns.
         workers: Videos that are decoded and analyzed at once; see `Analyzer` for images.
-        limits: Limits of the analyzer.
+        limits: Limits of unfinished images and video frames, of memory for cached results, and of decoding.
         rounding: Whether the price of each image or of each request is rounded up to whole credits.
         result_lifetime_s: Seconds after completion during which a result can be read.
         lease_s: Seconds without a heartbeat after which other processes take over the work of a process; only with
             PostgreSQL.
         drain_s: Seconds that running requests may take to finish when the service closes.
         rates: Prices; None: those of the catalog.
-        clock: Clock.
+        clock: Source of the time.
         faults: Faults to inject.
-        catalog: Known back ends; None: those of the settings.
+        catalog: Known back ends; None: those that the settings describe.
     """
 
     database: str = "sqlite:///lightmeter.db"
@@ -115,9 +115,9 @@ class RunningService:
         self._stack = stack
 
     async def close(self) -> None:
-        """Stop accepting requests, wait up to `drain_s` for running ones, and close the store; idempotent.
+        """Stop accepting requests, wait up to `drain_s` for running ones, and close the database; idempotent.
 
-        Requests whose clients poll, and that do not finish in time, run again after the next start.
+        A request that does not finish in time, and whose client polls, runs again after the next start.
         """
         await self._stack.aclose()
 

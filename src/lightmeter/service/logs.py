@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import secrets
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -19,15 +18,10 @@ LogFormat = Literal["text", "json"]
 request_id: ContextVar[str] = ContextVar("lightmeter_request_id", default="")
 """Id of the current HTTP request; tasks that the request starts inherit it."""
 
-ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+CLIENT_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """Pattern of request ids that clients may set. Other characters could forge log lines."""
 
 log = logging.getLogger("lightmeter.access")
-
-
-def request_id_or_new(client_id: str | None) -> str:
-    """Return the request id that a client or proxy sent if it is valid, otherwise a new random id."""
-    return client_id if client_id is not None and ID.fullmatch(client_id) else secrets.token_hex(8)
 
 
 def access(method: str, path: str, status: int, seconds: float, account_id: int | None) -> None:
@@ -54,9 +48,6 @@ def access(method: str, path: str, status: int, seconds: float, account_id: int 
 class _TextFormatter(logging.Formatter):
     """Formats a record as text: time, level, logger, message, request id."""
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
-
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's own name)
         current = request_id.get()
         return super().formatMessage(record) + (f" request={current}" if current else "")
@@ -81,10 +72,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 def enable() -> None:
-    """Enable the logger of the service again after another library has disabled it.
-
-    Prefect calls `logging.config.dictConfig` when it is imported, which disables existing loggers by default.
-    """
+    """Enable the loggers of the service again: importing Prefect disables all loggers that exist."""
     for name in ("lightmeter.service", "lightmeter.access"):
         logging.getLogger(name).disabled = False
 
@@ -92,6 +80,8 @@ def enable() -> None:
 def configure(log_format: LogFormat = "text", *, level: int = logging.INFO) -> None:
     """Send all log records of the process to standard error; replace the earlier logging configuration."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
+    handler.setFormatter(
+        _JsonFormatter() if log_format == "json" else _TextFormatter("%(asctime)s %(levelname)s %(name)s %(message)s")
+    )
     logging.basicConfig(level=level, handlers=[handler], force=True)
     enable()

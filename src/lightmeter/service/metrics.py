@@ -23,11 +23,11 @@ SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.
 """Histogram buckets in seconds, from a cached answer to the longest allowed fetch."""
 
 PICTURES: Final = (1, 2, 4, 8, 16, 32)
-"""Histogram buckets for the number of pictures in a call of a back end."""
+"""Histogram buckets for the number of images and video frames in a call of a back end."""
 
 
 class Metrics:
-    """Counters, gauges and histograms of one service. Thread-safe."""
+    """Counters, gauges and histograms of one service, for any thread."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -73,12 +73,12 @@ class Metrics:
         self._request_s(endpoint).observe(seconds)
 
     def count_pictures(self, backend: str, features: Iterable[str], pictures: int) -> None:
-        """Count the pictures that a back end has analyzed, for each requested feature."""
+        """Count the images and video frames that a back end has analyzed, for each requested feature."""
         for feature in features:
             self._pictures(feature, backend).inc(pictures)
 
     def count_inference(self, backend: str, pictures: int, seconds: float) -> None:
-        """Count a successful call of a back end, with its number of pictures and its duration."""
+        """Record the duration of a successful call of a back end, and its number of images and video frames."""
         self._inference_s(backend).observe(seconds)
         self._batch(backend).observe(pictures)
 
@@ -125,7 +125,7 @@ class Metrics:
 
     @contextmanager
     def time_step(self, step: str) -> Iterator[None]:
-        """Record the duration of the block as a `fetch` or `decode` of one asset; an exception counts as failed."""
+        """Record how long the block takes, a `fetch` or `decode` of one asset; an exception counts as failed."""
         start_s = time.perf_counter()
         outcome = "failed"
         try:

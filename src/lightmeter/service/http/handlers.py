@@ -1,4 +1,4 @@
-"""Logic of each endpoint, independent of the HTTP framework: admits requests, waits for results, builds replies."""
+"""Logic of each endpoint, independent of the HTTP framework: stores requests, waits for results, builds replies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FAILED_STATUS: Final = 500
 
 OTHER_BODY: Final = "This Idempotency-Key was sent before with another request: use a new key for a new request."
 OTHER_BODY_STATUS: Final = 422
-"""HTTP status for it, from section 2.7 of the IETF draft on the Idempotency-Key header field."""
+"""HTTP status for a reused idempotency key, from section 2.7 of the IETF draft on the header Idempotency-Key."""
 
 KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
 BAD_KEY: Final = "Idempotency-Key must be 1 to 255 printable ASCII characters."
@@ -77,7 +77,7 @@ class Reply:
 
 
 def failure(status: int, error: str, retry_after_s: int | None = None) -> Reply:
-    """Return the reply for an error, with its text and, if given, the header Retry-After."""
+    """Return the reply for an error, with the header Retry-After unless `retry_after_s` is None."""
     headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
     return Reply(status, {"error": error, "status": "failed"}, headers)
 
@@ -97,8 +97,8 @@ class Handlers:
     Args:
         store: Store of requests, accounts and credits.
         runner: Runs requests.
-        queue: Job queue of requests whose clients poll.
-        clock: Clock.
+        queue: Runs the requests whose clients poll for the result.
+        clock: Source of the time.
         offers: Body of GET /api/backends.
 
     Attributes:
@@ -130,7 +130,7 @@ class Handlers:
         return Reply(200, {"credits": await self._store.read_inline(lambda db: read_balance(db, account_id))})
 
     async def analyze(self, account_id: int, request: AnalyzeRequest, base_url: str, key: str | None) -> Reply:
-        """Admit a request of POST or GET /api/fetch; return its result, or its id if the client must poll.
+        """Check, store and run a request of /api/fetch; return its result, or its id if the client must poll.
 
         Args:
             account_id: Account of the client.
@@ -141,7 +141,7 @@ class Handlers:
         Raises:
             BadRequest: the request is not valid.
             OutOfCredits: the balance does not cover the maximum price.
-            ServiceOverloaded: too many pictures wait; no credits were held.
+            ServiceOverloaded: too many images and video frames wait; nothing was charged.
         """
         policy = self._policy
         if key is not None and not KEY.fullmatch(key):
@@ -285,7 +285,7 @@ def _result_reply(stored: StoredRequest, failed_status: int) -> Reply:
 
 
 def error_reply(error: Exception) -> Reply | None:
-    """Return the reply to an error of the API; None for any other error."""
+    """Return the reply for an exception that the API raises on purpose; None for any other exception."""
     match error:
         case BadRequest():
             return failure(error.status, str(error))

@@ -228,7 +228,7 @@ def _schemas(offers: Backends) -> Json:
 
 
 def _answer_schema(description: str, status: str, more: Sequence[str]) -> Json:
-    """Return the schema of an answer with this `status`; all answers' fields and those in `more` are not null."""
+    """Return the schema of an answer with this `status`: its common fields and those in `more` are required."""
     required = (*ECHO, *NUMBERS, "status", *more)
     not_null: Json = {name: {"not": {"type": "null"}} for name in required}
     narrowed = {"type": "object", "properties": {**not_null, "status": {"const": status}}, "required": list(required)}

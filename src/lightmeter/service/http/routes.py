@@ -1,8 +1,4 @@
-"""The aiohttp application: its routes, and middlewares that log requests and turn errors into JSON.
-
-The outer middleware gives each request an id, and counts, times and logs it. The inner middleware turns all errors
-into JSON answers of the same form.
-"""
+"""The aiohttp application: its routes, and middlewares that log requests and turn errors into JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +39,7 @@ RETRY_AFTER_S: Final = 2
 """Seconds in the Retry-After header of a 503 without an estimate: the poll interval of public clients."""
 
 NOT_READY: Final = failure(503, "The service is starting or stopping: ask again.")
-"""Reply to new requests while the service starts or drains; results can still be polled."""
+"""Reply to new requests while the service starts or stops; clients can still poll for results."""
 
 REQUEST_ID: Final = "X-Request-ID"
 
@@ -68,7 +64,7 @@ def application(
 
     Args:
         handlers: Logic of the endpoints.
-        is_ready: Function that returns whether new requests are accepted: False while the service starts or drains.
+        is_ready: Function that returns whether new requests are accepted: False while the service starts or stops.
         metrics: Metrics that `/metrics` shows.
         injector: Injects faults; None: no faults.
     """
@@ -104,7 +100,8 @@ def _log_requests(metrics: Metrics) -> Middleware:
     @web.middleware
     async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
         start_s = time.perf_counter()
-        current = logs.request_id_or_new(request.headers.get(REQUEST_ID) or random_hex(8))
+        sent = request.headers.get(REQUEST_ID, "")
+        current = sent if logs.CLIENT_REQUEST_ID.fullmatch(sent) else random_hex(8)
         token = logs.request_id.set(current)
         status = 499  # the client has closed the connection before the answer (nginx's code)
         try:

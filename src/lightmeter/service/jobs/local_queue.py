@@ -20,16 +20,16 @@ from lightmeter.service.store.store import Store
 REQUESTS_AT_ONCE: Final = 16
 """Requests of the job queue that one process runs at once: some fetch their assets while others are analyzed.
 
-Their uploads are in memory, and a crash of the process counts for each of them (see `store.poison`)."""
+Their uploads are in memory, and a crash of the process counts as a crash of each of them (see `store.poison`)."""
 
 
 class JobQueue(ABC):
-    """Job queue of the requests whose clients poll for the result, with the workers of this process that run them.
+    """Job queue of the requests whose clients poll for the result, which also runs them in this process.
 
     Args:
         store: Store of requests.
         runner: Runs requests.
-        clock: Clock.
+        clock: Source of the time.
     """
 
     def __init__(self, store: Store, runner: Runner, clock: Clock) -> None:
@@ -44,7 +44,7 @@ class JobQueue(ABC):
         """Number of requests in the queue that are not running; may be a few seconds old."""
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:  # noqa: B027 (by default, its row is its queue entry)
-        """Enqueue a request, in the transaction that admits it.
+        """Enqueue a request, in the transaction that stores it.
 
         A request whose client polls will be run. Another request is deleted if this process dies before it answers.
         """

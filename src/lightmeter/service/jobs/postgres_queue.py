@@ -40,7 +40,7 @@ TASK: Final = "lightmeter.analyze"
 QUEUE: Final = "lightmeter"
 
 RENEWALS_PER_LEASE: Final = 3
-"""Renewals of a lease during its length: a process may miss one without losing the lease."""
+"""How often a process extends a lease during its length: it may miss one time without losing the lease."""
 
 MAX_POLL_INTERVAL_S: Final = 5.0
 """Seconds between polls for retried jobs; PostgreSQL's NOTIFY announces new jobs at once."""
@@ -50,17 +50,17 @@ RETRY_DELAY_S: Final = 1.0
 
 
 class PostgresQueue(JobQueue):
-    """Job queue in PostgreSQL that processes share, with the worker of this process.
+    """Job queue in PostgreSQL that several processes share, which also runs its requests in this process.
 
     Args:
         database: URL of the database, `postgresql://…`.
         store: The store in the same database.
         runner: Runs requests.
-        clock: Clock.
+        clock: Source of the time.
         lease_s: Seconds without a heartbeat after which other processes take over the work of a process.
 
     Attributes:
-        waiting_requests: Requests that wait in the queue, counted when leases were last renewed.
+        waiting_requests: Requests that wait in the queue, counted when leases were last extended.
     """
 
     waiting_requests = 0
@@ -77,7 +77,7 @@ class PostgresQueue(JobQueue):
         self._worker_app.task(name=TASK, queue=QUEUE)(runner.run_acknowledged)
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:
-        """Add a job for a request whose client polls, or a lease for a request whose client waits."""
+        """Add a job for a request whose client polls; give a lease to a request whose client waits for the answer."""
         if new.acknowledged:
             self._add_job(db, new.request_id)
         else:
@@ -93,12 +93,12 @@ class PostgresQueue(JobQueue):
         db.execute("UPDATE requests SET job_id = ? WHERE request_id = ?", (job_id, request_id))
 
     async def open(self) -> None:
-        """Start to run jobs, to renew leases, and to recover the work of dead processes."""
+        """Start to run jobs, to extend leases, and to take over the requests of dead processes."""
         await self._stack.enter_async_context(self._worker_app.open_async())
         self._tasks = [asyncio.create_task(self._run_worker()), asyncio.create_task(self._renew_leases())]
 
     async def drain(self, seconds: float) -> None:
-        """Stop starting jobs, and wait up to `seconds` plus `lease_s` for running ones; others run elsewhere."""
+        """Stop starting jobs, and wait up to `seconds` plus `lease_s` for running ones; other processes run others."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:  # the worker cancels what it cannot finish in time
@@ -134,7 +134,7 @@ class PostgresQueue(JobQueue):
             await asyncio.sleep(self._lease_s / RENEWALS_PER_LEASE)
 
     def _renew_client_leases(self, db: Connection) -> int:
-        """Renew the leases of requests whose clients wait for this process; return the number of waiting jobs."""
+        """Extend the leases of requests whose clients wait for this process; return the number of waiting jobs."""
         request_ids = list(self._runner.running)
         if request_ids:
             db.execute(

@@ -1,4 +1,4 @@
-"""Runs one admitted request until it is charged or has failed, for a client that waits or from the job queue."""
+"""Runs stored requests until they are charged or have failed, for clients that wait and for the job queue."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class RunningRequest:
 
 
 class Runner:
-    """Runs admitted requests of the store.
+    """Runs stored requests: analyzes their images and videos, and stores the result and the charge.
 
     Attributes:
         policy: Prices, back ends and limits of the service.
-        metrics: Receives counts.
-        running: Requests by id whose clients wait for this process.
+        metrics: Counts jobs and charges.
+        running: Requests by id that this process runs while their clients wait.
     """
 
     def __init__(self, store: Store, analyzer: Analyzer, policy: ServicePolicy, clock: Clock, metrics: Metrics) -> None:
@@ -89,8 +89,9 @@ class Runner:
     ) -> AnalysisJob:
         """Return the analysis job of a request; the same request gives the same job after a restart.
 
-        An image holds the price of one picture. Any other asset holds the price of `max_frames` pictures, or of one
-        picture if the request sets no maximum. A video with more frames holds their price before it is analyzed.
+        The service reserves the price of one picture (image or video frame) for an image. For any other asset it
+        reserves the price of `max_frames` pictures, or of one if the request sets no maximum; if a video turns out to
+        have more frames, it reserves their price before the analysis.
 
         Args:
             request: The request.
@@ -110,21 +111,17 @@ class Runner:
         )
 
     def max_price(self, job: AnalysisJob, pictures: int | None = None) -> int:
-        """Return the maximum price in credits of pictures of a job.
+        """Return the maximum price in credits of this number of images and video frames of a job.
 
-        Args:
-            job: The job.
-            pictures: Number of pictures; None: those whose price is held at the start of the job.
+        None: those whose price is reserved when the job starts.
         """
         request, count = job.request, sum(job.held_pictures) if pictures is None else pictures
         return self.policy.tariff.max_credits(request.backend, request.feature, request.prompt, count)
 
     def reserve_capacity(self, job: AnalysisJob, waiting_requests: int) -> CapacityReservation:
-        """Return capacity for a job that is not admitted yet, as a context manager to enter during its admission.
+        """Return a context manager that reserves capacity for a new job while it is stored.
 
-        Args:
-            job: The job.
-            waiting_requests: Requests that wait in the job queue; each counts as one picture.
+        Each of the `waiting_requests` in the job queue counts as one image.
 
         Raises:
             ServiceOverloaded: there is no capacity now.
@@ -146,10 +143,7 @@ class Runner:
             raise ServiceOverloaded(math.ceil(MAX_ISOLATION_WAIT_S)) from None
 
     def start(self, attempt: Attempt, job: AnalysisJob) -> RunningRequest:
-        """Start a request whose client waits.
-
-        The task of the returned request raises Superseded if another attempt has replaced this one.
-        """
+        """Start a request whose client waits; its task raises Superseded if another process has taken it over."""
         is_video: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def answer_client(*, with_video: bool) -> None:
@@ -171,7 +165,7 @@ class Runner:
         return running
 
     async def run_acknowledged(self, request_id: str) -> None:
-        """Run a request whose client polls, unless it has finished; run it alone if it may have crashed a process."""
+        """Run a request whose client polls, unless it has ended; run it alone if it may have crashed a process."""
         try:
             async with self._isolation.shared():
                 await self._run_next_attempt(request_id, alone=False)

@@ -16,12 +16,10 @@ class SharedExclusiveLock:
 
     Attributes:
         shared_holders: Number of present shared holders.
-        is_exclusively_held: Whether there is an exclusive holder.
     """
 
     def __init__(self) -> None:
         self.shared_holders = 0
-        self.is_exclusively_held = False
         # `asyncio.Lock` is first come, first served. At most one exclusive holder waits for the entrance, so shared
         # holders that wait there are before the next one.
         self._exclusive_queue = asyncio.Lock()
@@ -52,8 +50,4 @@ class SharedExclusiveLock:
         """Hold the lock alone during the block."""
         async with self._exclusive_queue, self._entrance:
             await self._no_shared_holder.wait()
-            self.is_exclusively_held = True
-            try:
-                yield
-            finally:
-                self.is_exclusively_held = False
+            yield

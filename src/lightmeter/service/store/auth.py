@@ -40,7 +40,7 @@ def account_name(key: str) -> str:
 
 
 def find_account(db: Connection, key: str) -> int | None:
-    """Return the number of the account that has a key, which is the `user_id` in answers; None for an unknown key."""
+    """Return the number of the account with this key, the `user_id` in answers; None for an unknown key."""
     wanted = _hash(key)
     # Reads one table only, because this runs for each request, and SQLite rereads pages after each commit.
     rows = db.execute("SELECT key_hash, account_id FROM keys WHERE key_hash = ?", (wanted,))
@@ -48,7 +48,7 @@ def find_account(db: Connection, key: str) -> int | None:
 
 
 def add_key(db: Connection, account_id: int, key: str) -> None:
-    """Add a key to the account with this number; do nothing if an account has the key already."""
+    """Add a key to an account; do nothing if an account has the key already."""
     db.execute("INSERT INTO keys (key_hash, account_id) VALUES (?, ?) ON CONFLICT DO NOTHING", (_hash(key), account_id))
 
 

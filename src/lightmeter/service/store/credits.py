@@ -1,8 +1,8 @@
 """Credits of the service's accounts, with a double-entry ledger.
 
-The service holds the maximum price before it processes a request. Afterwards it charges the actual price and releases
-the rest, or all if the request fails. Each account has four ledger accounts: credits move from `grants` to `free`, from
-`free` to `held`, and from `held` to `revenue` or back to `free`.
+The service reserves ("holds") the maximum price before it processes a request. Afterwards it charges the actual price
+and releases the rest, or all if the request fails. Each account has four ledger accounts: credits move from `grants` to
+`free`, from `free` to `held`, and from `held` to `revenue` or back to `free`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Tariff:
 
 
 class LedgerAccount(StrEnum):
-    """Ledger account of a customer; every entry of the ledger moves credits from one to another."""
+    """Part of a customer's account; every entry of the ledger moves credits from one part to another."""
 
     GRANTS = "grants"
     FREE = "free"
@@ -92,7 +92,7 @@ class Balance:
         name: Name of the account.
         free: Credits that the customer can spend.
         held: Credits held for unfinished requests.
-        ledger: Sum of each ledger account; `grants` is negative, because credits move from it.
+        ledger: Sum of the ledger entries of each part; `grants` is negative, because credits move from it.
     """
 
     account_id: int
@@ -103,14 +103,14 @@ class Balance:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether the ledger has the same free and held credits, and free, held and revenue add up to the grants."""
+        """Whether the ledger has the same free and held credits as the account, and all its sums add up to 0."""
         sums = (self.ledger[LedgerAccount.FREE], self.ledger[LedgerAccount.HELD])
         return sums == (self.free, self.held) and sum(self.ledger.values()) == 0
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerReference:
-    """Account, request (None for a grant) and time (seconds since the epoch) of a ledger entry."""
+    """What a ledger entry is about: account, request (None: credits were added) and seconds since the epoch."""
 
     account_id: int
     request_id: str | None
@@ -118,7 +118,7 @@ class LedgerReference:
 
 
 def read_balance(db: Connection, account_id: int) -> int:
-    """Return the credits that an account can spend, without the held ones."""
+    """Return the credits that an account can spend, without those reserved for unfinished requests."""
     ((free,),) = db.execute("SELECT credits FROM accounts WHERE account_id = ?", (account_id,))
     return int(free)
 
@@ -135,14 +135,10 @@ def open_account(db: Connection, name: str, credits_: int, at: float) -> int:
     created = db.execute(
         "INSERT INTO accounts (name, credits) VALUES (?, 0) ON CONFLICT (name) DO NOTHING RETURNING account_id", (name,)
     )
-    if not created:
-        existing = find_account_id(db, name)
-        assert existing is not None  # noqa: S101 (accounts are never deleted)
-        return existing
-    account_id = int(created[0][0])
-    if credits_:
+    ((account_id,),) = created or db.execute("SELECT account_id FROM accounts WHERE name = ?", (name,))
+    if created:
         grant(db, LedgerReference(account_id, None, at), credits_)
-    return account_id
+    return int(account_id)
 
 
 def find_account_id(db: Connection, name: str) -> int | None:
@@ -158,10 +154,10 @@ def grant(db: Connection, reference: LedgerReference, amount: int) -> None:
 
 
 def hold(db: Connection, reference: LedgerReference, amount: int) -> None:
-    """Move 0 or more credits of an account from free to held, for a request.
+    """Reserve 0 or more credits of an account for a request.
 
     Raises:
-        OutOfCredits: the account has fewer free credits, or none.
+        OutOfCredits: the account can spend fewer credits, or none.
     """
     # One statement checks and subtracts, so that two requests cannot both hold the last credit.
     held = db.execute(
@@ -175,12 +171,12 @@ def hold(db: Connection, reference: LedgerReference, amount: int) -> None:
 
 
 def charge_held(db: Connection, reference: LedgerReference, held: int, paid: int) -> int:
-    """Charge some of the credits held for a request and release the rest; return the new free balance.
+    """Charge some of the credits reserved for a request and release the rest; return the new balance.
 
     Args:
         db: A transaction.
         reference: The account, the request and the time.
-        held: Credits that were held for the request.
+        held: Credits that were reserved for the request.
         paid: Credits to charge, 0 to `held`.
 
     Raises:
@@ -208,7 +204,7 @@ def _add_entry(
 
 
 def balances(db: Connection) -> list[Balance]:
-    """Return the balances of all accounts with the sums of their ledgers, sorted by name, from one snapshot."""
+    """Return the balances of all accounts with the sums of their ledgers, sorted by name, as of one moment."""
     rows = db.execute(  # one statement reads one snapshot, even during writes
         "SELECT a.account_id, a.name, a.credits, a.held, l.debit, l.credit, CAST(SUM(l.amount) AS BIGINT) "
         "FROM accounts a LEFT JOIN ledger l ON l.account_id = a.account_id "

@@ -1,4 +1,4 @@
-"""Counts crashes of the service while it runs a request, to find requests that cause them ("poison" requests).
+"""Counts crashes of the service while it runs a request, to find requests that cause them ("poison").
 
 A crash interrupts all requests of a process, so one crash does not show which request caused it. After
 `ALONE_AFTER_CRASHES` crashes, a request runs alone: its process runs no other request at the same time. After
@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 ALONE_AFTER_CRASHES: Final = 3
-"""Crashes beside other requests after which a request must run alone; with fewer, harmless ones block their process."""
+"""Crashes beside other requests after which a request runs alone; fewer would let harmless ones block a process."""
 
 FAIL_AFTER_CRASHES_ALONE: Final = 4
 """Crashes while a request ran alone after which it fails; 4 keep p^4 in the table above below 1e-4."""
@@ -34,12 +34,12 @@ FAIL_AFTER_CRASHES_ALONE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class CrashRecord:
-    """Number of crashes of processes that were running a request.
+    """Number of crashes of processes while they ran a request.
 
     Attributes:
         deaths: Crashes of processes that ran other requests too.
         deaths_alone: Crashes of processes that ran only this request.
-        alone: Whether the last attempt ran alone.
+        alone: Whether the request ran alone when it last ran.
     """
 
     deaths: int = 0
@@ -47,7 +47,7 @@ class CrashRecord:
     alone: bool = False
 
     def after_crash(self) -> CrashRecord:
-        """Return the record with one more crash of the process that ran the last attempt."""
+        """Return the record with one more crash."""
         if self.alone:
             return replace(self, deaths_alone=self.deaths_alone + 1)
         return replace(self, deaths=self.deaths + 1)

@@ -1,9 +1,9 @@
 """Requests in the service's database: functions that store, start, finish and delete them.
 
-One transaction stores a request and holds its price. Another one stores its result and charges it.
+One transaction stores a request and reserves ("holds") its price. Another one stores its result and charges it.
 
-Each attempt to run a request has a number, and only the attempt with the current number may hold more credits or finish
-the request. So a slow process that others took for dead cannot charge a second time.
+After a crash, a request runs again. Each attempt to run it has a number, and only the latest attempt may reserve more
+credits or finish the request. So a slow process that others took for dead cannot charge a second time.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from lightmeter.wire.request import AnalyzeRequest
 
 
 class Superseded(LightmeterError):
-    """The attempt is no longer current: another process has started a newer one, or deleted the request."""
+    """Another process runs the request now, or has deleted it, so this attempt to run it must not change it."""
 
 
 class IsolationRequired(LightmeterError):
-    """The request was running when its process crashed several times, so it must run alone."""
+    """The service crashed several times while it ran the request, so the request must run alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class NewRequest:
     """A valid request that is not stored yet.
 
     Attributes:
-        request_id: Its public id.
-        account_id: The account that pays.
+        request_id: Id in answers.
+        account_id: Number of the account that pays.
         echo: The request as JSON without uploads.
         digest: SHA-256 of the request and its decoded uploads.
         uploads: Decoded contents of uploaded files.
-        hold: Credits to hold.
+        hold: Credits to reserve.
         at: Time of the request, in seconds since the epoch.
         acknowledged: Whether the service answers with the request id, and the client polls for the result.
         idempotency_key: The client's idempotency key; None: there is none.
@@ -67,7 +67,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """Result and charge in credits of an attempt that succeeded, or error of one that failed."""
+    """Outcome of an attempt to run a request: result and charge in credits, or error; with seconds since the epoch."""
 
     paid: int
     result: bytes | None
@@ -94,7 +94,7 @@ class StoredRequest:
     crashes: CrashRecord
 
     def is_same_request(self, new: NewRequest) -> bool:
-        """Whether a new request equals this one; requests of schema version 1 have no digest to compare uploads."""
+        """Whether a new request equals this one, with its uploads if this one has a digest (from schema version 2)."""
         return (
             self.digest == new.digest if self.digest else self.request == AnalyzeRequest.model_validate_json(new.echo)
         )
@@ -106,7 +106,7 @@ class StoredRequest:
 
     @property
     def attempt(self) -> Attempt:
-        """The current attempt."""
+        """The latest attempt to run it."""
         return Attempt(self.request_id, self.attempts)
 
 
@@ -125,7 +125,7 @@ def _parse_row(row: Sequence[object]) -> StoredRequest:
 
 
 def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewRequest], None]) -> StoredRequest | None:
-    """Store a request, hold its price and enqueue it, and return None.
+    """Store a request, reserve its price and enqueue it, and return None.
 
     If the account has an earlier request with the same idempotency key, change nothing and return that request.
 
@@ -162,7 +162,7 @@ def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewReq
 
 
 def acknowledge(db: Connection, request_id: str) -> bool:
-    """Record that the client polls, so that the request runs again if its process dies; return whether it exists."""
+    """Record that the client of a request polls, so that a crash does not delete it; return whether it exists."""
     sql = "UPDATE requests SET acknowledged = 1 WHERE request_id = ? RETURNING request_id"
     return bool(db.execute(sql, (request_id,)))
 
@@ -171,7 +171,7 @@ def _lock_current_attempt(db: Connection, attempt: Attempt) -> tuple[int, int]:
     """Lock the row of a running request, and return its account and held credits.
 
     Raises:
-        Superseded: the attempt is no longer current, or its request is not running.
+        Superseded: another attempt has started, or the request is not running.
     """
     rows = db.execute(
         "SELECT account_id, hold FROM requests WHERE request_id = ? AND attempts = ? AND state = ? FOR UPDATE",
@@ -184,17 +184,17 @@ def _lock_current_attempt(db: Connection, attempt: Attempt) -> tuple[int, int]:
 
 
 def hold_more(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
-    """Hold more credits for a request whose assets cost more than expected when it was stored.
+    """Reserve more credits for a request whose videos cost more than expected.
 
     Args:
         db: A transaction.
         attempt: The attempt that needs them.
-        amount: Additional credits to hold.
+        amount: Additional credits.
         at: Seconds since the epoch.
 
     Raises:
         OutOfCredits: the account has too few credits.
-        Superseded: the attempt is no longer current.
+        Superseded: another attempt has started.
     """
     account_id, _ = _lock_current_attempt(db, attempt)
     try:
@@ -221,10 +221,10 @@ def find(db: Connection, request_id: str, account_id: int, not_before: float) ->
 
 
 def finish(db: Connection, attempt: Attempt, outcome: AttemptResult) -> StoredRequest:
-    """Store the result of an attempt, charge it and release the rest of the held credits; return the finished request.
+    """Store the result of an attempt, charge it and release the rest of the reserved credits; return the request.
 
     Raises:
-        Superseded: the attempt is no longer current; nothing is changed.
+        Superseded: another attempt has started; nothing is changed.
     """
     account_id, held = _lock_current_attempt(db, attempt)
     state = step(JobState.RUNNING, JobEvent.COMPLETE if outcome.error is None else JobEvent.FAIL)
@@ -296,7 +296,7 @@ def requeue(db: Connection, attempt: Attempt) -> None:
     """Return a running request to state `queued`, because its process shuts down.
 
     Raises:
-        Superseded: the attempt is no longer current.
+        Superseded: another attempt has started.
     """
     _lock_current_attempt(db, attempt)
     state = step(JobState.RUNNING, JobEvent.INTERRUPT)
@@ -304,16 +304,16 @@ def requeue(db: Connection, attempt: Attempt) -> None:
 
 
 def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
-    """Release additional credits that an earlier attempt held; the current attempt holds them again if needed.
+    """Release additional credits that an earlier attempt reserved; this one reserves them again if it needs them.
 
     Args:
         db: A transaction.
-        attempt: The current attempt.
-        amount: Credits to keep held.
+        attempt: This attempt.
+        amount: Credits that stay reserved.
         at: Seconds since the epoch.
 
     Raises:
-        Superseded: the attempt is no longer current.
+        Superseded: another attempt has started.
     """
     account_id, held = _lock_current_attempt(db, attempt)
     if held > amount:
@@ -324,8 +324,8 @@ def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float
 def recover(db: Connection, at: float) -> list[str]:
     """Delete unfinished requests whose clients waited for a process that died; return the ids of the others.
 
-    Requests with most crashes come first, then older ones: requests that may crash the process run first, while a
-    restarted process is least likely to be killed by chance. `at` is the time in seconds since the epoch.
+    Requests with most crashes come first, because a process that has just started is least likely to be killed by
+    chance; then older ones. `at` is the time in seconds since the epoch.
     """
     rows = db.execute(
         "SELECT request_id, acknowledged FROM requests WHERE state IN (?, ?) ORDER BY deaths DESC, created_at",
@@ -338,7 +338,7 @@ def recover(db: Connection, at: float) -> list[str]:
 
 
 def delete_unacknowledged(db: Connection, request_id: str, at: float) -> None:
-    """Delete an unfinished request whose client does not poll, and release its held credits and idempotency key.
+    """Delete an unfinished request whose client does not poll, and release its reserved credits and idempotency key.
 
     Args:
         db: A transaction.

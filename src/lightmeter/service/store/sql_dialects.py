@@ -22,7 +22,7 @@ _POSTGRES_TYPES: Final = (
 
 
 class StoreError(LightmeterError):
-    """The database failed during a transaction: it is unknown whether the transaction was committed."""
+    """The database failed during a transaction, which may or may not have been committed."""
 
 
 class Connection(Protocol):

@@ -1,8 +1,7 @@
 """The service's database in one SQLite file. One thread writes, and commits several transactions at once.
 
-Committed transactions survive kill -9. Only one process at a time may run requests of a database: it holds an exclusive
-lock on a second file beside the database, which the operating system releases when the process dies. Admin commands
-run no requests, so they need no lock to write to the database.
+Only one process at a time may run requests of a database: it holds an exclusive lock on a second file beside the
+database, which the operating system releases when the process dies. Admin commands need no lock.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ T = TypeVar("T")
 
 
 class _SqliteTransaction:
-    """Adapter of an SQLite connection to the `Connection` protocol."""
+    """A transaction of SQLite with the interface `Connection`."""
 
     def __init__(self, db: sqlite.Connection) -> None:
         self._db = db
@@ -76,7 +75,7 @@ class SqliteDatabase:
             raise _store_error(error) from error
 
     async def read_inline(self, query: Callable[[Connection], T]) -> T:
-        """Run a query on this thread, or as `run` does if SQLite is recovering or checkpointing the file."""
+        """Run a query on this thread; if SQLite has locked the file at the moment, run it as `run` does."""
         try:
             return query(_SqliteTransaction(self._inline_reads))
         except sqlite.BusyError:
@@ -89,8 +88,6 @@ class SqliteDatabase:
 
 def _hold_lock(path: Path) -> sqlite.Connection:
     """Lock a second file beside the database until the returned connection is closed.
-
-    The lock blocks neither readers nor admin commands.
 
     Raises:
         SettingsError: another service holds the lock.

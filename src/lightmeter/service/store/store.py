@@ -1,6 +1,6 @@
 """The service's store of accounts, keys, requests and results, in an SQLite file or a PostgreSQL database.
 
-Callers pass functions that take a transaction (`Connection`). The functions run on the threads of the database, so the
+Its methods take functions of a transaction (`Connection`). The functions run on the threads of the database, so the
 event loop never waits for a disk.
 """
 
@@ -61,9 +61,9 @@ class Store:
         return await self._database.run(query)
 
     async def read_inline(self, query: Callable[[Connection], T]) -> T:
-        """Run a fast `query`, which must not change data and reads only a few cached rows; return its result.
+        """Run a `query` that reads a few cached rows; return its result.
 
-        On SQLite it runs on the thread of the event loop, which is faster than switching threads.
+        With SQLite it runs on the thread of the event loop, which is faster than switching threads.
         """
         if isinstance(self._database, SqliteDatabase):
             return await self._database.read_inline(query)
