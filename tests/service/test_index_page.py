@@ -81,7 +81,7 @@ class TestInABrowser:
     pytestmark = in_a_browser
 
     async def test_a_picture_is_chosen_and_seen_through(self, visiting):
-        """A chosen picture shows tags, colors, moderation, credits and the raw answer."""
+        """For a picture that the user chooses, the page shows tags, colors, moderation, credits and the raw answer."""
         async with visiting() as (tab, key):
             await tab.type("#key", key)
             await tab.choose("#file", MEDIA / "coffee.jpg")

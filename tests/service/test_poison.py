@@ -1,4 +1,4 @@
-"""Crash counts: when a request becomes a suspect, when it fails, and the probability of an error."""
+"""Crash counts: when a request must run alone, when it fails, and how likely a harmless request fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lightmeter.service.store.poison import ALONE_AFTER_CRASHES, FAIL_AFTER_CRAS
 
 @given(st.lists(st.booleans(), max_size=40))
 def test_each_crash_is_counted_once(alone):
-    """A crash counts as alone or beside others, as the attempt ran."""
+    """A crash counts as "alone" or "beside others", as the request ran."""
     record = CrashRecord()
     for each in alone:
         record = CrashRecord(record.deaths, record.deaths_alone, each).after_crash()
@@ -25,7 +25,7 @@ def test_each_crash_is_counted_once(alone):
 
 
 def test_crashes_beside_others_never_fail_a_request():
-    """Any number of crashes beside other requests only makes a suspect."""
+    """After any number of crashes beside other requests, a request must run alone, and does not fail."""
     record = CrashRecord()
     for _ in range(1000):
         record = record.after_crash()

@@ -58,7 +58,7 @@ class Visits(RuleBasedStateMachine):
     @precondition(lambda self: self.guests)
     @rule(data=st.data(), at_once=st.booleans())
     def call_away(self, data, at_once):
-        """Cancel a task, perhaps at the moment when others release."""
+        """Cancel a task, perhaps at the moment when others release the lock."""
         if at_once:
             for _, leave, _ in self.guests[::2]:
                 leave.set()

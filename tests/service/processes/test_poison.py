@@ -91,7 +91,7 @@ async def wait_for_result(process, caller, request_id):
 
 
 async def test_a_poison_request_fails_and_others_complete(poisoned_service, database, calling, books):
-    """It fails after a fixed number of crashes with a reason; all others complete, and the ledger is consistent."""
+    """The request fails after a fixed number of crashes; all others complete, and the ledger is consistent."""
     process = poisoned_service(database)
     caller = await calling(process, credits=100)
     over = asyncio.Event()
@@ -124,7 +124,7 @@ async def test_a_poison_request_fails_and_others_complete(poisoned_service, data
 
 @pytest.mark.sweep
 async def test_suspects_that_cause_no_crash_complete(processes, database, calling, site, encoded):
-    """Requests that ran at several crashes, and one that was killed once while alone, complete and are charged once."""
+    """Harmless requests that ran during several crashes complete and are charged once."""
     process = processes(database)
     process.lease_s = "1"
     process.begin()
@@ -158,7 +158,7 @@ async def test_suspects_that_cause_no_crash_complete(processes, database, callin
 
 
 async def test_other_requests_get_503_while_a_suspect_runs_alone(process, calling, site, encoded):
-    """Another request waits briefly, then gets 503 with Retry-After, and nothing is held for it."""
+    """While a request runs alone, another one gets 503 with Retry-After, and no credits are reserved for it."""
     process.begin()
     caller = await calling(process, credits=10)
     answered = await caller.ask(url=[site.url("held/1.png"), site.url("picture/9.png")])  # one fetch per attempt
@@ -176,7 +176,7 @@ async def test_other_requests_get_503_while_a_suspect_runs_alone(process, callin
 
 
 async def test_a_regular_stop_is_no_crash(starting, calling, portal, site):
-    """A request that a stopping service cannot finish is queued again and not suspected."""
+    """A request that a stopping service cannot finish is queued again, and no crash is counted."""
     service = await starting(drain_s=0.2)
     caller = await calling(service, credits=10)
     answered = await caller.ask(url=[site.url("held/1.png"), site.url("held/2.png")])
