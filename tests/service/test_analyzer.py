@@ -12,7 +12,7 @@ from lightmeter.errors import BackendError
 from lightmeter.pricing.rates import RateTable, Rounding
 from lightmeter.service.analysis.analyzer import Analyzer, AnalyzerLimits
 from lightmeter.service.analysis.backpressure import ServiceOverloaded
-from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
+from lightmeter.service.analysis.job import AnalysisJob
 from lightmeter.service.backends.local.palette import PaletteBackend
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
@@ -65,7 +65,7 @@ async def doing():
             uploads = tuple(tiny_png(seed) for seed in range(pictures))
             names = tuple(f"{seed}.png" for seed in range(pictures))
             order = AnalysisJob(request, uploads, names, held_pictures=(1,) * pictures, max_frames=3)
-            done = await worker.run(order, JobCallbacks(lambda: None, no_more))
+            done = await worker.run(order, no_more)
             return orjson.loads(done.result), done.paid
 
     yield do

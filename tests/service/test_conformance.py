@@ -16,7 +16,7 @@ import pytest
 
 from lightmeter.pricing.rates import RateTable, Rounding
 from lightmeter.service.analysis.analyzer import Analyzer
-from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
+from lightmeter.service.analysis.job import AnalysisJob
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
@@ -328,9 +328,7 @@ async def test_role_language_and_prompt_reach_the_back_end():
         worker = Analyzer({"listener": listener}, fetcher, Tariff(rates, Rounding.IMAGE), 1)
         try:
             await worker.warm()
-            await worker.run(
-                AnalysisJob(request, (tiny_png(),), ("a.png",), (1,), 3), JobCallbacks(lambda: None, nothing_more)
-            )
+            await worker.run(AnalysisJob(request, (tiny_png(),), ("a.png",), (1,), 3), nothing_more)
         finally:
             worker.close()
     assert listener.heard == [(frozenset({"descriptions"}), AnalysisOptions(**asked))]

@@ -15,7 +15,7 @@ from lightmeter.media.image_transforms import CenterCrop, FitWithin, PixelMappin
 from lightmeter.pricing.rates import Rounding, default_rates
 from lightmeter.service.analysis.analyzer import Analyzer
 from lightmeter.service.analysis.coordinates import convert_coordinates
-from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
+from lightmeter.service.analysis.job import AnalysisJob
 from lightmeter.service.backends.base import BackendTraits
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
@@ -76,9 +76,7 @@ async def answered(view, content):
         try:
             request = AnalyzeRequest(backend=["rapidocr"], feature=["texts", "brands", "faces"])
             order = AnalysisJob(request, (content,), ("a.png",), held_pictures=(1,), max_frames=1)
-            again = [
-                orjson.loads((await worker.run(order, JobCallbacks(lambda: None, no_more))).result) for _ in range(2)
-            ]
+            again = [orjson.loads((await worker.run(order, no_more)).result) for _ in range(2)]
         finally:
             worker.close()
     assert again[0] == again[1]  # the second is from the cache

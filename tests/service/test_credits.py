@@ -1,4 +1,4 @@
-"""Credits: held before a request is processed, charged after it for what was delivered, and never overdrawn."""
+"""Credits are reserved before a request is processed, charged afterwards for the results, and never overdrawn."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_concurrent_batches_never_overdraw_the_account(calling, service, s
 
 
 async def test_held_credits_cannot_be_spent_and_are_released(calling, service, site):
-    """While a video's maximum price is held, the balance excludes it; the unused part is released."""
+    """While a video's maximum price is reserved, the balance excludes it; the unused rest is released."""
     caller = await calling(service, credits=12)
     urls = [site.url("held/1.mp4"), site.url("picture/2.png")]
     answered = await caller.ask(url=urls, max_frames=10)
@@ -96,7 +96,7 @@ async def test_rounding_per_request_includes_all_frames(starting, calling, site)
 
 
 async def test_the_ledger_is_always_consistent(starting, calling, database, site, books):
-    """The ledger agrees with the balances at any time, and nothing is held in the end."""
+    """The ledger agrees with the balances at any time, and no credits stay reserved in the end."""
     service = await starting(database=database)
     callers = [await calling(service, credits=20 + n) for n in range(3)]
     urls = [site.url("picture/1.png"), site.url("status/500/x.png"), site.url("video/tiny.avi")]

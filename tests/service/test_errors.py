@@ -245,7 +245,7 @@ async def test_head_requests_analyze_nothing(caller, site):
 
 
 async def test_probes_need_no_key(caller):
-    """The probes /healthz and /readyz need no key."""
+    """GET /healthz and GET /readyz need no key."""
     caller.headers = {}
     assert (await caller.send("GET", "/healthz")).status == 200
     assert (await caller.send("GET", "/readyz")).status == 200

@@ -38,7 +38,7 @@ async def attempts(caller, count, encoded, **headers):
 
 
 async def test_a_hidden_bucket_rejects_and_charges_nothing(faulty, encoded):
-    """After the burst, requests get 429 without a header and without a charge; other lanes are not limited."""
+    """After the burst, requests get 429 without a header or a charge; polls and GET /api/credits are not limited."""
     service, caller = await faulty({"429": {"bucket": 0.01, "burst": 3}})
     answers = await attempts(caller, 6, encoded)
     assert [answer.status for answer in answers] == [200] * 3 + [429] * 3
@@ -212,7 +212,7 @@ async def test_an_answer_at_once_may_fail_after_its_charge_too(faulty, encoded):
 
 
 async def test_prices_are_those_of_the_table_times_a_factor(faulty, encoded):
-    """The factor applies to holds and charges; GET /api/backends shows the unchanged prices."""
+    """The factor applies to reserved credits and charges; GET /api/backends shows the unchanged prices."""
     _, caller = await faulty({"prices": 7.5}, credits=20)  # 0.2 x 7.5 = 1.5, rounded up for each picture
     answered = await caller.ask(file=encoded())
     assert (answered.body["credits_paid"], answered.body["credits"], await caller.balance()) == (2, 18, 18)
@@ -238,7 +238,7 @@ async def test_prices_are_those_of_the_table_times_a_factor(faulty, encoded):
     ],
 )
 async def test_malformed_values_are_in_results_only(faulty, encoded, kind, part):
-    """A malformed value is in each result; acknowledgments and balances stay valid."""
+    """A malformed value is in each result; answers with only a request id, and balances, stay valid."""
     _, caller = await faulty({"odd-value": {"chance": 1, "kind": kind}}, credits=10)
 
     async def read(method, path, **more):
@@ -346,7 +346,7 @@ async def test_a_queue_rejects_no_request(faulty, encoded):
 
 
 async def test_probes_have_no_faults(faulty, session):
-    """Probes, metrics and pages have no faults."""
+    """/healthz, /readyz, /metrics and the page at / have no faults."""
     service, _ = await faulty({"drop-before": {"chance": 1, "on": "all"}, "slow": 3600})
     for path in ("healthz", "readyz", "metrics", "openapi.json", ""):
         async with session.get(f"{service.base_url}/{path}") as answer:

@@ -58,7 +58,7 @@ async def test_only_the_page_s_own_script_and_style_may_run(session, service):
     assert policy["connect-src"] == "'self'"
     assert re.fullmatch(r"'sha256-[\w+/=]+'", policy["script-src"])
     assert re.fullmatch(r"'sha256-[\w+/=]+'", policy["style-src"])
-    text = page().body.decode()
+    text = page()[0].decode()
     assert not re.search(r"""<[^>]*\s(on\w+|style)=|(src|href)="(https?:)?//|innerHTML|@import""", text)
 
 
@@ -66,7 +66,7 @@ async def test_the_page_names_every_endpoint_parameter_and_error(session, servic
     """The page names every endpoint, parameter and error of the OpenAPI document."""
     async with session.get(f"{service.base_url}/openapi.json") as answer:
         document = await answer.json()
-    text = page().body.decode().replace("&lt;", "{").replace("&gt;", "}")
+    text = page()[0].decode().replace("&lt;", "{").replace("&gt;", "}")
     assert [path for path in document["paths"] if path not in text] == []
     schemas = document["components"]["schemas"]
     assert [name for name in schemas["AnalyzeRequest"]["properties"] if f"<td><code>{name}</code>" not in text] == []
@@ -81,7 +81,7 @@ class TestInABrowser:
     pytestmark = in_a_browser
 
     async def test_a_picture_is_chosen_and_seen_through(self, visiting):
-        """A chosen picture shows tags, colors, moderation, credits and the raw answer."""
+        """For a picture that the user chooses, the page shows tags, colors, moderation, credits and the raw answer."""
         async with visiting() as (tab, key):
             await tab.type("#key", key)
             await tab.choose("#file", MEDIA / "coffee.jpg")

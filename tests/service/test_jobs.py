@@ -33,7 +33,7 @@ def test_an_end_is_an_end():
 
 @given(st.lists(st.sampled_from(JobEvent), max_size=30))
 def test_a_request_ends_at_most_once(events):
-    """In any order of events a request is settled or failed at most once."""
+    """In any order of events a request completes or fails at most once."""
     state, ends = JobState.RUNNING, 0
     for event in events:
         if (state, event) in TRANSITIONS:

@@ -35,7 +35,7 @@ def test_add_prints_a_new_key(database):
 
 
 def test_grants_add_up(database, books):
-    """Each grant is in the ledger."""
+    """Credits of several grants add up, and each grant is in the ledger."""
     keys(database, "add", "bob")
     assert [keys(database, "grant", "bob", "7").stdout for _ in range(2)] == ["7\n", "14\n"]
     (book,) = asyncio.run(books(database))

@@ -90,7 +90,7 @@ def test_every_figure_has_its_name():
     metrics.count_job("completed")
     metrics.count_charge(7)
     metrics.count_refusal("inference")
-    metrics.set_queue_depth("jobs", 4)
+    metrics.watch_queue_depth("jobs", lambda: 4)
     metrics.watch_queue_depth("inference", lambda: 9)
     with metrics.time_step("fetch"):
         pass

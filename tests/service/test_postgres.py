@@ -20,7 +20,7 @@ async def test_a_service_on_postgresql_answers(starting, calling, postgres, site
 
 
 async def test_several_services_share_the_work(starting, calling, postgres, encoded, books):
-    """Requests that one service admits are polled at another; each is processed and charged once."""
+    """Results of requests to one service are polled at another; each is processed and charged once."""
     first, second = [await starting(database=postgres) for _ in range(2)]
     caller = await calling(first, credits=1000)
     answers = [await caller.ask(file=[encoded(n), encoded(n + 1)]) for n in range(20)]

@@ -1,4 +1,4 @@
-"""The probes report whether the service is alive and ready."""
+"""GET /healthz and GET /readyz report whether the service runs and accepts requests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 async def test_a_service_that_stops_says_so_and_still_gives_results(starting, calling, site, portal):
-    """A draining service is alive, not ready, refuses new requests, and answers polls."""
+    """A service that stops answers /healthz and polls, is not ready, and refuses new requests."""
     service = await starting()
     caller = await calling(service)
     assert (await caller.send("GET", "/readyz")).status == 200

@@ -11,7 +11,7 @@ from lightmeter.errors import BackendError
 from lightmeter.pricing.rates import RateTable, Rounding
 from lightmeter.service.analysis.analyzer import Analyzer, AnalyzerLimits
 from lightmeter.service.analysis.inference_queue import InferenceParams
-from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
+from lightmeter.service.analysis.job import AnalysisJob
 from lightmeter.service.analysis.result_cache import ContentKey, ResultCache
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.local.palette import PaletteBackend
@@ -137,7 +137,7 @@ async def working():
                 async def hold_more(pictures):
                     more.append(pictures)
 
-                done = await worker.run(order, JobCallbacks(lambda: None, hold_more))
+                done = await worker.run(order, hold_more)
                 return done.result, done.paid
 
             return backend, do

@@ -49,7 +49,7 @@ FILLED = {
 
 
 def create_database(path, version):
-    """Create a filled database of an older version; return its address."""
+    """Create a filled database of an older version; return its URL."""
     db = apsw.Connection(str(path))
     db.execute((OLD / f"v{version}.sql").read_text(encoding="utf-8"))
     db.execute(FILLED[version])

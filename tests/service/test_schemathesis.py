@@ -168,5 +168,5 @@ def test_every_request_without_a_key_is_refused(document, method, path):
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS[5:], ids=str)
 def test_what_needs_no_key_answers_as_documented(document, method, path):
-    """Probes, metrics, the document and the page answer as documented."""
+    """/healthz, /readyz, /metrics, /openapi.json and the index page answer as documented."""
     document[path][method].Case().call_and_validate(checks=CHECKS, timeout=30)

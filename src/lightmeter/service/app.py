@@ -41,26 +41,17 @@ from lightmeter.wire.response import Backends
 log = logging.getLogger("lightmeter.service")
 
 DEFAULT_LEASE_S: Final = 30.0
-"""Seconds without a heartbeat after which a process counts as dead.
-
-Longer than a busy machine pauses a process, and short enough for a client that polls."""
+"""Seconds without a heartbeat after which a process counts as dead: longer than a busy machine pauses a process."""
 
 DEFAULT_DRAIN_S: Final = 15.0
-"""Seconds that running requests may take at shutdown.
-
-Longer than a picture takes, and shorter than process supervisors wait before SIGKILL."""
+"""Seconds that running requests may take at shutdown: less than process supervisors wait before SIGKILL."""
 
 MAX_LINE_BYTES: Final = 64 * 1024
-"""Maximum line of an HTTP request.
-
-Longer than the maximum query string, so that the API can answer a query that is too long with its own error."""
+"""Maximum line of an HTTP request, above the maximum query, so that the API itself can refuse a longer query."""
 
 
 def default_workers() -> int:
-    """Return the default number of workers: two per CPU core that this process may use.
-
-    One asset is decoded while another is analyzed; more workers are not faster.
-    """
+    """Return two per CPU core that this process may use: one asset is decoded while another is analyzed."""
     return 2 * process_cpu_count()
 
 
@@ -78,16 +69,16 @@ class ServiceConfig:
         resolver: Function that creates the resolver of host names; None: that of the system. The fetcher checks the
             addresses that it returns.
         workers: Videos that are decoded and analyzed at once; see `Analyzer` for images.
-        limits: Limits of the analyzer.
+        limits: Limits of unfinished images and video frames, of memory for cached results, and of decoding.
         rounding: Whether the price of each image or of each request is rounded up to whole credits.
         result_lifetime_s: Seconds after completion during which a result can be read.
         lease_s: Seconds without a heartbeat after which other processes take over the work of a process; only with
             PostgreSQL.
         drain_s: Seconds that running requests may take to finish when the service closes.
         rates: Prices; None: those of the catalog.
-        clock: Clock.
+        clock: Source of the time.
         faults: Faults to inject.
-        catalog: Known back ends; None: those of the settings.
+        catalog: Known back ends; None: those that the settings describe.
     """
 
     database: str = "sqlite:///lightmeter.db"
@@ -124,9 +115,9 @@ class RunningService:
         self._stack = stack
 
     async def close(self) -> None:
-        """Stop accepting requests, wait up to `drain_s` for running ones, and close the store; idempotent.
+        """Stop accepting requests, wait up to `drain_s` for running ones, and close the database; idempotent.
 
-        Acknowledged requests that do not finish in time run again after the next start.
+        A request that does not finish in time, and whose client polls, runs again after the next start.
         """
         await self._stack.aclose()
 
@@ -155,28 +146,8 @@ def _add_key(db: Connection, name: str, credits_: int, key: str) -> None:
     auth.add_key(db, money.open_account(db, name, credits_, SystemClock().now()), key)
 
 
-@dataclass(frozen=True, slots=True)
-class _LoadedBackends:
-    """Back ends of a service, with their prices.
-
-    Attributes:
-        backends: Back ends by name: those that requests can name, and those whose entries composing back ends combine.
-        availability: Which back ends requests can name.
-        offers: Body of GET /api/backends.
-        rates: Prices.
-    """
-
-    backends: dict[str, AnyBackend]
-    availability: BackendAvailability
-    offers: Backends
-    rates: RateTable
-
-
 def _load_usable(catalog: BackendCatalog, metrics: Metrics) -> tuple[BackendCatalog, dict[str, AnyBackend]]:
-    """Load every available back end.
-
-    Return them by name, with a catalog that marks those that failed to load as unavailable.
-    """
+    """Load every available back end; return them by name, and the catalog without those that failed to load."""
     backends = {}
     for name in catalog.available:
         try:
@@ -187,7 +158,10 @@ def _load_usable(catalog: BackendCatalog, metrics: Metrics) -> tuple[BackendCata
     return catalog, backends
 
 
-def _load(config: ServiceConfig, metrics: Metrics) -> _LoadedBackends:
+def _load(
+    config: ServiceConfig, metrics: Metrics
+) -> tuple[dict[str, AnyBackend], BackendAvailability, Backends, RateTable]:
+    """Load the back ends; return them, which of them requests can name, the body of GET /api/backends, and prices."""
     catalog = config.catalog or read_catalog()
     if config.backends is None:
         catalog, backends = _load_usable(catalog, metrics)
@@ -210,32 +184,21 @@ def _load(config: ServiceConfig, metrics: Metrics) -> _LoadedBackends:
         for name in getattr(backend, "builds_on", ())
         if name not in backends
     }
-    return _LoadedBackends(
-        {**backends, **base_backends}, BackendAvailability(features, defaults, aliases, reasons), backend_list, rates
-    )
+    availability = BackendAvailability(features, defaults, aliases, reasons)
+    return {**backends, **base_backends}, availability, backend_list, rates
 
 
-@dataclass(frozen=True, slots=True)
-class _Components:
-    """Components that an HTTP service and a worker have in common."""
-
-    store: Store
-    runner: Runner
-    queue: JobQueue
-    metrics: Metrics
-    offers: Backends
-
-
-async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> _Components:
+async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tuple[Store, Runner, JobQueue, Backends]:
+    """Start what an HTTP service and a worker share, until `stack` is closed; `Backends` answers GET /api/backends."""
     logs.enable()
     metrics = Metrics()
-    loaded = _load(config, metrics)
-    for backend in loaded.backends.values():
+    backends, availability, offers, rates = _load(config, metrics)
+    for backend in backends.values():
         if (close := getattr(backend, "close", None)) is not None:  # adapters of AI providers have open connections
             stack.callback(close)
-    tariff = Tariff(loaded.rates, config.rounding, config.faults.price_factor)
+    tariff = Tariff(rates, config.rounding, config.faults.price_factor)
     policy = ServicePolicy(
-        tariff, loaded.availability, config.allow_private, config.fetch_limits.ports, config.result_lifetime_s
+        tariff, availability, config.allow_private, config.fetch_limits.ports, config.result_lifetime_s
     )
     store = await asyncio.to_thread(Store, config.database, exclusive=True)
     stack.callback(store.close)
@@ -243,24 +206,21 @@ async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> _Co
     fetcher = Fetcher(allow_private=config.allow_private, limits=config.fetch_limits, resolver=resolver)
     await stack.enter_async_context(fetcher)
     analyzer = Analyzer(
-        loaded.backends, fetcher, tariff, config.workers, limits=config.limits, metrics=metrics, clock=config.clock
+        backends, fetcher, tariff, config.workers, limits=config.limits, metrics=metrics, clock=config.clock
     )
     stack.callback(analyzer.close)
     await analyzer.warm()
     runner = Runner(store, analyzer, policy, config.clock, metrics)
-    queue = _create_queue(config, store, runner)
+    if is_postgres(config.database):
+        from lightmeter.service.jobs.postgres_queue import PostgresQueue  # noqa: PLC0415 (an extra that SQLite does not need)
+
+        queue: JobQueue = PostgresQueue(config.database, store, runner, config.clock, config.lease_s)
+    else:
+        queue = LocalQueue(store, runner, config.clock)
     stack.push_async_callback(queue.drain, config.drain_s)
     stack.push_async_callback(runner.drain, config.drain_s)
     await queue.open()
-    return _Components(store, runner, queue, metrics, loaded.offers)
-
-
-def _create_queue(config: ServiceConfig, store: Store, runner: Runner) -> JobQueue:
-    if not is_postgres(config.database):
-        return LocalQueue(store, runner, config.clock)
-    from lightmeter.service.jobs.postgres_queue import PostgresQueue  # noqa: PLC0415 (an extra that SQLite does not need)
-
-    return PostgresQueue(config.database, store, runner, config.clock, config.lease_s)
+    return store, runner, queue, offers
 
 
 async def start_worker(config: ServiceConfig) -> AsyncExitStack:
@@ -295,40 +255,34 @@ async def start_service(config: ServiceConfig, host: str = "127.0.0.1", port: in
         BackendError: a model cannot be loaded.
     """
     async with AsyncExitStack() as stack:
-        components = await _start_components(config, stack)
+        store, runner, queue, offers = await _start_components(config, stack)
         for key, credits_ in config.accounts.items():
-            await components.store.write(partial(_add_key, name=auth.account_name(key), credits_=credits_, key=key))
-        handlers = Handlers(components.store, components.runner, components.queue, config.clock, components.offers)
+            await store.write(partial(_add_key, name=auth.account_name(key), credits_=credits_, key=key))
+        handlers = Handlers(store, runner, queue, config.clock, offers)
         purge_task = asyncio.create_task(handlers.purge_expired())
         stack.callback(purge_task.cancel)
         ready = asyncio.Event()
-        injector = _fault_injector(config)
-        runner = web.AppRunner(
-            application(handlers, ready.is_set, components.metrics, injector),
+        injector = FaultInjector(config.faults, config.clock) if config.faults else None
+        if injector is not None:
+            log.warning("FAULTS ARE ON: this service misbehaves on purpose: %s", config.faults.text)
+        web_runner = web.AppRunner(
+            application(handlers, ready.is_set, runner.metrics, injector),
             access_log=None,
             shutdown_timeout=config.drain_s,
             max_line_size=MAX_LINE_BYTES,
         )
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
+        await web_runner.setup()
+        stack.push_async_callback(web_runner.cleanup)
         # At shutdown, running requests end before the socket closes, so that clients can still poll their results.
-        stack.push_async_callback(components.queue.drain, config.drain_s)
-        stack.push_async_callback(components.runner.drain, config.drain_s)
+        stack.push_async_callback(queue.drain, config.drain_s)
+        stack.push_async_callback(runner.drain, config.drain_s)
         stack.callback(ready.clear)
         try:
-            site = web.TCPSite(runner, host, port)
-            await site.start()
+            await web.TCPSite(web_runner, host, port).start()
         except OSError as error:
             raise SettingsError(f"Cannot listen on {host}:{port}: {error.strerror or error}.") from error
         ready.set()
-        bound = runner.addresses[0][1]
+        bound = web_runner.addresses[0][1]
         url_host = f"[{host}]" if ":" in host else host
         fault_counts = {} if injector is None else injector.fault_counts
         return RunningService(f"http://{url_host}:{bound}", bound, stack.pop_all(), fault_counts)
-
-
-def _fault_injector(config: ServiceConfig) -> FaultInjector | None:
-    if not config.faults:
-        return None
-    log.warning("FAULTS ARE ON: this service misbehaves on purpose: %s", config.faults.text)
-    return FaultInjector(config.faults, config.clock)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import secrets
-import time
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -20,15 +18,10 @@ LogFormat = Literal["text", "json"]
 request_id: ContextVar[str] = ContextVar("lightmeter_request_id", default="")
 """Id of the current HTTP request; tasks that the request starts inherit it."""
 
-ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+CLIENT_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """Pattern of request ids that clients may set. Other characters could forge log lines."""
 
 log = logging.getLogger("lightmeter.access")
-
-
-def request_id_or_new(client_id: str | None) -> str:
-    """Return the request id that a client or proxy sent if it is valid, otherwise a new random id."""
-    return client_id if client_id is not None and ID.fullmatch(client_id) else secrets.token_hex(8)
 
 
 def access(method: str, path: str, status: int, seconds: float, account_id: int | None) -> None:
@@ -41,8 +34,6 @@ def access(method: str, path: str, status: int, seconds: float, account_id: int 
         seconds: Time from the request to the answer.
         account_id: Number of the account; None: the request has no valid key.
     """
-    if not log.isEnabledFor(logging.INFO):
-        return
     facts = {
         "method": method[:16],
         "path": path[:200],
@@ -51,27 +42,11 @@ def access(method: str, path: str, status: int, seconds: float, account_id: int 
         "account": account_id,
     }
     text = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
-    # `log.info` would search the stack for the calling line, which is always this one.
-    record = log.makeRecord(log.name, logging.INFO, __file__, 0, text, (), None, "access", {"facts": facts})
-    log.handle(record)
+    log.info(text, extra={"facts": facts})
 
 
 class _TextFormatter(logging.Formatter):
     """Formats a record as text: time, level, logger, message, request id."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
-        self._second = -1
-        self._second_text = ""
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 (logging's own name)
-        second = int(record.created)
-        if second != self._second:  # formatted once for all lines of the same second
-            self._second, self._second_text = (
-                second,
-                time.strftime(datefmt or self.default_time_format, time.localtime(second)),
-            )
-        return f"{self._second_text},{int(record.msecs):03d}"
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's own name)
         current = request_id.get()
@@ -97,10 +72,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 def enable() -> None:
-    """Enable the logger of the service again after another library has disabled it.
-
-    Prefect calls `logging.config.dictConfig` when it is imported, which disables existing loggers by default.
-    """
+    """Enable the loggers of the service again: importing Prefect disables all loggers that exist."""
     for name in ("lightmeter.service", "lightmeter.access"):
         logging.getLogger(name).disabled = False
 
@@ -108,6 +80,8 @@ def enable() -> None:
 def configure(log_format: LogFormat = "text", *, level: int = logging.INFO) -> None:
     """Send all log records of the process to standard error; replace the earlier logging configuration."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
+    handler.setFormatter(
+        _JsonFormatter() if log_format == "json" else _TextFormatter("%(asctime)s %(levelname)s %(name)s %(message)s")
+    )
     logging.basicConfig(level=level, handlers=[handler], force=True)
     enable()

@@ -1,7 +1,6 @@
 """Prometheus metrics of the service.
 
-Each service has its own registry, so that several services in one process do not mix their counts. A component that
-gets no `Metrics` creates its own instance, which nobody reads; counting takes only a microsecond.
+Each service has its own registry, so that several services in one process do not mix their counts.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.
 """Histogram buckets in seconds, from a cached answer to the longest allowed fetch."""
 
 PICTURES: Final = (1, 2, 4, 8, 16, 32)
-"""Histogram buckets for the number of pictures in a call of a back end."""
+"""Histogram buckets for the number of images and video frames in a call of a back end."""
 
 
 class Metrics:
-    """Counters, gauges and histograms of one service. Thread-safe."""
+    """Counters, gauges and histograms of one service, for any thread."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -66,35 +65,20 @@ class Metrics:
         )
 
     def count_answer(self, endpoint: str, status: int, seconds: float) -> None:
-        """Count an HTTP answer and record its duration.
+        """Count an HTTP answer and record the time since its request.
 
-        Args:
-            endpoint: Pattern of the route, such as `/api/response/{request_id}`.
-            status: HTTP status.
-            seconds: Time from the request to the answer.
+        `endpoint` is the pattern of the route, such as `/api/response/{request_id}`.
         """
         self._requests(endpoint, str(status)).inc()
         self._request_s(endpoint).observe(seconds)
 
     def count_pictures(self, backend: str, features: Iterable[str], pictures: int) -> None:
-        """Count pictures that a back end has analyzed, for each feature.
-
-        Args:
-            backend: Name of the back end.
-            features: Requested features.
-            pictures: Number of pictures.
-        """
+        """Count the images and video frames that a back end has analyzed, for each requested feature."""
         for feature in features:
             self._pictures(feature, backend).inc(pictures)
 
     def count_inference(self, backend: str, pictures: int, seconds: float) -> None:
-        """Count a successful call of a back end.
-
-        Args:
-            backend: Name of the back end.
-            pictures: Pictures in the call.
-            seconds: Duration of the call.
-        """
+        """Record the duration of a successful call of a back end, and its number of images and video frames."""
         self._inference_s(backend).observe(seconds)
         self._batch(backend).observe(pictures)
 
@@ -132,10 +116,6 @@ class Metrics:
         """Count a request that was refused because a queue was full."""
         self._refused(queue).inc()
 
-    def set_queue_depth(self, queue: str, depth: int) -> None:
-        """Set the number of items that wait in a queue."""
-        self._queue.labels(queue).set(depth)
-
     def watch_queue_depth(self, queue: str, depth: Callable[[], float]) -> None:
         """Report `depth()` as the number of items that wait in a queue.
 
@@ -145,7 +125,7 @@ class Metrics:
 
     @contextmanager
     def time_step(self, step: str) -> Iterator[None]:
-        """Record the duration of the block as a `fetch` or `decode` of one asset; an exception counts as failed."""
+        """Record how long the block takes, a `fetch` or `decode` of one asset; an exception counts as failed."""
         start_s = time.perf_counter()
         outcome = "failed"
         try:

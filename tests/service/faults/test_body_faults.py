@@ -97,7 +97,7 @@ def test_each_odd_value_is_refused_or_changes_what_is_read(kind, body):
     ],
 )
 def test_odd_values_stand_where_facts_are_read(kind, part):
-    """The malformed value is in the first entry, or in an unknown field if there is none."""
+    """The malformed value is in the first entry, or in a new field if there is no entry."""
     text = encode_malformed(BODY, kind)
     assert text.count(part) == 1
     assert text.count(b'"score":0.5') + text.count(b'"source":"palette"') == 5

@@ -87,7 +87,7 @@ def fault(name: FaultName, on: frozenset[Lane] = SUBMIT, **settings) -> Fault:
     ],
 )
 def test_settings_are_read_as_written(text, read):
-    """Values and lanes are those of the text; what the text omits is the default of the fault."""
+    """Settings are those of the text; a setting that the text omits has its default."""
     assert Faults.read(f"{{{text}}}").entries == (read,)
 
 
@@ -145,19 +145,19 @@ def test_unreadable_files_are_refused_by_path(tmp_path, content):
 
 
 def test_a_list_of_tables_gives_a_fault_several_times():
-    """Two limits of different kinds can hold together."""
+    """A list of tables gives two limits of different kinds."""
     read = Faults.parse({"429": [{"cap": 8}, {"bucket": 10}]})
     assert read.entries == (fault("429", cap=8), fault("429", bucket=10))
 
 
 def test_a_seed_alone_is_no_fault():
-    """A service whose settings name no fault is not a faulty one."""
+    """Settings with a seed and no fault inject nothing."""
     assert not Faults.parse({"seed": 7})
     assert not NO_FAULTS
 
 
 def test_price_factors_multiply():
-    """Without such a fault prices are those of the table."""
+    """Factors of several faults `prices` are multiplied; without such a fault the factor is 1."""
     assert Faults.parse({"prices": [{"factor": 2}, {"factor": 1.5}]}).price_factor == 3
     assert Faults.parse({"shuffle": True}).price_factor == NO_FAULTS.price_factor == 1
 

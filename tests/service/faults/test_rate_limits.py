@@ -66,7 +66,7 @@ def test_a_window_admits_its_number_of_requests(gaps_s, most, seconds):
 
 @given(st.lists(st.booleans(), max_size=60), st.integers(1, 5))
 def test_a_cap_counts_running_requests(comes, most):
-    """No more than the limit run at once; each end admits one more."""
+    """No more requests than the limit run at once; when one ends, one more may start."""
     cap, inside = ConcurrencyLimit(most), 0
     for come in comes:
         if come:
@@ -80,7 +80,7 @@ def test_a_cap_counts_running_requests(comes, most):
 
 @given(gaps, st.floats(0.2, 50))
 def test_a_queue_moves_at_an_even_rate(gaps_s, per_s):
-    """Requests leave the queue in order at its rate, and an idle queue delays nobody."""
+    """Requests leave the queue in order at its rate; a request to an empty queue does not wait."""
     line, served = LeakyBucketQueue(per_s), deque()
     for at in instants(gaps_s):
         turn = at + line.delay_s(at)

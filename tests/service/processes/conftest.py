@@ -42,7 +42,7 @@ class Process:
         self.base_url = line.split()[-1]
 
     def has_died(self) -> bool:
-        """Return whether it has ended by itself; then close its pipe."""
+        """Whether the process has ended by itself; if so, close its pipe."""
         if self.running.poll() is None:
             return False
         self.running.stdout.close()

@@ -1,4 +1,4 @@
-"""An SQLite file belongs to one process."""
+"""Only one service at a time can use an SQLite file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run_failing(verb, *options):
 
 
 def test_a_second_service_on_a_file_is_refused(process):
-    """The error names the alternative; after kill -9 of the first service the file is free."""
+    """A second service on a file is refused; after kill -9 of the first one it can start."""
     process.begin()
     code, message = run_failing("serve", "--port", "0", "--database", process.database)
     assert code == 2

@@ -1,4 +1,4 @@
-"""After a crash acknowledged requests are finished, others are not charged, and each once."""
+"""After a crash, requests whose clients poll are finished and charged once; others are not charged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def wait_for_fetch(site) -> None:
 
 
 async def expect_disconnect(request: asyncio.Task) -> None:
-    """Wait until the caller's connection breaks."""
+    """Wait until the client's connection breaks."""
     with contextlib.suppress(aiohttp.ClientError):
         await request
         raise AssertionError("it was answered")
@@ -49,7 +49,7 @@ async def test_an_acknowledged_request_survives_kill_9(process, calling, site, e
 
 
 async def test_a_video_found_by_its_content_survives_kill_9(process, calling, site):
-    """A single URL that turned out to be a video is acknowledged, and completes after kill -9."""
+    """A request for one URL that turned out to be a video completes after kill -9."""
     process.begin()
     caller = await calling(process, credits=10)
     answered = await caller.ask(url=site.url("video/untold"))
@@ -61,7 +61,7 @@ async def test_a_video_found_by_its_content_survives_kill_9(process, calling, si
 
 
 async def test_an_interrupted_synchronous_request_is_not_charged(process, calling, site):
-    """A request that was not answered is deleted after a restart, and its hold is released."""
+    """A synchronous request that was not answered is deleted after a restart, and its credits are released."""
     process.begin()
     caller = await calling(process, credits=10)
     request = asyncio.create_task(caller.ask(url=site.url("held/1.png")))
@@ -103,7 +103,7 @@ async def test_the_key_of_an_interrupted_request_can_be_used_again(process, call
 
 
 async def test_sigterm_lets_running_requests_finish(process, calling, site):
-    """On SIGTERM the waiting caller is answered, then the process ends with 0."""
+    """On SIGTERM the service answers the waiting client, then the process ends with exit code 0."""
     process.begin()
     caller = await calling(process, credits=10)
     request = asyncio.create_task(caller.ask(url=site.url("held/1.png")))
@@ -146,7 +146,7 @@ async def test_uploads_are_deleted(starting, calling, encoded):
 
 
 class LaterClock(SystemClock):
-    """The machine's clock, two days ahead."""
+    """The system clock, two days ahead."""
 
     def now(self) -> float:
         return super().now() + 2 * 24 * 3600

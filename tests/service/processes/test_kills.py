@@ -1,4 +1,4 @@
-"""Kill -9 at random times under load: no acknowledged request is lost, and none is charged twice."""
+"""Kill -9 at random times under load: no request whose client polls is lost, and none is charged twice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POLLS = 1200
 
 @dataclass
 class Load:
-    """Callers that continue after errors, and the answers they got."""
+    """Clients that continue after errors, and the answers that they got."""
 
     acknowledged: list[str] = field(default_factory=list)
     answered: dict[str, int] = field(default_factory=dict)
@@ -72,7 +72,7 @@ async def kill_repeatedly(processes, rng, kills):
 
 
 async def wait_for_result(session, address, headers, request_id):
-    """Poll an acknowledged request until it has finished; return its answer."""
+    """Poll until a request has finished; return its answer."""
     for _ in range(POLLS):
         async with session.get(f"{address}/api/response/{request_id}", headers=headers) as answer:
             body = await answer.json()
@@ -84,7 +84,7 @@ async def wait_for_result(session, address, headers, request_id):
 
 
 async def read_charges(database):
-    """Return the charges by request, by the ledger, and the numbers of requests by crashes beside others and alone."""
+    """Return the charges in the ledger by request, and how many requests had how many crashes of each kind."""
     store = Store(database)
     try:
         requests = await store.read(
@@ -106,7 +106,7 @@ def create_processes(processes, database):
 
 @pytest.mark.sweep
 async def test_kill_9_loses_nothing_and_charges_nothing_twice(processes, database, session, encoded, books):
-    """Every acknowledged request completes, and the ledger's revenue equals the charges in the answers."""
+    """Every request whose client polls completes, and the ledger's revenue equals the charges in the answers."""
     running = create_processes(processes, database)
     await asyncio.gather(*(asyncio.to_thread(process.begin) for process in running))
     headers = {"X-API-Key": f"Token {await open_account(database, 'payer', CREDITS)}"}

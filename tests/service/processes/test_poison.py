@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lightmeter.service.store.poison import GIVEN_UP_AFTER, SUSPECT_AFTER
+from lightmeter.service.store.poison import ALONE_AFTER_CRASHES, FAIL_AFTER_CRASHES_ALONE
 from lightmeter.service.store.store import Store
 
 OTHER_REQUESTS = 6
@@ -91,7 +91,7 @@ async def wait_for_result(process, caller, request_id):
 
 
 async def test_a_poison_request_fails_and_others_complete(poisoned_service, database, calling, books):
-    """It fails after a fixed number of crashes with a reason; all others complete, and the ledger is consistent."""
+    """The request fails after a fixed number of crashes; all others complete, and the ledger is consistent."""
     process = poisoned_service(database)
     caller = await calling(process, credits=100)
     over = asyncio.Event()
@@ -110,8 +110,8 @@ async def test_a_poison_request_fails_and_others_complete(poisoned_service, data
     crashes = await keeping
     failed = [body for body in bodies if body["status"] == "failed"]
     assert len(failed) == 1, bodies
-    assert re.match(rf"Request failed: the service ended {GIVEN_UP_AFTER} times while", failed[0]["error"])
-    assert crashes == SUSPECT_AFTER + GIVEN_UP_AFTER
+    assert re.match(rf"Request failed: the service ended {FAIL_AFTER_CRASHES_ALONE} times while", failed[0]["error"])
+    assert crashes == ALONE_AFTER_CRASHES + FAIL_AFTER_CRASHES_ALONE
     completed = [body for body in bodies if body["status"] == "completed"]
     assert len(completed) == len(acknowledged) - 1
     (book,) = await books(database)
@@ -124,14 +124,14 @@ async def test_a_poison_request_fails_and_others_complete(poisoned_service, data
 
 @pytest.mark.sweep
 async def test_suspects_that_cause_no_crash_complete(processes, database, calling, site, encoded):
-    """Requests that ran at several crashes, and one that was killed once while alone, complete and are charged once."""
+    """Harmless requests that ran during several crashes complete and are charged once."""
     process = processes(database)
     process.lease_s = "1"
     process.begin()
     caller = await calling(process, credits=100)
     urls = [[site.url(f"held/{number}.png"), site.url("picture/9.png")] for number in range(3)]
     answers = [await caller.ask(url=each) for each in urls]
-    for _ in range(SUSPECT_AFTER):
+    for _ in range(ALONE_AFTER_CRASHES):
         for _ in answers:
             assert await asyncio.to_thread(site.arrived.acquire, timeout=20)
         process.end(signal.SIGKILL)
@@ -151,16 +151,18 @@ async def test_suspects_that_cause_no_crash_complete(processes, database, callin
     assert [(body["status"], body["credits_paid"]) for body in bodies] == [("completed", 2)] * 3
     store = Store(database)
     counts = "SELECT deaths, deaths_alone FROM requests ORDER BY deaths_alone"
-    assert await store.read(lambda db: db.execute(counts)) == [(SUSPECT_AFTER, 0)] * 2 + [(SUSPECT_AFTER, 1)]
+    assert await store.read(lambda db: db.execute(counts)) == [(ALONE_AFTER_CRASHES, 0)] * 2 + [
+        (ALONE_AFTER_CRASHES, 1)
+    ]
     store.close()
 
 
 async def test_other_requests_get_503_while_a_suspect_runs_alone(process, calling, site, encoded):
-    """Another request waits briefly, then gets 503 with Retry-After, and nothing is held for it."""
+    """While a request runs alone, another one gets 503 with Retry-After, and no credits are reserved for it."""
     process.begin()
     caller = await calling(process, credits=10)
     answered = await caller.ask(url=[site.url("held/1.png"), site.url("picture/9.png")])  # one fetch per attempt
-    for _ in range(SUSPECT_AFTER):
+    for _ in range(ALONE_AFTER_CRASHES):
         assert await asyncio.to_thread(site.arrived.acquire, timeout=20)
         process.end(signal.SIGKILL)
         process.begin()
@@ -174,7 +176,7 @@ async def test_other_requests_get_503_while_a_suspect_runs_alone(process, callin
 
 
 async def test_a_regular_stop_is_no_crash(starting, calling, portal, site):
-    """A request that a stopping service cannot finish is queued again and not suspected."""
+    """A request that a stopping service cannot finish is queued again, and no crash is counted."""
     service = await starting(drain_s=0.2)
     caller = await calling(service, credits=10)
     answered = await caller.ask(url=[site.url("held/1.png"), site.url("held/2.png")])

@@ -20,7 +20,7 @@ async def wait_for_fetch(site) -> None:
 
 
 async def test_a_worker_presumed_dead_cannot_settle(processes, postgres, calling, site, books):
-    """A process that was stopped beyond its lease finds its request taken over: one result, one charge."""
+    """Another process takes over the request of a process that was paused beyond its lease: one result, one charge."""
     first, second = processes(postgres), processes(postgres)
     first.begin()
     caller = await calling(first, credits=10)
@@ -44,7 +44,7 @@ async def test_a_worker_presumed_dead_cannot_settle(processes, postgres, calling
 
 
 async def test_a_request_of_a_killed_process_is_not_charged(processes, postgres, calling, site):
-    """The hold of a synchronous request is released when the lease of its killed process has ended."""
+    """Credits reserved for a synchronous request are released when the lease of its killed process has ended."""
     first, second = processes(postgres), processes(postgres)
     first.begin()
     second.begin()
@@ -85,7 +85,7 @@ async def test_a_worker_finishes_the_request_of_a_killed_service(processes, post
 
 
 async def test_a_stopping_service_requeues_an_unfinished_request(processes, postgres, calling, site):
-    """SIGTERM waits a limited time for a slow host; then another process takes the request over."""
+    """After SIGTERM a service waits a limited time for a slow host; then another process takes over the request."""
     service, worker = processes(postgres), processes(postgres, "worker")
     service.begin()
     caller = await calling(service, credits=10)

@@ -10,7 +10,7 @@ import pytest
 
 from lightmeter.pricing.rates import PROMPT_BLOCK_CHARS, RateTable, Rounding
 from lightmeter.service.analysis.analyzer import Analyzer
-from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
+from lightmeter.service.analysis.job import AnalysisJob
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.store.credits import Tariff
 from lightmeter.testing import StubAnswer, tiny_png
@@ -36,7 +36,7 @@ async def run_request():
             try:
                 await worker.warm()
                 order = AnalysisJob(request, tuple(uploads), names, (1,) * len(uploads), 3)
-                return await worker.run(order, JobCallbacks(lambda: None, nothing_more))
+                return await worker.run(order, nothing_more)
             finally:
                 worker.close()
 

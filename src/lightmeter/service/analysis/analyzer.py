@@ -6,7 +6,7 @@ An asset that cannot be analyzed becomes a message in `all.errors`; the other as
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -25,7 +25,7 @@ from lightmeter.service.analysis.backpressure import (
 from lightmeter.service.analysis.coordinates import in_asset_pixels
 from lightmeter.service.analysis.fair_queue import FairSemaphore
 from lightmeter.service.analysis.inference_queue import InferenceParams, InferenceQueues
-from lightmeter.service.analysis.job import AnalysisJob, AnalysisResult, JobCallbacks
+from lightmeter.service.analysis.job import AnalysisJob, AnalysisResult
 from lightmeter.service.analysis.merge import (
     AssetFindings,
     EntriesByBackend,
@@ -104,14 +104,16 @@ class _RunningJob:
 
     Attributes:
         job: The job.
-        callbacks: Functions to call while it runs.
-        open_assets: Semaphore for its assets that are fetched or analyzed at once.
+        hold_more: Holds the price of a number of additional pictures; raises OutOfCredits.
+        on_video: Called when an asset is a video.
+        open_assets: Semaphore for the assets of this job that are open at once.
         params: Inference parameters by back end.
         views: Transforms of the input that these back ends need.
     """
 
     job: AnalysisJob
-    callbacks: JobCallbacks
+    hold_more: Callable[[int], Awaitable[None]]
+    on_video: Callable[[], None]
     open_assets: asyncio.Semaphore
     params: Mapping[str, InferenceParams]
     views: frozenset[InputTransform]
@@ -197,13 +199,21 @@ class Analyzer:
             self._metrics.count_refusal("pictures")
             raise
 
-    async def run(self, job: AnalysisJob, callbacks: JobCallbacks) -> AnalysisResult:
-        """Analyze every asset of a job; return the results and the charge."""
+    async def run(
+        self, job: AnalysisJob, hold_more: Callable[[int], Awaitable[None]], on_video: Callable[[], None] = lambda: None
+    ) -> AnalysisResult:
+        """Analyze every asset of a job; return the results and the charge.
+
+        Args:
+            job: The job.
+            hold_more: Holds the price of a number of additional pictures; raises OutOfCredits.
+            on_video: Called when an asset is a video.
+        """
         request = job.request
         sources: list[str | bytes] = [*request.url, *job.uploads]
         params = self._inference_params(request)
         views = frozenset(self._views[name] for name in params if name in self._views)
-        running = _RunningJob(job, callbacks, asyncio.Semaphore(MAX_OPEN_ASSETS_OF_REQUEST), params, views)
+        running = _RunningJob(job, hold_more, on_video, asyncio.Semaphore(MAX_OPEN_ASSETS_OF_REQUEST), params, views)
         digests = (*(None,) * len(request.url), *(job.digests or (None,) * len(job.uploads)))
         assets = map(_AssetTask, sources, job.names, job.held_pictures, digests)
         results = await _gather([self._run_asset(running, asset) for asset in assets])
@@ -240,7 +250,7 @@ class Analyzer:
         async with self._open(asset) as payload:
             video = is_video(payload.head)
             if video:
-                running.callbacks.on_video()
+                running.on_video()
             sampling = (job.request.capture_interval, job.max_frames) if video else (0, 0)
             content = None if self._cache is None else ContentKey(await payload.digest(), *sampling)
             findings = self._cached_findings(content, running)
@@ -250,7 +260,7 @@ class Analyzer:
                     findings = await analyze(running, asset, payload)
                 self._cache_findings(content, running, findings)
             elif video and findings.metadata.count > asset.held_pictures:
-                await running.callbacks.hold_more(findings.metadata.count - asset.held_pictures)
+                await running.hold_more(findings.metadata.count - asset.held_pictures)
         if findings.metadata.count > MAX_FRAMES_ON_LOOP:
             return await asyncio.to_thread(self._asset_result, running, asset.name, findings)
         return self._asset_result(running, asset.name, findings)
@@ -278,7 +288,7 @@ class Analyzer:
             if not max_frames or asset.held_pictures < max_frames:  # its URL did not show that it is a video
                 max_frames = await self._decoder.count_frames(path, interval_s, max_frames)
                 if max_frames > asset.held_pictures:
-                    await running.callbacks.hold_more(max_frames - asset.held_pictures)
+                    await running.hold_more(max_frames - asset.held_pictures)
             async with aclosing(self._decoder.decode_video(path, running.views, interval_s, max_frames)) as slices:
                 while (pictures := await self._next_slice(slices)) is not None:
                     entries = await self._infer_all(pictures, running)

@@ -1,8 +1,7 @@
-"""Input and output of the analyzer: job, callbacks and result."""
+"""Input and output of the analyzer: job and result."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from lightmeter.wire.request import AnalyzeRequest
@@ -31,19 +30,6 @@ class AnalysisJob:
     digests: tuple[bytes, ...] = ()
     requested_features: frozenset[str] = frozenset()
     unavailable_errors: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class JobCallbacks:
-    """Functions that the analyzer calls while it runs a job.
-
-    Attributes:
-        on_video: Called when the analyzer finds that an asset is a video.
-        hold_more: Reserves credits for a number of additional frames; raises OutOfCredits.
-    """
-
-    on_video: Callable[[], None]
-    hold_more: Callable[[int], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)

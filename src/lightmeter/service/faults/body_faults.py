@@ -1,7 +1,4 @@
-"""Faults that change the JSON body of an answer. Pure functions from JSON to JSON or bytes.
-
-Random numbers come from a generator that the caller passes.
-"""
+"""Pure functions that change the JSON body of an answer, as faults that the service injects on purpose."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ def _with_assets(body: Body, assets: Any) -> Body:
 
 
 def _drop_assets(body: Body, random: Random, fault: Fault) -> Body:
-    """Return the body without some assets; each is left out with probability `fault.chance`."""
+    """Return the body without some assets: each is left out with probability `fault.chance`."""
     return _with_assets(body, [asset for asset in body["all"]["assets"] if random.random() >= fault.chance])
 
 
@@ -97,16 +94,14 @@ BODY_FAULTS: Final[Mapping[FaultName, Callable[[Body, Random, Fault], Body]]] = 
     "no-credits": _omit_credits,
     "fail-charged": _fail_after_charge,
 }
-"""The function that applies each fault, in the order of application.
-
-The caller decides by `chance` whether a fault happens; `missing` decides for each asset itself."""
+"""The function that applies each fault, in the order of application; `missing` draws `chance` for each asset."""
 
 
 def encode_malformed(body: Body, kind: OddValue) -> bytes:
-    """Return the body as bytes with a value that violates JSON or UTF-8, or that most JSON readers do not expect.
+    """Return the body as bytes that violate JSON or UTF-8, or that most JSON readers do not expect.
 
-    An odd number replaces the first `score`, or is a new field `elapsed` if there is no score. An odd text is appended
-    to the first `source`, or is a new field `note` if there is no source.
+    A wrong number replaces the first `score`, or becomes a new field `elapsed` if there is no score. Wrong text is
+    appended to the first `source`, or becomes a new field `note` if there is no source.
     """
     if kind in _ODD_NUMBERS:
         changed = _replace_first(body, "score", lambda _: _PLACEHOLDER)

@@ -29,7 +29,7 @@ from lightmeter.errors import SettingsError
 
 
 class Lane(StrEnum):
-    """Purpose of an API request: submit, poll or read the balance. Clients limit the rate of each lane separately."""
+    """Purpose of an API request: submit images and videos, poll for a result, or read the balance."""
 
     SUBMIT = "submit"
     POLL = "poll"
@@ -71,13 +71,13 @@ class Fault(BaseModel):
 
     Attributes:
         name: Key of the fault in a fault file, and its name in logs and counts.
-        on: Lanes (purposes of requests) that the fault affects.
+        on: Purposes of the requests that the fault affects.
         chance: Probability for each request, 0 to 1.
         seconds: Shortest and longest delay in seconds; drawn at random for each request.
         factor: Multiplier of all charges.
-        per_second: Requests a second that a queue admits.
+        per_second: Requests a second that the fault `queue` lets through.
         bucket: Requests a second of a token-bucket limit, whose size is `burst`.
-        window: Number of requests, and length in seconds, of a fixed-window limit.
+        window: Number of requests, and period in seconds, of a limit for each period.
         cap: Maximum requests at once of a concurrency limit.
         retry_after: Retry-After header: "no" header, "yes" with the true seconds, a "date", or this number of seconds.
         status: HTTP status; None: 429 for a limit, one of 500, 502, 503 and 504 at random for an error.
@@ -125,7 +125,7 @@ class FaultKind:
     Attributes:
         settings: Names of its settings, separated by spaces. The first is the main setting, which a single value sets;
             `-`: there is none.
-        lanes: Lanes that it affects by default.
+        lanes: Purposes of the requests that it affects by default.
         example: A valid value, as JSON; `true` if all settings have defaults.
         help: Description of the fault for the command-line help.
     """
@@ -184,7 +184,7 @@ class Faults:
     Attributes:
         entries: The faults.
         seed: Seed of all random choices: the same requests in the same order get the same faults.
-        text: The settings as JSON, for messages.
+        text: The settings as JSON, for log lines.
     """
 
     entries: tuple[Fault, ...] = ()
@@ -195,12 +195,12 @@ class Faults:
         return bool(self.entries)
 
     def active(self, name: FaultName, lane: Lane | None = None) -> list[Fault]:
-        """Return the faults of one kind that affect `lane`; None: any lane."""
+        """Return the faults of one kind that affect requests of a purpose; None: any purpose."""
         return [each for each in self.entries if each.name == name and (lane is None or lane in each.on)]
 
     @property
     def price_factor(self) -> float:
-        """Multiplier of all charges; 1 unless faults set it."""
+        """Multiplier of all charges; 1 without the fault `prices`."""
         return prod(fault.factor for fault in self.active("prices"))
 
     @classmethod

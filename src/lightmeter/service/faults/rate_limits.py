@@ -1,7 +1,4 @@
-"""Rate limiters for fault injection. Each decides whether a request is admitted now, or how long it must wait.
-
-The caller passes the time, in seconds on a monotonic clock. No I/O.
-"""
+"""Rate limits of requests, which the service injects as faults. `now_s` is the time on a monotonic clock."""
 
 from __future__ import annotations
 
@@ -11,18 +8,18 @@ from lightmeter.service.faults.config import Fault
 
 
 class LimitCounter(ABC):
-    """The state of one limit for one API key."""
+    """A rate limit for one API key, with the count of its requests."""
 
     @abstractmethod
     def enter(self, now_s: float) -> float:
-        """Return 0 and count the request if it is admitted; otherwise return the seconds until one can be."""
+        """Return 0 and count the request if the limit allows it; otherwise return the seconds until it would."""
 
     def leave(self) -> None:  # noqa: B027 (most limits count only the start of a request)
-        """Record that an admitted request has been answered."""
+        """Record that a request, which the limit allowed, has been answered."""
 
 
 class TokenBucketLimit(LimitCounter):
-    """Token-bucket limit. The bucket starts full and refills at a constant rate; each request takes one token.
+    """Token-bucket limit: each request takes a token; the bucket starts full and gets tokens at a constant rate.
 
     Args:
         per_s: Tokens added per second.
@@ -47,11 +44,11 @@ class TokenBucketLimit(LimitCounter):
 
 
 class FixedWindowLimit(LimitCounter):
-    """Fixed-window limit. The first window starts at the first request; windows follow one another without gaps.
+    """Limit of requests in each period. The first period starts at the first request.
 
     Args:
-        max_requests: Maximum requests in each window.
-        window_s: Length of a window in seconds.
+        max_requests: Maximum requests in each period.
+        window_s: Length of a period in seconds.
     """
 
     def __init__(self, max_requests: float, window_s: float) -> None:
@@ -61,7 +58,7 @@ class FixedWindowLimit(LimitCounter):
         self._count = 0
 
     def enter(self, now_s: float) -> float:
-        """Count the request and return 0, or return the seconds until the next window if this one is full."""
+        """Count the request and return 0, or return the seconds until the next period if this one has its maximum."""
         if self._window_start_s is None:
             self._window_start_s = now_s
         elapsed_s = now_s - self._window_start_s
@@ -75,11 +72,7 @@ class FixedWindowLimit(LimitCounter):
 
 
 class ConcurrencyLimit(LimitCounter):
-    """Limit of requests at once. A rejected request always waits one second, because it is unknown when one ends.
-
-    Args:
-        max_requests: Maximum requests at once.
-    """
+    """Limit of requests at once. A refused request must wait one second, as it is unknown when another one ends."""
 
     def __init__(self, max_requests: float) -> None:
         self._max_requests = max_requests
@@ -98,7 +91,7 @@ class ConcurrencyLimit(LimitCounter):
 
 
 def limit_counter(limit: Fault) -> LimitCounter:
-    """Return a new counter for one API key of the limit that a fault describes."""
+    """Return the limit that a fault describes, for one more API key."""
     if limit.bucket is not None:
         return TokenBucketLimit(limit.bucket, limit.burst)
     if limit.window is not None:
@@ -107,11 +100,7 @@ def limit_counter(limit: Fault) -> LimitCounter:
 
 
 class LeakyBucketQueue:
-    """Leaky-bucket queue: it rejects no request; requests leave it one at a time, at a constant rate.
-
-    Args:
-        per_s: Requests per second that leave the queue.
-    """
+    """Queue that requests leave one at a time, at a constant rate per second; none is refused."""
 
     def __init__(self, per_s: float) -> None:
         self._interval_s = 1 / per_s

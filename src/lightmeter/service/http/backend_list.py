@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lightmeter.pricing.rates import MILLICREDITS, RateTable
-from lightmeter.service.backends.catalog import BackendCatalog, CatalogEntry
+from lightmeter.service.backends.catalog import BackendCatalog
 from lightmeter.wire.response import BackendOffer, Backends
 
 NOT_STARTED = "This service was started without it: name it in --backends."
@@ -19,26 +19,22 @@ def list_backends(catalog: BackendCatalog, rates: RateTable, loaded: Collection[
         rates: Prices.
         loaded: Names of the back ends that the service has loaded; None: all available ones.
     """
-    listed = [_offer(entry, rates, _reason(entry, loaded)) for entry in catalog.entries.values()]
-    return Backends(backends=sorted(listed, key=lambda offer: (not offer.available, offer.name)))
-
-
-def _reason(entry: CatalogEntry, loaded: Collection[str] | None) -> str | None:
-    if entry.reason is None and loaded is not None and (entry.alias_of or entry.name) not in loaded:
-        return NOT_STARTED
-    return entry.reason
-
-
-def _offer(entry: CatalogEntry, rates: RateTable, reason: str | None) -> BackendOffer:
-    prices = rates.rates.get(entry.alias_of or entry.name, {})
-    return BackendOffer(
-        name=entry.name,
-        features={feature: prices.get(feature, 0) / MILLICREDITS for feature in sorted(entry.features)},
-        default=entry.default and reason is None,
-        local=entry.local,
-        available=reason is None,
-        reason=reason,
-        model=entry.model or None,
-        licence=entry.licence or None,
-        alias_of=entry.alias_of,
-    )
+    offers = []
+    for entry in catalog.entries.values():
+        name, reason = entry.alias_of or entry.name, entry.reason
+        if reason is None and loaded is not None and name not in loaded:
+            reason = NOT_STARTED
+        prices = rates.rates.get(name, {})
+        offer = BackendOffer(
+            name=entry.name,
+            features={feature: prices.get(feature, 0) / MILLICREDITS for feature in sorted(entry.features)},
+            default=entry.default and reason is None,
+            local=entry.local,
+            available=reason is None,
+            reason=reason,
+            model=entry.model or None,
+            licence=entry.licence or None,
+            alias_of=entry.alias_of,
+        )
+        offers.append(offer)
+    return Backends(backends=sorted(offers, key=lambda offer: (not offer.available, offer.name)))

@@ -1,4 +1,4 @@
-"""Middleware that injects faults into requests and answers. A service without faults does not use it.
+"""Middleware that injects faults, which users choose to rehearse failures, into requests and answers.
 
 A fault before the analysis charges nothing. A fault after it does not refund the charge, as with a real service. Each
 fault has its own random generator, so that adding a fault does not change when the others happen.
@@ -45,10 +45,6 @@ _BODY_READERS: Final = frozenset({*BODY_FAULTS, "late", "unknown", "odd-value", 
 class FaultInjector:
     """Injects faults into the requests of a service.
 
-    Args:
-        faults: Faults to inject.
-        clock: Clock for limits and delays.
-
     Attributes:
         fault_counts: Number of injected faults so far, by name.
     """
@@ -68,7 +64,7 @@ class FaultInjector:
         self._late_charges: dict[str, list[tuple[float, int]]] = {}
 
     def middleware(self) -> Middleware:
-        """Return an aiohttp middleware that injects the faults."""
+        """Return the aiohttp middleware that injects the faults."""
 
         @web.middleware
         async def inject(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -152,7 +148,7 @@ class FaultInjector:
         return web.Response(status=status, text=ERROR_PAGE.format(status), content_type="text/html")
 
     def _is_delayed(self, name: FaultName, request: web.Request) -> bool:
-        """Return whether a poll comes before the delay of fault `name` since the acknowledgment has passed."""
+        """Whether a poll comes before the delay of a fault is over; it starts when the client gets the request id."""
         request_id = request.match_info["request_id"]
         acknowledged_s = self._acknowledged_s.get(request_id)
         if acknowledged_s is None:
@@ -178,7 +174,7 @@ class FaultInjector:
         return response
 
     def _hide_late_charges(self, request: web.Request, body: dict[str, Any], lane: Lane) -> dict[str, Any]:
-        """Return the body with a balance that does not include late charges yet."""
+        """Return the body with the balance as if charges that the fault `charge-late` delays were not made yet."""
         late = self._late_charges.setdefault(read_key(request.headers) or "", [])
         now_s = self._clock.monotonic()
         for fault in self._faults.active("charge-late", lane):
@@ -216,7 +212,7 @@ class FaultInjector:
 
 
 def _request_lane(request: web.Request) -> Lane | None:
-    """Return the lane (purpose) of an API request; None for other requests, such as probes and CORS preflights."""
+    """Return the purpose of an API request; None for requests of other paths and methods, such as GET /healthz."""
     if request.method not in {"GET", "POST"}:
         return None
     if request.path.startswith(RESPONSE_PATH) and "request_id" in request.match_info:

@@ -1,9 +1,10 @@
-"""Logic of each endpoint, independent of the HTTP framework: admits requests, waits for results, builds replies."""
+"""Logic of each endpoint, independent of the HTTP framework: stores requests, waits for results, builds replies."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,11 +17,9 @@ from lightmeter.clock import Clock
 from lightmeter.errors import AccessDenied, OutOfCredits
 from lightmeter.service.analysis.backpressure import ServiceOverloaded
 from lightmeter.service.http.parameters import BadRequest, read_uploads, validate, with_file_names
-from lightmeter.service.http.request_ids import random_hex
 from lightmeter.service.jobs.local_queue import JobQueue
-from lightmeter.service.jobs.runner import Runner, RunningRequest, ServicePolicy, guess_kinds
+from lightmeter.service.jobs.runner import Runner, RunningRequest, guess_kinds
 from lightmeter.service.store import auth, requests
-from lightmeter.service.store.auth import Account
 from lightmeter.service.store.credits import read_balance
 from lightmeter.service.store.request_states import FINISHED, JobState
 from lightmeter.service.store.requests import Attempt, NewRequest, StoredRequest, Superseded
@@ -29,8 +28,6 @@ from lightmeter.service.store.store import Store
 from lightmeter.wire.constants import ACCESS_DENIED, REQUEST_FAILED, not_found
 from lightmeter.wire.request import AnalyzeRequest
 from lightmeter.wire.response import Backends
-
-__all__ = ["Handlers", "Reply", "ServicePolicy", "error_reply"]
 
 log = logging.getLogger("lightmeter.service")
 
@@ -42,7 +39,7 @@ FAILED_STATUS: Final = 500
 
 OTHER_BODY: Final = "This Idempotency-Key was sent before with another request: use a new key for a new request."
 OTHER_BODY_STATUS: Final = 422
-"""Section 2.7 of the IETF draft on the Idempotency-Key header field."""
+"""HTTP status for a reused idempotency key, from section 2.7 of the IETF draft on the header Idempotency-Key."""
 
 KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
 BAD_KEY: Final = "Idempotency-Key must be 1 to 255 printable ASCII characters."
@@ -53,11 +50,15 @@ MAX_WAIT_FOR_OTHER_S: Final = 20.0
 """Seconds to wait for a request with the same idempotency key in another process; then the client must poll."""
 
 CHECK_INTERVAL_S: Final = 0.05
-"""Seconds between checks whether the other process has finished that request."""
+"""Seconds between checks whether another process has finished a request with the same idempotency key."""
 
 SMALL_CHARS: Final = 512 * 1024
 """Base64 up to this size is decoded and hashed on the event loop, which takes less than half a millisecond."""
 
+RANDOM_CHUNK_BYTES: Final = 4096
+"""Random bytes read at once, because each system call releases Python's interpreter lock and waits to get it back."""
+
+_random_bytes = bytearray()
 
 DEFAULT_FIELDS: Final = AnalyzeRequest().model_dump()
 """Default values for fields that requests stored by earlier versions do not have."""
@@ -75,54 +76,64 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+def failure(status: int, error: str, retry_after_s: int | None = None) -> Reply:
+    """Return the reply for an error, with the header Retry-After unless `retry_after_s` is None."""
+    headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+    return Reply(status, {"error": error, "status": "failed"}, headers)
+
+
+def random_hex(size_bytes: int) -> str:
+    """Return cryptographically secure random bytes as hexadecimal digits. Call it only on the event loop."""
+    if len(_random_bytes) < size_bytes:
+        _random_bytes.extend(os.urandom(RANDOM_CHUNK_BYTES))
+    digits = _random_bytes[-size_bytes:].hex()
+    del _random_bytes[-size_bytes:]
+    return digits
+
+
 class Handlers:
     """Logic of the API's endpoints.
 
     Args:
         store: Store of requests, accounts and credits.
         runner: Runs requests.
-        queue: Job queue of acknowledged requests.
-        clock: Clock.
+        queue: Runs the requests whose clients poll for the result.
+        clock: Source of the time.
         offers: Body of GET /api/backends.
 
     Attributes:
-        policy: Prices, back ends and limits of the service.
         offers: Body of GET /api/backends.
     """
 
     def __init__(self, store: Store, runner: Runner, queue: JobQueue, clock: Clock, offers: Backends) -> None:
-        self.policy = runner.policy
         self.offers = offers
+        self._policy = runner.policy
         self._store = store
         self._runner = runner
         self._queue = queue
         self._clock = clock
 
-    async def account(self, headers: Mapping[str, str]) -> Account:
-        """Return the account of the API key in the headers.
+    async def account(self, headers: Mapping[str, str]) -> int:
+        """Return the number of the account that has the API key in the headers.
 
         Raises:
             AccessDenied: the key is missing or unknown.
         """
         key = auth.read_key(headers)
-        account = None if key is None else await self._store.read_inline(lambda db: auth.find_account(db, key))
-        if account is None:
+        account_id = None if key is None else await self._store.read_inline(lambda db: auth.find_account(db, key))
+        if account_id is None:
             raise AccessDenied(ACCESS_DENIED)
-        return account
+        return account_id
 
-    async def credits(self, account: Account) -> Reply:
+    async def credits(self, account_id: int) -> Reply:
         """Return the reply to GET /api/credits."""
-        return Reply(200, {"credits": await self._store.read_inline(lambda db: read_balance(db, account.account_id))})
+        return Reply(200, {"credits": await self._store.read_inline(lambda db: read_balance(db, account_id))})
 
-    def backends(self) -> Reply:
-        """Return the reply to GET /api/backends."""
-        return Reply(200, self.offers.model_dump())
-
-    async def analyze(self, account: Account, request: AnalyzeRequest, base_url: str, key: str | None) -> Reply:
-        """Admit a request of POST or GET /api/fetch, and return its result or an acknowledgment.
+    async def analyze(self, account_id: int, request: AnalyzeRequest, base_url: str, key: str | None) -> Reply:
+        """Check, store and run a request of /api/fetch; return its result, or its id if the client must poll.
 
         Args:
-            account: Account of the client.
+            account_id: Account of the client.
             request: The request as the client sent it.
             base_url: URL of this service, for the URL at which the client polls.
             key: Idempotency key; None: there is none.
@@ -130,9 +141,9 @@ class Handlers:
         Raises:
             BadRequest: the request is not valid.
             OutOfCredits: the balance does not cover the maximum price.
-            ServiceOverloaded: too many pictures wait; no credits were held.
+            ServiceOverloaded: too many images and video frames wait; nothing was charged.
         """
-        policy = self.policy
+        policy = self._policy
         if key is not None and not KEY.fullmatch(key):
             raise BadRequest(BAD_KEY)
         request = validate(
@@ -145,16 +156,17 @@ class Handlers:
         request = with_file_names(request, uploads)
         kinds = guess_kinds(request, uploads)
         job = self._runner.make_job(request, uploads, digests)
+        echo = request.model_dump_json(exclude={"file"})
         new = NewRequest(
             request_id=random_hex(16),
-            account_id=account.account_id,
-            request=request,
+            account_id=account_id,
+            echo=echo,
+            digest=sha256(sha256(echo.encode()).digest() + b"".join(digests)).digest(),
             uploads=uploads,
             hold=self._runner.max_price(job),
             at=self._clock.now(),
             acknowledged=len(kinds) > 1 or "video" in kinds,
             idempotency_key=key,
-            digests=digests,
         )
         with self._runner.reserve_capacity(job, self._queue.waiting_requests):
             if not new.acknowledged:
@@ -165,21 +177,20 @@ class Handlers:
             if new.acknowledged:
                 self._runner.metrics.count_job(JobState.QUEUED.value)
                 self._queue.notify_admitted(new.request_id)
-                return _acknowledgment_reply(new.request_id, account.account_id, new.echo, base_url)
+                return _acknowledgment_reply(new, base_url)
             running = self._runner.start(Attempt(new.request_id, 1), job)
         return await self._synchronous_reply(running, new, base_url)
 
     async def _synchronous_reply(self, running: RunningRequest, new: NewRequest, base_url: str) -> Reply:
-        """Wait for the result of a single asset, and return it; return an acknowledgment if the asset is a video."""
-        await asyncio.shield(running.can_answer)
-        if running.is_video:
-            return await self._acknowledge(new.request_id, new.account_id, new.echo, base_url)
+        """Wait for the result of a single asset, and return it; return only its id if the asset is a video."""
+        if await asyncio.shield(running.is_video):
+            return await self._acknowledge(new, base_url)
         return _result_reply(await asyncio.shield(running.task), FAILED_STATUS)
 
-    async def _acknowledge(self, request_id: str, account_id: int, echo: str, base_url: str) -> Reply:
-        if not await self._store.write(lambda db: requests.acknowledge(db, request_id)):
-            raise Superseded(request_id)
-        return _acknowledgment_reply(request_id, account_id, echo, base_url)
+    async def _acknowledge(self, request: NewRequest | StoredRequest, base_url: str) -> Reply:
+        if not await self._store.write(lambda db: requests.acknowledge(db, request.request_id)):
+            raise Superseded(request.request_id)
+        return _acknowledgment_reply(request, base_url)
 
     async def _reply_to_repeat(self, earlier: StoredRequest, new: NewRequest, base_url: str) -> Reply:
         """Return the reply to an earlier request with the same idempotency key, without another charge.
@@ -189,22 +200,19 @@ class Handlers:
         """
         if not earlier.is_same_request(new):
             raise BadRequest(OTHER_BODY, OTHER_BODY_STATUS)
-        acknowledgment = (earlier.request_id, earlier.account_id, earlier.echo, base_url)
         running = self._runner.running.get(earlier.request_id)
         if not earlier.acknowledged and running is not None:
             earlier = await asyncio.shield(running.task)
         if not earlier.acknowledged and earlier.state not in FINISHED:
             earlier = await self._wait_for_other_process(earlier)
         if earlier.acknowledged:
-            return _acknowledgment_reply(*acknowledgment)
-        return (
-            _result_reply(earlier, FAILED_STATUS)
-            if earlier.state in FINISHED
-            else await self._acknowledge(*acknowledgment)
-        )
+            return _acknowledgment_reply(earlier, base_url)
+        if earlier.state in FINISHED:
+            return _result_reply(earlier, FAILED_STATUS)
+        return await self._acknowledge(earlier, base_url)
 
     async def _wait_for_other_process(self, earlier: StoredRequest) -> StoredRequest:
-        """Wait until a request that another process runs has ended or is acknowledged, or time is up; return it.
+        """Wait until a request that another process runs has ended, its client polls, or time is up; return it.
 
         Raises:
             Superseded: its process has died, and the request was deleted.
@@ -214,27 +222,27 @@ class Handlers:
             await self._clock.sleep(CHECK_INTERVAL_S)
             request_id, account_id = earlier.request_id, earlier.account_id
             current = await self._store.read(lambda db: requests.find(db, request_id, account_id, 0))  # noqa: B023 (awaited here)
-            if current is None:  # its process has died, and the request was deleted
+            if current is None:
                 raise Superseded(request_id)
             earlier = current
         return earlier
 
-    async def result(self, account: Account, request_id: str) -> Reply:
+    async def result(self, account_id: int, request_id: str) -> Reply:
         """Return the reply to GET /api/response/REQUEST_ID."""
-        not_before = self._clock.now() - self.policy.result_lifetime_s
+        not_before = self._clock.now() - self._policy.result_lifetime_s
         stored = None
         if REQUEST_ID.fullmatch(request_id):  # other text is no id, and PostgreSQL rejects some of it, such as NUL
-            stored = await self._store.read(lambda db: requests.find(db, request_id, account.account_id, not_before))
+            stored = await self._store.read(lambda db: requests.find(db, request_id, account_id, not_before))
         if stored is None:
-            return Reply(404, {"error": not_found(request_id), "status": "failed"})
+            return failure(404, not_found(request_id))
         if stored.state in FINISHED:
             return _result_reply(stored, 200)
-        return Reply(200, {**_echo_fields(stored.request_id, stored.account_id, stored.echo), "status": "processing"})
+        return Reply(200, {**_echo_fields(stored), "status": "processing"})
 
     async def purge_expired(self) -> None:
         """Delete requests whose results have expired, at regular intervals until cancelled."""
         while True:
-            before = self._clock.now() - self.policy.result_lifetime_s
+            before = self._clock.now() - self._policy.result_lifetime_s
             try:
                 await self._store.write(lambda db: requests.purge(db, before))  # noqa: B023 (awaited here)
             except StoreError:  # retried after the interval
@@ -248,11 +256,11 @@ def _read_and_hash_uploads(request: AnalyzeRequest) -> tuple[tuple[bytes, ...], 
     return uploads, [sha256(content).digest() for content in uploads]
 
 
-def _echo_fields(request_id: str, user_id: int, echo: str) -> dict[str, Any]:
-    fields = {**DEFAULT_FIELDS, **orjson.loads(echo)}
+def _echo_fields(request: NewRequest | StoredRequest) -> dict[str, Any]:
+    fields = {**DEFAULT_FIELDS, **orjson.loads(request.echo)}
     return {
-        "request_id": request_id,
-        "user_id": user_id,
+        "request_id": request.request_id,
+        "user_id": request.account_id,
         "urls": fields["url"],
         "files": len(fields["file_name"]),
         "file_names": fields["file_name"],
@@ -262,13 +270,13 @@ def _echo_fields(request_id: str, user_id: int, echo: str) -> dict[str, Any]:
     }
 
 
-def _acknowledgment_reply(request_id: str, user_id: int, echo: str, base_url: str) -> Reply:
-    more = {"success": True, "status": "queued", "response_uri": f"{base_url}/api/response/{request_id}"}
-    return Reply(200, {**_echo_fields(request_id, user_id, echo), **more})
+def _acknowledgment_reply(request: NewRequest | StoredRequest, base_url: str) -> Reply:
+    more = {"success": True, "status": "queued", "response_uri": f"{base_url}/api/response/{request.request_id}"}
+    return Reply(200, {**_echo_fields(request), **more})
 
 
 def _result_reply(stored: StoredRequest, failed_status: int) -> Reply:
-    echo = _echo_fields(stored.request_id, stored.account_id, stored.echo)
+    echo = _echo_fields(stored)
     if stored.state is JobState.FAILED:
         return Reply(failed_status, {**echo, "status": "failed", "error": stored.error})
     money = {"credits_paid": stored.paid, "credits": stored.remaining}
@@ -277,16 +285,17 @@ def _result_reply(stored: StoredRequest, failed_status: int) -> Reply:
 
 
 def error_reply(error: Exception) -> Reply | None:
-    """Return the reply to an error of the API; None for any other error."""
-    if isinstance(error, BadRequest):
-        return Reply(error.status, {"error": str(error), "status": "failed"})
-    if isinstance(error, AccessDenied):
-        return Reply(401, {"error": str(error), "status": "failed"})
-    if isinstance(error, OutOfCredits):
-        return Reply(402, {"error": str(error), "status": "failed"})
-    if isinstance(error, ServiceOverloaded):
-        return Reply(503, {"error": str(error), "status": "failed"}, {"Retry-After": str(error.retry_after_s)})
-    if isinstance(error, Superseded):
-        again = f"{REQUEST_FAILED}: its process ended, and nothing was charged. Send it again."
-        return Reply(503, {"error": again, "status": "failed"}, {"Retry-After": "1"})
+    """Return the reply for an exception that the API raises on purpose; None for any other exception."""
+    match error:
+        case BadRequest():
+            return failure(error.status, str(error))
+        case AccessDenied():
+            return failure(401, str(error))
+        case OutOfCredits():
+            return failure(402, str(error))
+        case ServiceOverloaded():
+            return failure(503, str(error), error.retry_after_s)
+        case Superseded():
+            again = f"{REQUEST_FAILED}: its process ended, and nothing was charged. Send it again."
+            return failure(503, again, retry_after_s=1)
     return None

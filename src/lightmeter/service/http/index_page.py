@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -19,22 +17,12 @@ LISTED_FIELDS: Final = ("name", "model", "licence", "default", "available", "rea
 """Fields of a back end that the page shows in addition to its prices."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexPage:
-    """Index page and its HTTP headers.
-
-    Attributes:
-        body: HTML in UTF-8.
-        headers: HTTP headers, with a Content-Security-Policy that allows only the script and style of the page.
-    """
-
-    body: bytes
-    headers: Mapping[str, str]
-
-
 @cache
-def page() -> IndexPage:
-    """Return the index page; the file is read only once."""
+def page() -> tuple[bytes, dict[str, str]]:
+    """Return the index page as HTML in UTF-8, and its HTTP headers.
+
+    A Content-Security-Policy allows only the script and the style of the page. The file is read only once.
+    """
     body = files("lightmeter.service.http").joinpath("page.html").read_bytes()
     allowed: dict[str, list[str]] = {"script": [], "style": []}
     for kind, content in BLOCK.findall(body):
@@ -57,15 +45,11 @@ def page() -> IndexPage:
         "Referrer-Policy": "no-referrer",
         "Cache-Control": "no-cache",
     }
-    return IndexPage(body, headers)
+    return body, headers
 
 
 def index(offers: Backends) -> dict[str, Any]:
-    """Return the JSON index at `/`: endpoints, and back ends with the price of each feature in credits.
-
-    Args:
-        offers: Body of GET /api/backends.
-    """
+    """Return the JSON index at `/`: endpoints, and back ends with the price of each feature in credits."""
     return {
         "service": "lightmeter",
         "analyze": "POST /api/fetch with X-API-Key: Token KEY",

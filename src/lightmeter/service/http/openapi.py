@@ -1,6 +1,6 @@
 """Generates the OpenAPI 3.1 document of the API from the pydantic models of requests and answers.
 
-The models accept answers of any service with this API. The document adds the rules that this service keeps.
+The models accept answers of any service with this API. The document adds the rules of this service.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from lightmeter.service.http.parameters import MAX_NAME_CHARS, MAX_NAMES, MAX_NUMBER
+from lightmeter.service.http.parameters import LISTS, MAX_NAME_CHARS, MAX_NAMES, MAX_NUMBER
 from lightmeter.wire import constants as words
 from lightmeter.wire.request import AnalyzeRequest
 from lightmeter.wire.response import Answer, BackendOffer, Backends, Credits, ErrorBody
@@ -22,7 +22,6 @@ from lightmeter.wire.response import Answer, BackendOffer, Backends, Credits, Er
 Json = dict[str, Any]
 
 REF: Final = "#/components/schemas/"
-LISTS: Final = ("url", "file", "file_name", "backend", "feature")
 ECHO: Final = ("request_id", "user_id", "urls", "files", "file_names", "features", "backends", "role", "language")
 NUMBERS: Final = ("tag_score", "capture_interval", "max_frames")
 NUMBER_PATTERNS: Final = {
@@ -50,12 +49,7 @@ ERRORS: Final[Mapping[int, tuple[str, str]]] = {
 
 
 def document(offers: Backends) -> Json:
-    """Return the OpenAPI document of this service.
-
-    Args:
-        offers: Body of GET /api/backends.
-    """
-    security: list[Json] = [{"key": []}, {"authorization": []}]
+    """Return the OpenAPI document of a service with these back ends."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -69,11 +63,11 @@ def document(offers: Backends) -> Json:
         },
         "servers": [{"url": "/"}],
         "paths": {
-            "/api/fetch": {"post": {**_post(), "security": security}, "get": {**_get(offers), "security": security}},
-            "/api/response/{request_id}": {"get": {**_poll(), "security": security}},
-            "/api/credits": {"get": {**_credits(), "security": security}},
-            "/api/backends": {"get": {**_backends(), "security": security}},
-            **_probes(),
+            "/api/fetch": {"post": _post(), "get": _get(offers)},
+            "/api/response/{request_id}": {"get": _poll()},
+            "/api/credits": {"get": _credits()},
+            "/api/backends": {"get": _backends()},
+            **_open_paths(),
         },
         "components": {
             "schemas": _schemas(offers),
@@ -85,15 +79,26 @@ def document(offers: Backends) -> Json:
                 }
             },
             "securitySchemes": {
-                "key": _key(words.AUTH_HEADER, "`Token KEY`: the word Token, a space, then the key."),
-                "authorization": _key("Authorization", "`Token KEY`, as older clients send it."),
+                name: {"type": "apiKey", "in": "header", "name": header, "description": description}
+                for name, header, description in (
+                    ("key", words.AUTH_HEADER, "`Token KEY`: the word Token, a space, then the key."),
+                    ("authorization", "Authorization", "`Token KEY`, as older clients send it."),
+                )
             },
         },
     }
 
 
-def _key(header: str, description: str) -> Json:
-    return {"type": "apiKey", "in": "header", "name": header, "description": description}
+def _operation(name: str, summary: str, answer: Json, error_statuses: Sequence[int], **more: Any) -> Json:
+    """Return an operation that needs an API key."""
+    errors = {str(status): {"$ref": f"#/components/responses/Refused{status}"} for status in error_statuses}
+    return {
+        "operationId": name,
+        "summary": summary,
+        "security": [{"key": []}, {"authorization": []}],
+        "responses": {"200": answer, **errors},
+        **more,
+    }
 
 
 def _post() -> Json:
@@ -104,16 +109,15 @@ def _post() -> Json:
         "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]*$"},
     }
     example = {"url": "https://example.org/cat.jpg", "feature": ["tags", "colors"], "tag_score": 0.5}
-    return {
-        "operationId": "analyze",
-        "summary": "Analyze images and videos",
-        "parameters": [idempotency],
-        "requestBody": {
-            "required": False,
-            "content": {"application/json": {"schema": {"$ref": f"{REF}AnalyzeRequest"}, "example": example}},
-        },
-        "responses": _responses(_analyze_answer(), (400, 401, 402, 405, 413, 422, 500, 503)),
-    }
+    content = {"application/json": {"schema": {"$ref": f"{REF}AnalyzeRequest"}, "example": example}}
+    return _operation(
+        "analyze",
+        "Analyze images and videos",
+        _analyze_answer(),
+        (400, 401, 402, 405, 413, 422, 500, 503),
+        parameters=[idempotency],
+        requestBody={"required": False, "content": content},
+    )
 
 
 def _get(offers: Backends) -> Json:
@@ -126,57 +130,41 @@ def _get(offers: Backends) -> Json:
             many = {"schema": array, "style": "form", "explode": True}
             parameters += [{"name": each, **described, **many} for each in (name, f"{name}[]")]
         else:
-            parameters.append({"name": name, **described, "schema": _without(schema, "description")})
-    return {
-        "operationId": "analyze_by_query",
-        "summary": "Analyze images and videos, with a query of at most 2048 characters",
-        "parameters": parameters,
-        "responses": _responses(_analyze_answer(), (400, 401, 402, 405, 414, 500, 503)),
-    }
+            plain = {key: value for key, value in schema.items() if key != "description"}
+            parameters.append({"name": name, **described, "schema": plain})
+    summary = "Analyze images and videos, with a query of at most 2048 characters"
+    errors = (400, 401, 402, 405, 414, 500, 503)
+    return _operation("analyze_by_query", summary, _analyze_answer(), errors, parameters=parameters)
 
 
 def _poll() -> Json:
     schema = {"oneOf": [{"$ref": f"{REF}{name}"} for name in ("Completed", "Processing", "Failed")]}
-    return {
-        "operationId": "read_result",
-        "summary": "Read a result, for 24 hours after its completion",
-        "parameters": [
-            {
-                "name": "request_id",
-                "in": "path",
-                "required": True,
-                "description": "The `request_id` of an answer of /api/fetch.",
-                "schema": {"type": "string", "minLength": 1},
-            }
-        ],
-        "responses": _responses(_ok("The result, or the state of the request.", schema), (401, 404, 405, 500)),
+    request_id = {
+        "name": "request_id",
+        "in": "path",
+        "required": True,
+        "description": "The `request_id` of an answer of /api/fetch.",
+        "schema": {"type": "string", "minLength": 1},
     }
+    answer = _ok("The result, or the state of the request.", schema)
+    summary = "Read a result, for 24 hours after its completion"
+    return _operation("read_result", summary, answer, (401, 404, 405, 500), parameters=[request_id])
 
 
 def _credits() -> Json:
     answer = _ok("The balance; one credit is one cent.", {"$ref": f"{REF}Credits"})
-    return {
-        "operationId": "read_credits",
-        "summary": "The balance of credits",
-        "responses": _responses(answer, (401, 405, 500)),
-    }
+    return _operation("read_credits", "The balance of credits", answer, (401, 405, 500))
 
 
 def _backends() -> Json:
     answer = _ok("Every back end, the available ones first.", {"$ref": f"{REF}Backends"})
-    return {
-        "operationId": "read_backends",
-        "summary": "The back ends, their features and prices; an extension of the contract",
-        "responses": _responses(answer, (401, 405, 500)),
-    }
+    summary = "The back ends, their features and prices; an extension of the contract"
+    return _operation("read_backends", summary, answer, (401, 405, 500))
 
 
-def _probes() -> Json:
-    state = {
-        "type": "object",
-        "properties": {"status": {"type": "string"}},
-        "required": ["status"],
-    }
+def _open_paths() -> Json:
+    """Return the paths that need no API key."""
+    state = {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
     waiting = {**_ok("Models load, or the service drains.", state), "headers": _headers(503)}
     anything = {"type": "object"}
     text = {"schema": {"type": "string"}}
@@ -184,7 +172,7 @@ def _probes() -> Json:
     page["content"] = {"text/html": text, "application/json": {"schema": anything}}
     metrics = {"description": "The text format of Prometheus.", "headers": _headers(200)}
     metrics["content"] = {"text/plain": text}
-    probes: dict[str, tuple[str, str, Json]] = {
+    operations: dict[str, tuple[str, str, Json]] = {
         "/healthz": ("is_alive", "Whether the process answers", {"200": _ok("It does.", state)}),
         "/readyz": ("is_ready", "Whether requests are accepted", {"200": _ok("They are.", state), "503": waiting}),
         "/metrics": ("read_metrics", "Metrics", {"200": metrics}),
@@ -194,18 +182,13 @@ def _probes() -> Json:
     errors = {"405": {"$ref": "#/components/responses/Refused405"}}
     return {
         path: {"get": {"operationId": name, "summary": summary, "security": [], "responses": {**answers, **errors}}}
-        for path, (name, summary, answers) in probes.items()
+        for path, (name, summary, answers) in operations.items()
     }
 
 
 def _analyze_answer() -> Json:
     schema = {"oneOf": [{"$ref": f"{REF}Completed"}, {"$ref": f"{REF}Acknowledged"}]}
     return _ok("The result of a single image; an acknowledgment of anything else.", schema)
-
-
-def _responses(answer: Json, error_statuses: Sequence[int]) -> Json:
-    errors = {str(status): {"$ref": f"#/components/responses/Refused{status}"} for status in error_statuses}
-    return {"200": answer, **errors}
 
 
 def _ok(description: str, schema: Json) -> Json:
@@ -245,10 +228,7 @@ def _schemas(offers: Backends) -> Json:
 
 
 def _answer_schema(description: str, status: str, more: Sequence[str]) -> Json:
-    """Return the schema of an answer with one `status`.
-
-    Its fields, and those in `more`, are required and not null.
-    """
+    """Return the schema of an answer with this `status`: its common fields and those in `more` are required."""
     required = (*ECHO, *NUMBERS, "status", *more)
     not_null: Json = {name: {"not": {"type": "null"}} for name in required}
     narrowed = {"type": "object", "properties": {**not_null, "status": {"const": status}}, "required": list(required)}
@@ -257,11 +237,12 @@ def _answer_schema(description: str, status: str, more: Sequence[str]) -> Json:
 
 def _request_schema(offers: Backends) -> Json:
     schema = AnalyzeRequest.model_json_schema(ref_template=REF + "{model}")
-    features = sorted({*words.FEATURES, *words.EXTRA_FEATURES, *_features(offers)})
-    names = {"feature": features, "role": list(words.ROLES)}
+    available = [offer for offer in offers.backends if offer.available]
+    offered = {feature for offer in available for feature in offer.features}
+    names = {"feature": sorted(offered.union(words.FEATURES, words.EXTRA_FEATURES)), "role": list(words.ROLES)}
     described = _attribute_descriptions(AnalyzeRequest)
-    available = "; ".join(f"{offer.name} ({_describe_backend(offer)})" for offer in offers.backends if offer.available)
-    described["backend"] += f" Available: {available}. {UNAVAILABLE_NOTE}"
+    listed = "; ".join(f"{offer.name} ({_describe_backend(offer)})" for offer in available)
+    described["backend"] += f" Available: {listed}. {UNAVAILABLE_NOTE}"
     by_name = f"By name only: {', '.join(words.EXTRA_FEATURES)}."
     described["feature"] += f" {by_name} {UNAVAILABLE_NOTE} At least one must exist."
     for name, field in schema["properties"].items():
@@ -274,20 +255,12 @@ def _request_schema(offers: Backends) -> Json:
     return {**schema, "description": (AnalyzeRequest.__doc__ or "").partition("\n")[0]}
 
 
-def _features(offers: Backends) -> frozenset[str]:
-    return frozenset(feature for offer in offers.backends if offer.available for feature in offer.features)
-
-
 def _describe_backend(offer: BackendOffer) -> str:
-    """Return the features, model and licence of a back end as text; unknown ones are left out."""
     return ", ".join(filter(None, (" ".join(sorted(offer.features)), offer.model, offer.licence)))
 
 
 def _field_schema(name: str, field: Json, names: Sequence[str] | None) -> Json:
-    """Return the schema of a request field.
-
-    Null and the empty string mean that the field is omitted. Numbers may be sent as strings.
-    """
+    """Return the schema of a request field: null and "" mean omitted, and a number may be sent as text."""
     unset: list[Json] = [{"const": ""}, {"type": "null"}]
     if name in {"backend", "feature"}:
         item: Json = {"type": "string", "maxLength": MAX_NAME_CHARS}
@@ -312,7 +285,3 @@ def _attribute_descriptions(model: type[BaseModel]) -> dict[str, str]:
     section = inspect.cleandoc(model.__doc__ or "").partition("Attributes:")[2]
     described = re.findall(r"^ {4}(\w+): (.+(?:\n {5,}.+)*)", section, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in described}
-
-
-def _without(schema: Json, name: str) -> Json:
-    return {key: value for key, value in schema.items() if key != name}

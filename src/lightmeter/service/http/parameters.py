@@ -32,6 +32,8 @@ MAX_ENCODED_CHARS: Final = MAX_FILE_BYTES * 3 // 2
 """Maximum base64 text of an upload: 4/3 of the maximum file size, with room for line ends."""
 
 LISTS: Final = frozenset({"url", "file", "file_name", "backend", "feature"})
+"""Parameters whose value is a list."""
+
 MAX_NUMBER: Final = 2**31 - 1
 """Maximum of whole numbers: larger than any video needs, and safe in any JSON reader and database."""
 
@@ -79,7 +81,6 @@ def from_query(pairs: Sequence[tuple[str, str]]) -> AnalyzeRequest:
 
     A list is sent as repeated `url=…` or `url[]=…`. If another parameter is repeated, the last value counts.
 
-
     Raises:
         BadRequest: a value is not allowed.
     """
@@ -120,7 +121,7 @@ def validate(
     allow_private: bool,
     ports: frozenset[int] = PORTS,
 ) -> AnalyzeRequest:
-    """Check a request, and return it with lowercase names without duplicates.
+    """Check a request, and return it with lowercase names of back ends and features without duplicates.
 
     Omitted parameters stay omitted. Unavailable back ends and features stay in the request: the answer reports them in
     `all.errors`. A request that names features is refused only if none of them is known.
@@ -184,11 +185,7 @@ def _decode(text: str) -> bytes:
 
 
 def _decode_leniently(encoded: str) -> bytes:
-    """Decode base64 that may have line ends, spaces or wrong padding.
-
-    Raises:
-        BadRequest: the text is not base64.
-    """
+    """Decode base64 that may have line ends, spaces or wrong padding."""
     with suppress(binascii.Error, ValueError):
         return binascii.a2b_base64(encoded, strict_mode=True)
     try:

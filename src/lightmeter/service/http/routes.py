@@ -1,8 +1,4 @@
-"""The aiohttp application: its routes, and middlewares that log requests and turn errors into JSON.
-
-The outer middleware gives each request an id, and counts, times and logs it. The inner middleware turns all errors
-into JSON answers of the same form.
-"""
+"""The aiohttp application: its routes, and middlewares that log requests and turn errors into JSON."""
 
 from __future__ import annotations
 
@@ -20,11 +16,9 @@ from aiohttp.typedefs import Handler, Middleware
 from lightmeter.service import logs
 from lightmeter.service.http import index_page, openapi
 from lightmeter.service.http.fault_injection import IGNORE_IDEMPOTENCY_KEY, FaultInjector
-from lightmeter.service.http.handlers import Handlers, Reply, error_reply
+from lightmeter.service.http.handlers import Handlers, Reply, error_reply, failure, random_hex
 from lightmeter.service.http.parameters import from_json, from_query
-from lightmeter.service.http.request_ids import random_hex
 from lightmeter.service.metrics import CONTENT_TYPE, Metrics
-from lightmeter.service.store.auth import Account
 from lightmeter.wire.constants import (
     FILE_TOO_LARGE,
     MAX_FILE_BYTES,
@@ -41,12 +35,11 @@ MAX_BODY_BYTES: Final = 10 * MAX_FILE_BYTES * 4 // 3 + 1024 * 1024
 LARGE_BODY_BYTES: Final = 1024 * 1024
 """Bodies of at least this size are parsed in a thread, because they would block the event loop."""
 
-
 RETRY_AFTER_S: Final = 2
 """Seconds in the Retry-After header of a 503 without an estimate: the poll interval of public clients."""
 
-NOT_READY: Final = Reply(503, {"error": "The service is starting or stopping: ask again.", "status": "failed"})
-"""Reply to new requests while the service starts or drains; results can still be polled."""
+NOT_READY: Final = failure(503, "The service is starting or stopping: ask again.")
+"""Reply to new requests while the service starts or stops; clients can still poll for results."""
 
 REQUEST_ID: Final = "X-Request-ID"
 
@@ -65,36 +58,31 @@ PREFLIGHT: Final = {
 
 
 def application(
-    handlers: Handlers,
-    is_ready: Callable[[], bool],
-    metrics: Metrics | None = None,
-    injector: FaultInjector | None = None,
+    handlers: Handlers, is_ready: Callable[[], bool], metrics: Metrics, injector: FaultInjector | None
 ) -> web.Application:
     """Return the service as an aiohttp application.
 
     Args:
         handlers: Logic of the endpoints.
-        is_ready: Function that returns whether new requests are accepted: False while the service starts or drains.
-        metrics: Metrics that `/metrics` shows; None: new ones.
+        is_ready: Function that returns whether new requests are accepted: False while the service starts or stops.
+        metrics: Metrics that `/metrics` shows.
         injector: Injects faults; None: no faults.
     """
-    metrics = metrics or Metrics()
     faults = [] if injector is None else [injector.middleware()]
     app = web.Application(
         client_max_size=MAX_BODY_BYTES, middlewares=[_log_requests(metrics), *faults, _respond_in_json]
     )
-    endpoints = _Endpoints(handlers, is_ready)
-    probes = _Probes(handlers, is_ready, metrics)
+    endpoints = _Endpoints(handlers, is_ready, metrics)
     app.router.add_post("/api/fetch", endpoints.post_fetch)
     app.router.add_get("/api/fetch", endpoints.get_fetch, allow_head=False)  # HEAD must not be charged
     app.router.add_get("/api/response/{request_id}", endpoints.response)
     app.router.add_get("/api/credits", endpoints.credits)
     app.router.add_get("/api/backends", endpoints.backends)
-    app.router.add_get("/healthz", probes.health)
-    app.router.add_get("/readyz", probes.ready)
-    app.router.add_get("/metrics", probes.metrics)
-    app.router.add_get("/openapi.json", probes.openapi)
-    app.router.add_get("/", probes.index)
+    app.router.add_get("/healthz", endpoints.health)
+    app.router.add_get("/readyz", endpoints.ready)
+    app.router.add_get("/metrics", endpoints.metrics)
+    app.router.add_get("/openapi.json", endpoints.openapi)
+    app.router.add_get("/", endpoints.index)
     return app
 
 
@@ -112,7 +100,8 @@ def _log_requests(metrics: Metrics) -> Middleware:
     @web.middleware
     async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
         start_s = time.perf_counter()
-        current = logs.request_id_or_new(request.headers.get(REQUEST_ID) or random_hex(8))
+        sent = request.headers.get(REQUEST_ID, "")
+        current = sent if logs.CLIENT_REQUEST_ID.fullmatch(sent) else random_hex(8)
         token = logs.request_id.set(current)
         status = 499  # the client has closed the connection before the answer (nginx's code)
         try:
@@ -125,9 +114,7 @@ def _log_requests(metrics: Metrics) -> Middleware:
             seconds = time.perf_counter() - start_s
             resource = request.match_info.route.resource
             metrics.count_answer("other" if resource is None else resource.canonical, status, seconds)
-            account = request.get(ACCOUNT)
-            account_id = None if account is None else account.account_id
-            logs.access(request.method, request.rel_url.raw_path, status, seconds, account_id)
+            logs.access(request.method, request.rel_url.raw_path, status, seconds, request.get(ACCOUNT_ID))
             logs.request_id.reset(token)
 
     return observe
@@ -151,9 +138,9 @@ async def _handle_errors(request: web.Request, handler: Handler) -> web.StreamRe
     try:
         return await handler(request)
     except web.HTTPRequestEntityTooLarge:
-        return _json(Reply(413, {"error": FILE_TOO_LARGE, "status": "failed"}))
+        return _json(failure(413, FILE_TOO_LARGE))
     except web.HTTPException as error:
-        response = _json(Reply(error.status, {"error": f"{error.reason}.", "status": "failed"}))
+        response = _json(failure(error.status, f"{error.reason}."))
         if "Allow" in error.headers:
             response.headers["Allow"] = error.headers["Allow"]
         return response
@@ -162,31 +149,33 @@ async def _handle_errors(request: web.Request, handler: Handler) -> web.StreamRe
         if reply is not None:
             return _json(reply)
         log.exception("%s %s failed", request.method, request.path)
-        return _json(Reply(500, {"error": f"{REQUEST_FAILED}: {type(error).__name__}.", "status": "failed"}))
+        return _json(failure(500, f"{REQUEST_FAILED}: {type(error).__name__}."))
 
 
-ACCOUNT: Final = web.RequestKey("lightmeter_account", Account)
-"""Key under which a request stores its account, for the access log."""
+ACCOUNT_ID: Final = web.RequestKey("lightmeter_account_id", int)
+"""Key under which a request stores the number of its account, for the access log."""
 
 
 class _Endpoints:
-    """Route handlers of the API: they parse the HTTP request, call `Handlers`, and return the reply as JSON."""
+    """Route handlers: they parse the HTTP request, call `Handlers`, and return the reply as JSON."""
 
-    def __init__(self, handlers: Handlers, is_ready: Callable[[], bool]) -> None:
+    def __init__(self, handlers: Handlers, is_ready: Callable[[], bool], metrics: Metrics) -> None:
         self._handlers = handlers
         self._is_ready = is_ready
+        self._metrics = metrics
+        # Created at the first request for it, because most services get none.
+        self._openapi = cache(lambda: orjson.dumps(openapi.document(handlers.offers)))
 
-    async def _account(self, request: web.Request) -> Account:
-        account = await self._handlers.account(request.headers)
-        request[ACCOUNT] = account
-        return account
+    async def _account(self, request: web.Request) -> int:
+        request[ACCOUNT_ID] = await self._handlers.account(request.headers)
+        return request[ACCOUNT_ID]
 
     async def post_fetch(self, request: web.Request) -> web.Response:
         account = await self._account(request)
         if not self._is_ready():
             return _json(NOT_READY)
-        if request.method == "POST" and (request.content_length or 0) > MAX_BODY_BYTES:
-            return _json(Reply(413, {"error": FILE_TOO_LARGE, "status": "failed"}))
+        if (request.content_length or 0) > MAX_BODY_BYTES:
+            return _json(failure(413, FILE_TOO_LARGE))
         body = await request.read()
         parsed = from_json(body) if len(body) < LARGE_BODY_BYTES else await asyncio.to_thread(from_json, body)
         key = None if IGNORE_IDEMPOTENCY_KEY in request else request.headers.get("Idempotency-Key")
@@ -197,7 +186,7 @@ class _Endpoints:
         if not self._is_ready():
             return _json(NOT_READY)
         if len(request.rel_url.raw_query_string) > MAX_QUERY_CHARS:
-            return _json(Reply(414, {"error": QUERY_TOO_LONG, "status": "failed"}))
+            return _json(failure(414, QUERY_TOO_LONG))
         parsed = from_query(list(request.query.items()))
         return _json(await self._handlers.analyze(account, parsed, _base_url(request), None))
 
@@ -210,18 +199,7 @@ class _Endpoints:
 
     async def backends(self, request: web.Request) -> web.Response:
         await self._account(request)
-        return _json(self._handlers.backends())
-
-
-class _Probes:
-    """Route handlers that need no API key: probes, metrics, OpenAPI document and index page."""
-
-    def __init__(self, handlers: Handlers, is_ready: Callable[[], bool], metrics: Metrics) -> None:
-        self._is_ready = is_ready
-        self._metrics = metrics
-        self._index = index_page.index(handlers.offers)
-        # Created at the first request for it, because most services get none.
-        self._openapi = cache(lambda: orjson.dumps(openapi.document(handlers.offers)))
+        return _json(Reply(200, self._handlers.offers.model_dump()))
 
     async def health(self, _: web.Request) -> web.Response:
         return _json(Reply(200, {"status": "ok"}))
@@ -239,9 +217,9 @@ class _Probes:
     async def index(self, request: web.Request) -> web.Response:
         accepted = request.headers.get("Accept", "")
         if "application/json" in accepted and "text/html" not in accepted:
-            return _json(Reply(200, self._index))
-        page = index_page.page()
-        return web.Response(body=page.body, content_type="text/html", charset="utf-8", headers=page.headers)
+            return _json(Reply(200, index_page.index(self._handlers.offers)))
+        body, headers = index_page.page()
+        return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
 
 
 def _base_url(request: web.Request) -> str:

@@ -1,1 +1,1 @@
-"""Job queues of acknowledged requests, the runner that processes them, and the lock that isolates suspects."""
+"""Runs requests: job queues, the class that runs one request, and the lock that lets a request run alone."""

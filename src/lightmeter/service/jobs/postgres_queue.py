@@ -1,23 +1,15 @@
 """The job queue of services that share a PostgreSQL database, on any number of machines. It uses procrastinate.
 
-Procrastinate stores jobs as rows in the same database. So one transaction writes a request, its hold, its ledger rows
-and its job, and every acknowledged request has a job. Measured on PostgreSQL 15 with two cores, empty jobs, one worker:
-
-=================  =============  ===============  =====================  =========
-candidate          enqueued per s run per s        latency                installed
-=================  =============  ===============  =====================  =========
-procrastinate 3.10 1038           519 (8 at once)  p50 4 ms, p95 13 ms    1.7 MB
-DBOS 3.4           907            8 (polls: 1 s)   1.0 s                  1.4 MB
-=================  =============  ===============  =====================  =========
-
-A picture takes tens of milliseconds to analyze, so hundreds of jobs a second are enough. Low latency matters to clients
-that poll. DBOS offers workflows of several steps, which a request does not need.
+Procrastinate stores jobs as rows in the same database. So one transaction writes a request, its ledger rows and its
+job, and every request whose client polls has a job. With two cores it runs 519 empty jobs a second, with a median
+delay of 4 ms; a picture takes tens of milliseconds to analyze.
 
 Workers send a heartbeat every few seconds. When a worker has sent none for `lease_s`, another process retries its jobs.
 Each retry has a new attempt number, so a worker that was only slow can no longer finish the request.
 
-A request whose client waits for the answer has no job. It has a lease, which its process renews. When the lease
-expires, another process deletes the request, or adds a job for it if its client already polls.
+A request whose client waits for the answer has no job. It has a lease: a time until which its process owns it, and
+which the process keeps extending. When the lease expires, another process deletes the request, or adds a job for it if
+its client already polls.
 """
 
 from __future__ import annotations
@@ -34,6 +26,7 @@ from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import DeleteJobCondition
 
 from lightmeter.clock import Clock
+from lightmeter.service.jobs.local_queue import REQUESTS_AT_ONCE, JobQueue
 from lightmeter.service.jobs.runner import Runner
 from lightmeter.service.store import requests
 from lightmeter.service.store.postgres import psycopg_connection, with_search_path
@@ -46,11 +39,8 @@ log = logging.getLogger("lightmeter.service")
 TASK: Final = "lightmeter.analyze"
 QUEUE: Final = "lightmeter"
 
-REQUESTS_AT_ONCE: Final = 16
-"""Jobs that one process runs at once: some fetch their assets while others are analyzed."""
-
 RENEWALS_PER_LEASE: Final = 3
-"""Renewals of a lease during its length: a process may miss one without losing the lease."""
+"""How often a process extends a lease during its length: it may miss one time without losing the lease."""
 
 MAX_POLL_INTERVAL_S: Final = 5.0
 """Seconds between polls for retried jobs; PostgreSQL's NOTIFY announces new jobs at once."""
@@ -59,40 +49,35 @@ RETRY_DELAY_S: Final = 1.0
 """Seconds between a database error and the restart of the worker."""
 
 
-class PostgresQueue:
-    """Job queue in PostgreSQL that processes share, with the worker of this process.
+class PostgresQueue(JobQueue):
+    """Job queue in PostgreSQL that several processes share, which also runs its requests in this process.
 
     Args:
         database: URL of the database, `postgresql://…`.
         store: The store in the same database.
         runner: Runs requests.
-        clock: Clock.
+        clock: Source of the time.
         lease_s: Seconds without a heartbeat after which other processes take over the work of a process.
 
     Attributes:
-        waiting_requests: Requests that wait in the queue, counted at the last renewal of leases.
+        waiting_requests: Requests that wait in the queue, counted when leases were last extended.
     """
 
+    waiting_requests = 0
+
     def __init__(self, database: str, store: Store, runner: Runner, clock: Clock, lease_s: float) -> None:
-        self._store = store
-        self._runner = runner
-        self._clock = clock
+        super().__init__(store, runner, clock)
         self._lease_s = lease_s
         self._tasks: list[asyncio.Task[None]] = []
         self._stack = AsyncExitStack()
-        self.waiting_requests = 0
-        runner.metrics.watch_queue_depth("jobs", lambda: self.waiting_requests)
         # Two apps on one queue: store threads add jobs on the connections of the store, and the event loop runs jobs.
         self._enqueue_app = procrastinate.App(connector=procrastinate.SyncPsycopgConnector())
         connector = procrastinate.PsycopgConnector(conninfo=with_search_path(database), min_size=1, max_size=4)
         self._worker_app = procrastinate.App(connector=connector)
-        self._worker_app.task(name=TASK, queue=QUEUE)(self._run_job)
-
-    async def _run_job(self, request_id: str) -> None:
-        await self._runner.run_acknowledged(request_id)
+        self._worker_app.task(name=TASK, queue=QUEUE)(runner.run_acknowledged)
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:
-        """Add a job for an acknowledged request, or a lease for a request whose client waits."""
+        """Add a job for a request whose client polls; give a lease to a request whose client waits for the answer."""
         if new.acknowledged:
             self._add_job(db, new.request_id)
         else:
@@ -107,20 +92,13 @@ class PostgresQueue:
         job_id = task.defer(request_id=request_id)
         db.execute("UPDATE requests SET job_id = ? WHERE request_id = ?", (job_id, request_id))
 
-    def notify_admitted(self, request_id: str) -> None:
-        """Do nothing: the commit of the transaction has notified the workers."""
-
     async def open(self) -> None:
-        """Start to run jobs, to renew leases, and to recover the work of dead processes."""
+        """Start to run jobs, to extend leases, and to take over the requests of dead processes."""
         await self._stack.enter_async_context(self._worker_app.open_async())
         self._tasks = [asyncio.create_task(self._run_worker()), asyncio.create_task(self._renew_leases())]
 
     async def drain(self, seconds: float) -> None:
-        """Stop starting jobs, and wait for running ones.
-
-        Args:
-            seconds: Maximum wait, to which the worker adds up to `lease_s`. Another process runs the other jobs.
-        """
+        """Stop starting jobs, and wait up to `seconds` plus `lease_s` for running ones; other processes run others."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:  # the worker cancels what it cannot finish in time
@@ -156,7 +134,7 @@ class PostgresQueue:
             await asyncio.sleep(self._lease_s / RENEWALS_PER_LEASE)
 
     def _renew_client_leases(self, db: Connection) -> int:
-        """Renew the leases of requests whose clients wait for this process; return the number of waiting jobs."""
+        """Extend the leases of requests whose clients wait for this process; return the number of waiting jobs."""
         request_ids = list(self._runner.running)
         if request_ids:
             db.execute(
@@ -167,16 +145,9 @@ class PostgresQueue:
         return int(waiting)
 
     def _claim_recovery(self, db: Connection) -> bool:
-        """Return whether this process is the one that recovers lost work in this period.
-
-        Two processes would retry the same job twice.
-        """
-        return bool(
-            db.execute(
-                "UPDATE version SET swept_at = now_s() WHERE swept_at < now_s() - ? RETURNING 1",
-                (self._lease_s / RENEWALS_PER_LEASE,),
-            )
-        )
+        """Whether this process is the one that recovers lost work now; two would retry the same job twice."""
+        sql = "UPDATE version SET swept_at = now_s() WHERE swept_at < now_s() - ? RETURNING 1"
+        return bool(db.execute(sql, (self._lease_s / RENEWALS_PER_LEASE,)))
 
     async def _recover(self) -> None:
         jobs = self._worker_app.job_manager
@@ -188,10 +159,7 @@ class PostgresQueue:
                 pass
 
     def _requeue_lost(self, db: Connection) -> bool:
-        """Add a job for one acknowledged request that has none; return whether there was one.
-
-        A request has no job if its process died or stopped while its client waited.
-        """
+        """Add a job for one request whose client polls and whose process stopped; return whether there was one."""
         rows = db.execute(
             "SELECT r.request_id FROM requests r WHERE r.state IN ('queued', 'running') AND r.acknowledged = 1 "
             "AND (r.lease_until IS NULL OR r.lease_until < now_s()) AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs j "

@@ -1,20 +1,20 @@
-"""Runs one admitted request until it is charged or has failed, for a client that waits or from the job queue."""
+"""Runs stored requests until they are charged or have failed, for clients that wait and for the job queue."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from lightmeter.clock import Clock
 from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, is_video, kind_from_name
 from lightmeter.service.analysis.analyzer import Analyzer
 from lightmeter.service.analysis.backpressure import ServiceOverloaded
-from lightmeter.service.analysis.job import AnalysisJob, JobCallbacks
+from lightmeter.service.analysis.job import AnalysisJob
 from lightmeter.service.backends.availability import BackendAvailability
 from lightmeter.service.jobs.shared_lock import SharedExclusiveLock
 from lightmeter.service.metrics import Metrics
@@ -30,7 +30,7 @@ from lightmeter.wire.request import AnalyzeRequest
 log = logging.getLogger("lightmeter.service")
 
 MAX_ISOLATION_WAIT_S: Final = 5.0
-"""Seconds that a client waits while a suspect request runs alone; most suspects finish in less than a second."""
+"""Seconds that a client waits while a request that may crash the process runs alone; most take less than a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,57 +52,46 @@ class ServicePolicy:
     result_lifetime_s: float
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RunningRequest:
     """A request that runs in this process while its client waits.
 
     Attributes:
         task: The task that runs the request.
-        can_answer: Done when the service can answer the client: the request has ended, or its asset is a video, for
-            which the client must poll.
-        is_video: Whether the asset is a video.
+        is_video: Done when the service can answer the client. True: the asset is a video, for which the client must
+            poll. False: the request has ended.
     """
 
     task: asyncio.Task[StoredRequest]
-    can_answer: asyncio.Future[None]
-    is_video: bool = False
-
-    def mark_as_video(self) -> None:
-        """Record that the asset is a video, and let the service tell the client to poll."""
-        self.is_video = True
-        self.release_client()
-
-    def release_client(self) -> None:
-        """Let the service answer the client."""
-        if not self.can_answer.done():
-            self.can_answer.set_result(None)
+    is_video: asyncio.Future[bool]
 
 
 class Runner:
-    """Runs admitted requests of the store.
+    """Runs stored requests: analyzes their images and videos, and stores the result and the charge.
 
     Attributes:
         policy: Prices, back ends and limits of the service.
-        metrics: Receives counts.
-        running: Requests by id whose clients wait for this process.
+        metrics: Counts jobs and charges.
+        running: Requests by id that this process runs while their clients wait.
     """
 
     def __init__(self, store: Store, analyzer: Analyzer, policy: ServicePolicy, clock: Clock, metrics: Metrics) -> None:
         self.policy = policy
+        self.metrics = metrics
         self.running: dict[str, RunningRequest] = {}
         self._store = store
         self._analyzer = analyzer
         self._clock = clock
         self._isolation = SharedExclusiveLock()
-        self.metrics = metrics
 
     def make_job(
         self, request: AnalyzeRequest, uploads: tuple[bytes, ...], digests: Sequence[bytes] = ()
     ) -> AnalysisJob:
         """Return the analysis job of a request; the same request gives the same job after a restart.
 
-        An image holds the price of one picture. Any other asset holds the price of `max_frames` pictures, or of one
-        picture if the request sets no maximum. A video with more frames holds their price before it is analyzed.
+        The service reserves the price of one picture (image or video frame) for an image. For any other asset it
+        reserves the price of `max_frames` pictures, or of one if the request sets no maximum; if a video turns out to
+        have more frames, it reserves their price before the analysis.
 
         Args:
             request: The request.
@@ -122,21 +111,17 @@ class Runner:
         )
 
     def max_price(self, job: AnalysisJob, pictures: int | None = None) -> int:
-        """Return the maximum price in credits of pictures of a job.
+        """Return the maximum price in credits of this number of images and video frames of a job.
 
-        Args:
-            job: The job.
-            pictures: Number of pictures; None: those whose price is held at the start of the job.
+        None: those whose price is reserved when the job starts.
         """
         request, count = job.request, sum(job.held_pictures) if pictures is None else pictures
         return self.policy.tariff.max_credits(request.backend, request.feature, request.prompt, count)
 
     def reserve_capacity(self, job: AnalysisJob, waiting_requests: int) -> AbstractContextManager[None]:
-        """Return capacity for a job that is not admitted yet, as a context manager to enter during its admission.
+        """Return a context manager that reserves capacity for a new job while it is stored.
 
-        Args:
-            job: The job.
-            waiting_requests: Requests that wait in the job queue; each counts as one picture.
+        Each of the `waiting_requests` in the job queue counts as one image.
 
         Raises:
             ServiceOverloaded: there is no capacity now.
@@ -144,7 +129,7 @@ class Runner:
         return self._analyzer.admit(sum(job.held_pictures), waiting_requests)
 
     async def wait_for_isolated_request(self) -> None:
-        """Wait until no suspect request runs alone.
+        """Wait while a request that may crash the process runs alone.
 
         Raises:
             ServiceOverloaded: it still runs after `MAX_ISOLATION_WAIT_S`.
@@ -158,29 +143,29 @@ class Runner:
             raise ServiceOverloaded(math.ceil(MAX_ISOLATION_WAIT_S)) from None
 
     def start(self, attempt: Attempt, job: AnalysisJob) -> RunningRequest:
-        """Start a request whose client waits.
+        """Start a request whose client waits; its task raises Superseded if another process has taken it over."""
+        is_video: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        The task of the returned request raises Superseded if another attempt has replaced this one.
-        """
-        callbacks = self._callbacks(attempt, job, lambda: running.mark_as_video())  # noqa: PLW0108 (assigned below)
-        task = asyncio.create_task(self._run_shared(attempt, job, callbacks))
-        running = RunningRequest(task, asyncio.get_running_loop().create_future())
-        self.metrics.count_job(JobState.RUNNING.value)
-        self.running[attempt.request_id] = running
+        def answer_client(*, with_video: bool) -> None:
+            if not is_video.done():
+                is_video.set_result(with_video)
+
+        async def run() -> StoredRequest:
+            async with self._isolation.shared():
+                return await self._run_attempt(attempt, job, lambda: answer_client(with_video=True))
 
         def ended(_: object) -> None:
             self.running.pop(attempt.request_id, None)
-            running.release_client()
+            answer_client(with_video=False)
 
-        task.add_done_callback(ended)
+        running = RunningRequest(asyncio.create_task(run()), is_video)
+        self.metrics.count_job(JobState.RUNNING.value)
+        self.running[attempt.request_id] = running
+        running.task.add_done_callback(ended)
         return running
 
-    async def _run_shared(self, attempt: Attempt, job: AnalysisJob, callbacks: JobCallbacks) -> StoredRequest:
-        async with self._isolation.shared():
-            return await self._run_attempt(attempt, job, callbacks)
-
     async def run_acknowledged(self, request_id: str) -> None:
-        """Run an acknowledged request unless it has finished; run it alone if it is suspected of causing crashes."""
+        """Run a request whose client polls, unless it has ended; run it alone if it may have crashed a process."""
         try:
             async with self._isolation.shared():
                 await self._run_next_attempt(request_id, alone=False)
@@ -203,24 +188,23 @@ class Runner:
             if attempt.number > 1:
                 held, at = self.max_price(job), self._clock.now()
                 await self._store.write(lambda db: requests.release_excess_hold(db, attempt, held, at))
-            await self._run_attempt(attempt, job, self._callbacks(attempt, job, _ignore_video))
+            await self._run_attempt(attempt, job)
         except Superseded as error:
             log.warning("%s", error)
-        except asyncio.CancelledError:  # a regular shutdown does not make the request a suspect
+        except asyncio.CancelledError:  # a regular shutdown is no crash
             with suppress(Superseded, StoreError):
                 await self._store.write(lambda db: requests.requeue(db, attempt))
             raise
 
-    def _callbacks(self, attempt: Attempt, job: AnalysisJob, on_video: Callable[[], None]) -> JobCallbacks:
+    async def _run_attempt(
+        self, attempt: Attempt, job: AnalysisJob, on_video: Callable[[], None] = lambda: None
+    ) -> StoredRequest:
         async def hold_more(pictures: int) -> None:
             amount, at = self.max_price(job, pictures), self._clock.now()
             await self._store.write(lambda db: requests.hold_more(db, attempt, amount, at))
 
-        return JobCallbacks(on_video, hold_more)
-
-    async def _run_attempt(self, attempt: Attempt, job: AnalysisJob, callbacks: JobCallbacks) -> StoredRequest:
         try:
-            analysis = await self._analyzer.run(job, callbacks)
+            analysis = await self._analyzer.run(job, hold_more, on_video)
         except Superseded:
             raise
         except Exception as error:  # the client gets a general message; the log has the reason
@@ -236,16 +220,16 @@ class Runner:
 
     async def drain(self, seconds: float) -> None:
         """Wait up to `seconds` for requests whose clients wait, then cancel them."""
-        tasks = {running.task for running in self.running.values()}
-        if tasks:
-            _, unfinished = await asyncio.wait(tasks, timeout=seconds)
-            for task in unfinished:
-                task.cancel()
-            await asyncio.gather(*unfinished, return_exceptions=True)
+        await finish_or_cancel([running.task for running in self.running.values()], seconds)
 
 
-def _ignore_video() -> None:
-    """Do nothing: a client that polls does not need to know that an asset is a video."""
+async def finish_or_cancel(tasks: Collection[asyncio.Task[Any]], seconds: float) -> None:
+    """Wait up to `seconds` for tasks, then cancel the unfinished ones."""
+    if tasks:
+        _, unfinished = await asyncio.wait(tasks, timeout=seconds)
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
 
 
 def guess_kinds(request: AnalyzeRequest, uploads: Sequence[bytes]) -> list[MediaKind | None]:

@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from lightmeter.service.store.sql_dialects import Connection
@@ -15,18 +14,8 @@ from lightmeter.wire.constants import AUTH_HEADER
 SCHEME: Final = "Token "
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """Account of a customer; its number is the `user_id` in answers."""
-
-    account_id: int
-
-
 def _hash(key: str) -> bytes:
-    """Return the SHA-256 of a key.
-
-    A slow password hash is not needed: keys are random, except those that operators choose for their own machine.
-    """
+    # A slow password hash is not needed: keys are random, except those that operators choose for their own machine.
     # Header bytes that are not UTF-8 arrive as lone surrogates. They make a wrong key, not an error.
     return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
 
@@ -50,24 +39,16 @@ def account_name(key: str) -> str:
     return f"sha256:{_hash(key).hex()}"
 
 
-def find_account(db: Connection, key: str) -> Account | None:
-    """Return the account of a key; None for an unknown key."""
+def find_account(db: Connection, key: str) -> int | None:
+    """Return the number of the account with this key, the `user_id` in answers; None for an unknown key."""
     wanted = _hash(key)
     # Reads one table only, because this runs for each request, and SQLite rereads pages after each commit.
     rows = db.execute("SELECT key_hash, account_id FROM keys WHERE key_hash = ?", (wanted,))
-    if not rows or not hmac.compare_digest(rows[0][0], wanted):
-        return None
-    return Account(rows[0][1])
+    return int(rows[0][1]) if rows and hmac.compare_digest(rows[0][0], wanted) else None
 
 
 def add_key(db: Connection, account_id: int, key: str) -> None:
-    """Add a key to an account; do nothing if an account has it already.
-
-    Args:
-        db: A transaction.
-        account_id: Number of the account.
-        key: The API key.
-    """
+    """Add a key to an account; do nothing if an account has the key already."""
     db.execute("INSERT INTO keys (key_hash, account_id) VALUES (?, ?) ON CONFLICT DO NOTHING", (_hash(key), account_id))
 
 

@@ -1,8 +1,8 @@
 """Credits of the service's accounts, with a double-entry ledger.
 
-The service holds the maximum price before it processes a request. Afterwards it charges the actual price and releases
-the rest, or all if the request fails. Each account has four ledger accounts: credits move from `grants` to `free`, from
-`free` to `held`, and from `held` to `revenue` or back to `free`.
+The service reserves ("holds") the maximum price before it processes a request. Afterwards it charges the actual price
+and releases the rest, or all if the request fails. Each account has four ledger accounts: credits move from `grants` to
+`free`, from `free` to `held`, and from `held` to `revenue` or back to `free`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ class Tariff:
         return sum(request_price(price, (n,), Rounding.IMAGE) for price, n in exact)
 
     def _millicredits_per_picture(self, backends: Sequence[str], features: Sequence[str], prompt: str | None) -> int:
-        """Return the price of one picture in millicredits."""
         if prompt:
             return ceil(self.factor * millicredits_per_image(self.rates, backends, features, len(prompt)))
         key = (tuple(backends), tuple(features))
@@ -76,7 +75,7 @@ class Tariff:
 
 
 class LedgerAccount(StrEnum):
-    """Ledger account of a customer; every entry of the ledger moves credits from one to another."""
+    """Part of a customer's account; every entry of the ledger moves credits from one part to another."""
 
     GRANTS = "grants"
     FREE = "free"
@@ -93,7 +92,7 @@ class Balance:
         name: Name of the account.
         free: Credits that the customer can spend.
         held: Credits held for unfinished requests.
-        ledger: Sum of each ledger account; `grants` is negative, because credits move from it.
+        ledger: Sum of the ledger entries of each part; `grants` is negative, because credits move from it.
     """
 
     account_id: int
@@ -104,14 +103,14 @@ class Balance:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether the ledger has the same free and held credits, and free, held and revenue add up to the grants."""
+        """Whether the ledger has the same free and held credits as the account, and all its sums add up to 0."""
         sums = (self.ledger[LedgerAccount.FREE], self.ledger[LedgerAccount.HELD])
         return sums == (self.free, self.held) and sum(self.ledger.values()) == 0
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerReference:
-    """Account, request (None for a grant) and time (seconds since the epoch) of a ledger entry."""
+    """What a ledger entry is about: account, request (None: credits were added) and seconds since the epoch."""
 
     account_id: int
     request_id: str | None
@@ -119,7 +118,7 @@ class LedgerReference:
 
 
 def read_balance(db: Connection, account_id: int) -> int:
-    """Return the credits that an account can spend, without the held ones."""
+    """Return the credits that an account can spend, without those reserved for unfinished requests."""
     ((free,),) = db.execute("SELECT credits FROM accounts WHERE account_id = ?", (account_id,))
     return int(free)
 
@@ -136,14 +135,10 @@ def open_account(db: Connection, name: str, credits_: int, at: float) -> int:
     created = db.execute(
         "INSERT INTO accounts (name, credits) VALUES (?, 0) ON CONFLICT (name) DO NOTHING RETURNING account_id", (name,)
     )
-    if not created:
-        existing = find_account_id(db, name)
-        assert existing is not None  # noqa: S101 (accounts are never deleted)
-        return existing
-    account_id = int(created[0][0])
-    if credits_:
+    ((account_id,),) = created or db.execute("SELECT account_id FROM accounts WHERE name = ?", (name,))
+    if created:
         grant(db, LedgerReference(account_id, None, at), credits_)
-    return account_id
+    return int(account_id)
 
 
 def find_account_id(db: Connection, name: str) -> int | None:
@@ -153,27 +148,16 @@ def find_account_id(db: Connection, name: str) -> int | None:
 
 
 def grant(db: Connection, reference: LedgerReference, amount: int) -> None:
-    """Add credits to an account.
-
-    Args:
-        db: A transaction.
-        reference: The account and the time.
-        amount: Credits to add, 0 or more.
-    """
+    """Add 0 or more credits to an account."""
     db.execute("UPDATE accounts SET credits = credits + ? WHERE account_id = ?", (amount, reference.account_id))
     _add_entry(db, reference, LedgerAccount.GRANTS, LedgerAccount.FREE, amount)
 
 
 def hold(db: Connection, reference: LedgerReference, amount: int) -> None:
-    """Move credits of an account from free to held.
-
-    Args:
-        db: A transaction.
-        reference: The account, the request and the time.
-        amount: Credits to hold, 0 or more.
+    """Reserve 0 or more credits of an account for a request.
 
     Raises:
-        OutOfCredits: the account has fewer free credits, or none.
+        OutOfCredits: the account can spend fewer credits, or none.
     """
     # One statement checks and subtracts, so that two requests cannot both hold the last credit.
     held = db.execute(
@@ -186,20 +170,20 @@ def hold(db: Connection, reference: LedgerReference, amount: int) -> None:
     _add_entry(db, reference, LedgerAccount.FREE, LedgerAccount.HELD, amount)
 
 
-def settle(db: Connection, reference: LedgerReference, held: int, paid: int) -> int:
-    """Charge part of the held credits and release the rest; return the new free balance.
+def charge_held(db: Connection, reference: LedgerReference, held: int, paid: int) -> int:
+    """Charge some of the credits reserved for a request and release the rest; return the new balance.
 
     Args:
         db: A transaction.
         reference: The account, the request and the time.
-        held: Credits that were held for the request.
+        held: Credits that were reserved for the request.
         paid: Credits to charge, 0 to `held`.
 
     Raises:
         ValueError: `paid` is not from 0 to `held`.
     """
     if not 0 <= paid <= held:
-        raise ValueError("A charge must be between 0 and the hold.")
+        raise ValueError("A charge must be between 0 and the held credits.")
     rows = db.execute(
         "UPDATE accounts SET credits = credits + ?, held = held - ? WHERE account_id = ? RETURNING credits",
         (held - paid, held, reference.account_id),
@@ -220,7 +204,7 @@ def _add_entry(
 
 
 def balances(db: Connection) -> list[Balance]:
-    """Return the balances of all accounts with the sums of their ledgers, sorted by name, from one snapshot."""
+    """Return the balances of all accounts with the sums of their ledgers, sorted by name, as of one moment."""
     rows = db.execute(  # one statement reads one snapshot, even during writes
         "SELECT a.account_id, a.name, a.credits, a.held, l.debit, l.credit, CAST(SUM(l.amount) AS BIGINT) "
         "FROM accounts a LEFT JOIN ledger l ON l.account_id = a.account_id "

@@ -1,9 +1,9 @@
-"""Poison detection: counts the crashes of processes that were running a request, to find requests that cause them.
+"""Counts crashes of the service while it runs a request, to find requests that cause them ("poison").
 
-A crash interrupts all requests of a process, so one crash does not show which request caused it. A request that was
-running at `SUSPECT_AFTER` crashes becomes a suspect. A suspect runs alone: its process runs no other request at the
-same time. After `GIVEN_UP_AFTER` crashes while it ran alone, the request fails. So a request that always crashes its
-process fails after 3 + 4 crashes, and all other requests complete.
+A crash interrupts all requests of a process, so one crash does not show which request caused it. After
+`ALONE_AFTER_CRASHES` crashes, a request runs alone: its process runs no other request at the same time. After
+`FAIL_AFTER_CRASHES_ALONE` crashes while it ran alone, the request fails. So a request that always crashes its process
+fails after 3 + 4 crashes, and all other requests complete.
 
 Probability that a harmless request fails: processes are killed from outside every T seconds on average, and a request
 runs alone for d seconds. Each attempt is then killed by chance with probability p = 1 - exp(-d / T), and the request
@@ -17,7 +17,7 @@ a process a minute, a large batch     5 s      0.080     4.1e-5
 the kill test, every half second      0.05 s   0.095     8.2e-5
 ====================================  =======  ========  ==============
 
-With two crashes instead of four, p^2 in the last row would be 9.1e-3, too much for a test with hundreds of suspects.
+With two crashes instead of four, p^2 in the last row would be 9.1e-3, too much for a test with hundreds of requests.
 """
 
 from __future__ import annotations
@@ -25,25 +25,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-SUSPECT_AFTER: Final = 3
-"""Crashes, while other requests ran too, after which a request must run alone.
+ALONE_AFTER_CRASHES: Final = 3
+"""Crashes beside other requests after which a request runs alone; fewer would let harmless ones block a process."""
 
-With fewer crashes, more harmless requests run alone, and each blocks its process."""
-
-GIVEN_UP_AFTER: Final = 4
-"""Crashes, while a request ran alone, after which it fails.
-
-Four keep the probability that a harmless request fails below 1e-4 in the table above."""
+FAIL_AFTER_CRASHES_ALONE: Final = 4
+"""Crashes while a request ran alone after which it fails; 4 keep p^4 in the table above below 1e-4."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrashRecord:
-    """Number of crashes of processes that were running a request.
+    """Number of crashes of processes while they ran a request.
 
     Attributes:
         deaths: Crashes of processes that ran other requests too.
         deaths_alone: Crashes of processes that ran only this request.
-        alone: Whether the last attempt ran alone.
+        alone: Whether the request ran alone when it last ran.
     """
 
     deaths: int = 0
@@ -51,17 +47,17 @@ class CrashRecord:
     alone: bool = False
 
     def after_crash(self) -> CrashRecord:
-        """Return the record with one more crash, of the process that ran the last attempt."""
+        """Return the record with one more crash."""
         if self.alone:
             return replace(self, deaths_alone=self.deaths_alone + 1)
         return replace(self, deaths=self.deaths + 1)
 
     @property
-    def is_suspect(self) -> bool:
+    def must_run_alone(self) -> bool:
         """Whether the request must run alone."""
-        return self.deaths >= SUSPECT_AFTER
+        return self.deaths >= ALONE_AFTER_CRASHES
 
     @property
-    def is_given_up(self) -> bool:
+    def must_fail(self) -> bool:
         """Whether the request must fail instead of running again."""
-        return self.deaths_alone >= GIVEN_UP_AFTER
+        return self.deaths_alone >= FAIL_AFTER_CRASHES_ALONE

@@ -25,7 +25,7 @@ CONNECTIONS: Final = 4
 """Connections per process. More would wait for locks on the same rows."""
 
 CONNECT_TIMEOUT_S: Final = 10.0
-"""Seconds to wait for a connection, to the server and from the pool."""
+"""Seconds to wait for a new connection, or for a free one of the pool."""
 
 CLOCK: Final = """
 -- Leases use the database's clock, because all processes share it.
@@ -34,11 +34,11 @@ CREATE FUNCTION now_s() RETURNS DOUBLE PRECISION LANGUAGE sql VOLATILE
 """
 
 SCHEMA_LOCK: Final = 0x6C69676874
-"""Key of the advisory lock under which one process at a time creates or migrates the tables."""
+"""Number of the PostgreSQL advisory lock under which one process at a time creates or migrates the tables."""
 
 
 class _PostgresTransaction:
-    """Adapter of a psycopg connection to the `Connection` protocol."""
+    """A transaction of psycopg with the interface `Connection`."""
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.connection = connection
@@ -60,7 +60,7 @@ def psycopg_connection(db: Connection) -> psycopg.Connection[tuple[Any, ...]]:
 
 
 def with_search_path(database: str) -> str:
-    """Return connection parameters for a database URL, with `lightmeter` as the schema and a connect timeout.
+    """Return psycopg's connection string for a database URL, with the schema `lightmeter` and a connect timeout.
 
     Raises:
         SettingsError: the URL cannot be parsed.

@@ -2,9 +2,9 @@
 
 ::
 
-    running ─settle→ completed
+    running ─complete→ completed
        │ ─fail→ failed
-       │ ─interrupt→ queued      (its process ended; the request runs again, alone if it is a suspect)
+       │ ─interrupt→ queued      (its process ended; the request runs again)
     queued ─start→ running
        │ ─give_up→ failed        (its process crashed repeatedly while it ran only this request)
 """
@@ -30,7 +30,7 @@ class JobEvent(StrEnum):
     """Event that changes the state of a request."""
 
     START = "start"
-    SETTLE = "settle"
+    COMPLETE = "complete"
     FAIL = "fail"
     INTERRUPT = "interrupt"
     GIVE_UP = "give_up"
@@ -38,14 +38,13 @@ class JobEvent(StrEnum):
 
 TRANSITIONS: Final[dict[tuple[JobState, JobEvent], JobState]] = {
     (JobState.QUEUED, JobEvent.START): JobState.RUNNING,
-    (JobState.RUNNING, JobEvent.SETTLE): JobState.COMPLETED,
+    (JobState.RUNNING, JobEvent.COMPLETE): JobState.COMPLETED,
     (JobState.RUNNING, JobEvent.FAIL): JobState.FAILED,
     (JobState.RUNNING, JobEvent.INTERRUPT): JobState.QUEUED,
     (JobState.QUEUED, JobEvent.GIVE_UP): JobState.FAILED,
 }
 
 FINISHED: Final = frozenset({JobState.COMPLETED, JobState.FAILED})
-"""Final states."""
 
 
 def step(state: JobState, event: JobEvent) -> JobState:

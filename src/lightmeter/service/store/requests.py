@@ -1,16 +1,15 @@
 """Requests in the service's database: functions that store, start, finish and delete them.
 
-One transaction stores a request and holds its price. Another one stores its result and charges it.
+One transaction stores a request and reserves ("holds") its price. Another one stores its result and charges it.
 
-Each attempt to run a request has a number, which is a fencing token: only the attempt with the current number may hold
-more credits or finish the request. So a slow process that others took for dead cannot charge a second time.
+After a crash, a request runs again. Each attempt to run it has a number, and only the latest attempt may reserve more
+credits or finish the request. So a slow process that others took for dead cannot charge a second time.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from lightmeter.errors import LightmeterError, OutOfCredits
@@ -24,11 +23,11 @@ from lightmeter.wire.request import AnalyzeRequest
 
 
 class Superseded(LightmeterError):
-    """The attempt is no longer current: another process has started a newer attempt, or deleted the request."""
+    """Another process runs the request now, or has deleted it, so this attempt to run it must not change it."""
 
 
 class IsolationRequired(LightmeterError):
-    """The request was running when its process crashed several times, so it must run alone."""
+    """The service crashed several times while it ran the request, so the request must run alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,40 +35,31 @@ class NewRequest:
     """A valid request that is not stored yet.
 
     Attributes:
-        request_id: Its public id.
-        account_id: The account that pays.
-        request: The request without uploads.
+        request_id: Id in answers.
+        account_id: Number of the account that pays.
+        echo: The request as JSON without uploads.
+        digest: SHA-256 of the request and its decoded uploads.
         uploads: Decoded contents of uploaded files.
-        hold: Credits to hold.
+        hold: Credits to reserve.
         at: Time of the request, in seconds since the epoch.
-        acknowledged: Whether the service answers with an acknowledgment, and the client polls for the result.
+        acknowledged: Whether the service answers with the request id, and the client polls for the result.
         idempotency_key: The client's idempotency key; None: there is none.
-        echo: The request as JSON without uploads; computed.
-        digest: SHA-256 of the request and its decoded uploads; computed.
     """
 
     request_id: str
     account_id: int
-    request: AnalyzeRequest
+    echo: str
+    digest: bytes
     uploads: tuple[bytes, ...]
     hold: int
     at: float
     acknowledged: bool
     idempotency_key: str | None
-    digests: InitVar[Sequence[bytes]]
-    echo: str = field(init=False)
-    digest: bytes = field(init=False)
-
-    def __post_init__(self, digests: Sequence[bytes]) -> None:
-        """Compute `echo`, and `digest` from the SHA-256 of each upload."""
-        object.__setattr__(self, "echo", self.request.model_dump_json(exclude={"file"}))
-        echo_digest = hashlib.sha256(self.echo.encode()).digest()
-        object.__setattr__(self, "digest", hashlib.sha256(b"".join((echo_digest, *digests))).digest())
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt to run a request; its number, from 1, is the fencing token."""
+    """One attempt to run a request; attempts are numbered from 1."""
 
     request_id: str
     number: int
@@ -77,7 +67,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """Result and charge in credits of an attempt that succeeded, or error of one that failed."""
+    """Outcome of an attempt to run a request: result and charge in credits, or error; with seconds since the epoch."""
 
     paid: int
     result: bytes | None
@@ -101,12 +91,13 @@ class StoredRequest:
     remaining: int | None
     result: bytes | None
     error: str | None
-    finished_at: float | None
     crashes: CrashRecord
 
     def is_same_request(self, new: NewRequest) -> bool:
-        """Return whether a new request equals this one, without its uploads if this one has no digest (version 1)."""
-        return self.digest == new.digest if self.digest else self.request == new.request.model_copy(update={"file": []})
+        """Whether a new request equals this one, with its uploads if this one has a digest (from schema version 2)."""
+        return (
+            self.digest == new.digest if self.digest else self.request == AnalyzeRequest.model_validate_json(new.echo)
+        )
 
     @property
     def request(self) -> AnalyzeRequest:
@@ -115,13 +106,13 @@ class StoredRequest:
 
     @property
     def attempt(self) -> Attempt:
-        """The current attempt."""
+        """The latest attempt to run it."""
         return Attempt(self.request_id, self.attempts)
 
 
 _COLUMNS: Final = (
     "request_id, account_id, state, acknowledged, attempts, digest, echo, hold, paid, remaining, result, error, "
-    "finished_at, deaths, deaths_alone, alone"
+    "deaths, deaths_alone, alone"
 )
 _SELECT: Final = f"SELECT {_COLUMNS} FROM requests WHERE "  # noqa: S608 (a constant; values are parameters)
 
@@ -134,11 +125,9 @@ def _parse_row(row: Sequence[object]) -> StoredRequest:
 
 
 def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewRequest], None]) -> StoredRequest | None:
-    """Store a request, hold its price and enqueue it, and return None.
+    """Store a request, reserve its price and enqueue it, and return None.
 
     If the account has an earlier request with the same idempotency key, change nothing and return that request.
-
-    The state of an acknowledged request is `queued`, that of another request is `running`.
 
     Args:
         db: A transaction.
@@ -146,7 +135,7 @@ def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewReq
         enqueue: Function that adds the request to the job queue in the same transaction.
 
     Raises:
-        OutOfCredits: the account has too few credits; the caller must roll back the transaction.
+        OutOfCredits: the account has too few credits; the transaction must be rolled back.
     """
     state, attempts = (JobState.QUEUED, 0) if new.acknowledged else (JobState.RUNNING, 1)
     # Insert first: of two requests with the same idempotency key, the second waits here for the commit of the first.
@@ -173,39 +162,41 @@ def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewReq
 
 
 def acknowledge(db: Connection, request_id: str) -> bool:
-    """Mark a request as acknowledged, so that it runs again if its process dies; return whether it exists."""
+    """Record that the client of a request polls, so that a crash does not delete it; return whether it exists."""
     sql = "UPDATE requests SET acknowledged = 1 WHERE request_id = ? RETURNING request_id"
     return bool(db.execute(sql, (request_id,)))
 
 
-def _lock_current_attempt(db: Connection, attempt: Attempt) -> tuple[int, JobState, int]:
-    """Lock the row of a request, and return its account, state and held credits.
+def _lock_current_attempt(db: Connection, attempt: Attempt) -> tuple[int, int]:
+    """Lock the row of a running request, and return its account and held credits.
 
     Raises:
-        Superseded: the attempt is no longer current, or its request is not running.
+        Superseded: another attempt has started, or the request is not running.
     """
     rows = db.execute(
-        "SELECT account_id, state, hold, attempts FROM requests WHERE request_id = ? FOR UPDATE", (attempt.request_id,)
+        "SELECT account_id, hold FROM requests WHERE request_id = ? AND attempts = ? AND state = ? FOR UPDATE",
+        (attempt.request_id, attempt.number, JobState.RUNNING.value),
     )
-    if not rows or rows[0][3] != attempt.number or JobState(rows[0][1]) is not JobState.RUNNING:
+    if not rows:
         raise Superseded(f"Attempt {attempt.number} at request {attempt.request_id} is no longer current.")
-    return rows[0][0], JobState(rows[0][1]), rows[0][2]
+    account_id, held = rows[0]
+    return account_id, held
 
 
 def hold_more(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
-    """Hold more credits for a request whose assets cost more than expected when it was stored.
+    """Reserve more credits for a request whose videos cost more than expected.
 
     Args:
         db: A transaction.
         attempt: The attempt that needs them.
-        amount: Additional credits to hold.
+        amount: Additional credits.
         at: Seconds since the epoch.
 
     Raises:
         OutOfCredits: the account has too few credits.
-        Superseded: the attempt is no longer current.
+        Superseded: another attempt has started.
     """
-    account_id, _, _ = _lock_current_attempt(db, attempt)
+    account_id, _ = _lock_current_attempt(db, attempt)
     try:
         money.hold(db, LedgerReference(account_id, attempt.request_id, at), amount)
     except OutOfCredits:
@@ -230,29 +221,22 @@ def find(db: Connection, request_id: str, account_id: int, not_before: float) ->
 
 
 def finish(db: Connection, attempt: Attempt, outcome: AttemptResult) -> StoredRequest:
-    """Store the result of an attempt, charge it and release the rest of the hold; return the finished request.
-
-    Args:
-        db: A transaction.
-        attempt: The attempt that ended.
-        outcome: Its result.
+    """Store the result of an attempt, charge it and release the rest of the reserved credits; return the request.
 
     Raises:
-        Superseded: the attempt is no longer current; nothing is changed.
+        Superseded: another attempt has started; nothing is changed.
     """
-    account_id, state, held = _lock_current_attempt(db, attempt)
-    event = JobEvent.SETTLE if outcome.error is None else JobEvent.FAIL
-    return _store_outcome(
-        db, LedgerReference(account_id, attempt.request_id, outcome.at), step(state, event), held, outcome
-    )
+    account_id, held = _lock_current_attempt(db, attempt)
+    state = step(JobState.RUNNING, JobEvent.COMPLETE if outcome.error is None else JobEvent.FAIL)
+    return _store_outcome(db, LedgerReference(account_id, attempt.request_id, outcome.at), state, held, outcome)
 
 
 def _store_outcome(
     db: Connection, reference: LedgerReference, state: JobState, held: int, outcome: AttemptResult
 ) -> StoredRequest:
-    # A restart may have changed back ends or prices, but the charge must not exceed the hold.
+    # A restart may have changed back ends or prices, but the charge must not exceed the held credits.
     paid = min(outcome.paid, held)
-    remaining = money.settle(db, reference, held, paid)
+    remaining = money.charge_held(db, reference, held, paid)
     error = None if outcome.error is None else outcome.error.replace("\0", "")  # PostgreSQL's text type rejects it
     (row,) = db.execute(
         "UPDATE requests SET state = ?, paid = ?, remaining = ?, result = ?, error = ?, finished_at = ?, "  # noqa: S608 (a constant)
@@ -266,16 +250,16 @@ def _store_outcome(
 def start(
     db: Connection, request_id: str, at: float, *, alone: bool = False
 ) -> tuple[StoredRequest, tuple[bytes, ...]] | None:
-    """Start a new attempt to run an acknowledged request; return the request with its uploads.
+    """Start a new attempt to run a request whose client polls; return the request with its uploads.
 
-    Return None if the request does not exist or has finished. If the request has crashed its process too often (see
+    Return None if the request does not exist or has finished. If its process crashed too often while it ran (see
     `poison`), store its failure and return the failed request.
 
     Args:
         db: A transaction.
         request_id: Id of the request.
         at: Seconds since the epoch.
-        alone: Whether this process runs no other request during the attempt.
+        alone: Whether this process runs no other request at the same time.
 
     Raises:
         IsolationRequired: the request must run alone, and `alone` is False; nothing is changed.
@@ -289,13 +273,13 @@ def start(
     state, crashes = stored.state, stored.crashes
     if state is JobState.RUNNING:
         state, crashes = step(state, JobEvent.INTERRUPT), crashes.after_crash()
-    if crashes.is_given_up:
+    if crashes.must_fail:
         error = f"{REQUEST_FAILED}: the service ended {crashes.deaths_alone} times while it was doing this alone."
         reference = LedgerReference(stored.account_id, request_id, at)
         return _store_outcome(
             db, reference, step(state, JobEvent.GIVE_UP), stored.hold, AttemptResult(0, None, error, at)
         ), ()
-    if crashes.is_suspect and not alone:
+    if crashes.must_run_alone and not alone:
         raise IsolationRequired(
             f"Request {request_id} was running at {crashes.deaths} crashes of its process: it must run alone."
         )
@@ -312,48 +296,49 @@ def requeue(db: Connection, attempt: Attempt) -> None:
     """Return a running request to state `queued`, because its process shuts down.
 
     Raises:
-        Superseded: the attempt is no longer current.
+        Superseded: another attempt has started.
     """
-    _, state, _ = _lock_current_attempt(db, attempt)
-    db.execute(
-        "UPDATE requests SET state = ? WHERE request_id = ?",
-        (step(state, JobEvent.INTERRUPT).value, attempt.request_id),
-    )
+    _lock_current_attempt(db, attempt)
+    state = step(JobState.RUNNING, JobEvent.INTERRUPT)
+    db.execute("UPDATE requests SET state = ? WHERE request_id = ?", (state.value, attempt.request_id))
 
 
 def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
-    """Release additional credits that an earlier attempt held; the current attempt holds them again if needed.
+    """Release additional credits that an earlier attempt reserved; this one reserves them again if it needs them.
 
     Args:
         db: A transaction.
-        attempt: The current attempt.
-        amount: Credits to keep held.
+        attempt: This attempt.
+        amount: Credits that stay reserved.
         at: Seconds since the epoch.
 
     Raises:
-        Superseded: the attempt is no longer current.
+        Superseded: another attempt has started.
     """
-    account_id, _, held = _lock_current_attempt(db, attempt)
+    account_id, held = _lock_current_attempt(db, attempt)
     if held > amount:
         db.execute("UPDATE requests SET hold = ? WHERE request_id = ?", (amount, attempt.request_id))
-        money.settle(db, LedgerReference(account_id, attempt.request_id, at), held - amount, 0)
+        money.charge_held(db, LedgerReference(account_id, attempt.request_id, at), held - amount, 0)
 
 
-def unfinished_ids(db: Connection, *, acknowledged: bool) -> list[str]:
-    """Return the ids of all unfinished requests that are acknowledged, or of all that are not.
+def recover(db: Connection, at: float) -> list[str]:
+    """Delete unfinished requests whose clients waited for a process that died; return the ids of the others.
 
-    Requests with most crashes come first, then older ones: suspects run first, while a restarted process is least
-    likely to be killed by chance.
+    Requests with most crashes come first, because a process that has just started is least likely to be killed by
+    chance; then older ones. `at` is the time in seconds since the epoch.
     """
     rows = db.execute(
-        "SELECT request_id FROM requests WHERE state IN (?, ?) AND acknowledged = ? ORDER BY deaths DESC, created_at",
-        (JobState.QUEUED.value, JobState.RUNNING.value, int(acknowledged)),
+        "SELECT request_id, acknowledged FROM requests WHERE state IN (?, ?) ORDER BY deaths DESC, created_at",
+        (JobState.QUEUED.value, JobState.RUNNING.value),
     )
-    return [request_id for (request_id,) in rows]
+    for request_id, acknowledged in rows:
+        if not acknowledged:
+            delete_unacknowledged(db, request_id, at)
+    return [request_id for request_id, acknowledged in rows if acknowledged]
 
 
 def delete_unacknowledged(db: Connection, request_id: str, at: float) -> None:
-    """Delete a request that is neither finished nor acknowledged, and release its hold and idempotency key.
+    """Delete an unfinished request whose client does not poll, and release its reserved credits and idempotency key.
 
     Args:
         db: A transaction.
@@ -364,13 +349,10 @@ def delete_unacknowledged(db: Connection, request_id: str, at: float) -> None:
         "SELECT account_id, state, hold, acknowledged FROM requests WHERE request_id = ? FOR UPDATE", (request_id,)
     )
     if rows and not rows[0][3] and JobState(rows[0][1]) not in FINISHED:
-        money.settle(db, LedgerReference(rows[0][0], request_id, at), rows[0][2], 0)
+        money.charge_held(db, LedgerReference(rows[0][0], request_id, at), rows[0][2], 0)
         db.execute("DELETE FROM requests WHERE request_id = ?", (request_id,))
 
 
-def purge(db: Connection, before: float) -> int:
-    """Delete requests that finished earlier than `before`, in seconds since the epoch; return their number.
-
-    Their charges stay in the ledger.
-    """
-    return len(db.execute("DELETE FROM requests WHERE finished_at < ? RETURNING request_id", (before,)))
+def purge(db: Connection, before: float) -> None:
+    """Delete requests that finished before this time in seconds since the epoch; their charges stay in the ledger."""
+    db.execute("DELETE FROM requests WHERE finished_at < ?", (before,))

@@ -1,7 +1,7 @@
 """The SQL schema of the service's database and its migrations, the same for SQLite and PostgreSQL.
 
-A database stores the version of its schema. Opening a database of an older version migrates it in one transaction;
-opening one of a newer version raises an error.
+A database stores the version of its schema. Opening a database of an older version migrates it; opening one of a newer
+version raises an error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Database URLs, the transaction protocol, and the translation of SQL, for both SQLite and PostgreSQL.
+"""Database URLs, the interface of a transaction, and the translation of SQL, for both SQLite and PostgreSQL.
 
 Both databases accept the SQL of this service except for three things: the placeholder of a parameter, the names of
-column types, and `FOR UPDATE`, which SQLite does not have. This module translates them. The service has about forty
-statements, too few to justify a query builder such as SQLAlchemy Core.
+column types, and `FOR UPDATE`, which SQLite does not have. This module translates them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _POSTGRES_TYPES: Final = (
 
 
 class StoreError(LightmeterError):
-    """The database failed during a transaction: it is unknown whether the transaction was committed."""
+    """The database failed during a transaction, which may or may not have been committed."""
 
 
 class Connection(Protocol):
@@ -39,15 +38,12 @@ class Connection(Protocol):
 
 
 def url_scheme(database: str) -> str:
-    """Return the scheme of a database URL, the part before `://`.
-
-    Messages may show only this part, because the rest may contain a password.
-    """
+    """Return the part of a database URL before `://`; messages show only this, as the rest may contain a password."""
     return database.partition("://")[0]
 
 
 def is_postgres(database: str) -> bool:
-    """Return whether a database URL names a PostgreSQL server."""
+    """Whether a database URL names a PostgreSQL server."""
     return url_scheme(database) in {"postgresql", "postgres"}
 
 
@@ -68,10 +64,7 @@ def sqlite_path(database: str) -> str:
 
 @lru_cache(maxsize=256)
 def to_sqlite(sql: str) -> str:
-    """Return a statement in SQLite's dialect: without `FOR UPDATE`.
-
-    SQLite runs one writing transaction at a time, so it needs no row locks.
-    """
+    """Return a statement without `FOR UPDATE`: SQLite runs one writing transaction at a time, without row locks."""
     return sql.replace(" FOR UPDATE", "")
 
 

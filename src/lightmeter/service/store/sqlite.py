@@ -1,13 +1,13 @@
 """The service's database in one SQLite file. One thread writes, and commits several transactions at once.
 
-Committed transactions survive kill -9. Only one process at a time may run requests of a database: it holds an exclusive
-lock on a second file beside the database, which the operating system releases when the process dies. Admin commands
-run no requests, so they need no lock to write to the database.
+Only one process at a time may run requests of a database: it holds an exclusive lock on a second file beside the
+database, which the operating system releases when the process dies. Admin commands need no lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,12 +19,8 @@ from lightmeter.service.store.sql_dialects import Connection, StoreError, sqlite
 T = TypeVar("T")
 
 
-class DatabaseBusy(Exception):
-    """SQLite cannot read the file at once."""
-
-
 class _SqliteTransaction:
-    """Adapter of an SQLite connection to the `Connection` protocol."""
+    """A transaction of SQLite with the interface `Connection`."""
 
     def __init__(self, db: sqlite.Connection) -> None:
         self._db = db
@@ -48,51 +44,23 @@ class SqliteDatabase:
     """
 
     def __init__(self, database: str, *, exclusive: bool) -> None:
-        self._path = Path(sqlite_path(database))
-        self._lock: sqlite.Connection | None = None
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            if exclusive:
-                self._lock = self._acquire_lock()
-            connection = self._open()
-            self._inline_reads = sqlite.open_read_only(self._path)
-        except (sqlite.Error, OSError) as error:
-            self._release_lock()
-            raise SettingsError(f"The database {self._path} cannot be used: {error}.") from error
-        except BaseException:
-            self._release_lock()
-            raise
-        self._writer = sqlite.GroupCommitWriter(connection, "lightmeter-store", _store_error)
-
-    def _open(self) -> sqlite.Connection:
-        db = sqlite.open_wal(self._path)
-        try:
-            with sqlite.write_transaction(db):
-                _create_or_migrate_tables(db, str(self._path))
-        except BaseException:
-            db.close()
-            raise
-        return db
-
-    def _acquire_lock(self) -> sqlite.Connection:
-        """Lock a second file beside the database, and return the connection that holds the lock.
-
-        The lock blocks neither readers nor admin commands.
-
-        Raises:
-            SettingsError: another service holds the lock.
-        """
-        try:
-            return sqlite.hold_exclusive_lock(Path(f"{self._path}.lock"))
-        except sqlite.BusyError:
-            raise SettingsError(
-                f"Another service works on the database {self._path}.",
-                hint="An SQLite file serves one process; several share --database postgresql://…",
-            ) from None
-
-    def _release_lock(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
+        path = Path(sqlite_path(database))
+        with ExitStack() as stack:  # closes what is open if a later step fails
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if exclusive:
+                    stack.callback(_hold_lock(path).close)
+                connection = sqlite.open_wal(path)
+                stack.callback(connection.close)
+                with sqlite.write_transaction(connection):
+                    _create_or_migrate_tables(connection, str(path))
+                self._inline_reads = sqlite.open_read_only(path)
+                stack.callback(self._inline_reads.close)
+            except (sqlite.Error, OSError) as error:
+                raise SettingsError(f"The database {path} cannot be used: {error}.") from error
+            self._writer = sqlite.GroupCommitWriter(connection, "lightmeter-store", _store_error)
+            stack.callback(self._writer.close)
+            self._stack = stack.pop_all()
 
     async def run(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a transaction on the writer thread; return its result when its changes are on disk.
@@ -106,22 +74,31 @@ class SqliteDatabase:
         except sqlite.Error as error:
             raise _store_error(error) from error
 
-    def read_inline(self, query: Callable[[Connection], T]) -> T:
-        """Run a query on the calling thread without waiting, and return its result. It sees committed changes.
-
-        Raises:
-            DatabaseBusy: SQLite is recovering or checkpointing the file.
-        """
+    async def read_inline(self, query: Callable[[Connection], T]) -> T:
+        """Run a query on this thread; if SQLite has locked the file at the moment, run it as `run` does."""
         try:
             return query(_SqliteTransaction(self._inline_reads))
         except sqlite.BusyError:
-            raise DatabaseBusy from None
+            return await self.run(query)
 
     def close(self) -> None:
         """Finish all queued transactions and close the file."""
-        self._writer.close()
-        self._inline_reads.close()
-        self._release_lock()
+        self._stack.close()
+
+
+def _hold_lock(path: Path) -> sqlite.Connection:
+    """Lock a second file beside the database until the returned connection is closed.
+
+    Raises:
+        SettingsError: another service holds the lock.
+    """
+    try:
+        return sqlite.hold_exclusive_lock(Path(f"{path}.lock"))
+    except sqlite.BusyError:
+        raise SettingsError(
+            f"Another service works on the database {path}.",
+            hint="An SQLite file serves one process; several share --database postgresql://…",
+        ) from None
 
 
 def _store_error(error: sqlite.Error) -> StoreError:

@@ -1,18 +1,17 @@
 """The service's store of accounts, keys, requests and results, in an SQLite file or a PostgreSQL database.
 
-Callers pass functions that take a transaction (`Connection`). The functions run on the threads of the database, so the
+Its methods take functions of a transaction (`Connection`). The functions run on the threads of the database, so the
 event loop never waits for a disk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from lightmeter.extras import import_extra
 from lightmeter.service.store.sql_dialects import Connection, is_postgres
-from lightmeter.service.store.sqlite import DatabaseBusy, SqliteDatabase
+from lightmeter.service.store.sqlite import SqliteDatabase
 
 T = TypeVar("T")
 
@@ -35,7 +34,11 @@ class Store:
     """
 
     def __init__(self, database: str, *, exclusive: bool = False) -> None:
-        self._database = _postgres(database) if is_postgres(database) else SqliteDatabase(database, exclusive=exclusive)
+        if is_postgres(database):
+            module = import_extra("lightmeter.service.store.postgres", "postgres", "A PostgreSQL database")
+            self._database: _Database = module.PostgresDatabase(database)
+        else:
+            self._database = SqliteDatabase(database, exclusive=exclusive)
 
     async def write(self, change: Callable[[Connection], T]) -> T:
         """Run `change` in one transaction; return its result when the changes are on disk.
@@ -58,21 +61,14 @@ class Store:
         return await self._database.run(query)
 
     async def read_inline(self, query: Callable[[Connection], T]) -> T:
-        """Run a fast `query`, which must not change data and reads only a few cached rows; return its result.
+        """Run a `query` that reads a few cached rows; return its result.
 
-        On SQLite it runs on the thread of the event loop, which is faster than switching threads.
+        With SQLite it runs on the thread of the event loop, which is faster than switching threads.
         """
         if isinstance(self._database, SqliteDatabase):
-            with suppress(DatabaseBusy):
-                return self._database.read_inline(query)
+            return await self._database.read_inline(query)
         return await self.read(query)
 
     def close(self) -> None:
         """Finish all queued transactions and close the database."""
         self._database.close()
-
-
-def _postgres(database: str) -> _Database:
-    module = import_extra("lightmeter.service.store.postgres", "postgres", "A PostgreSQL database")
-    opened: _Database = module.PostgresDatabase(database)
-    return opened
