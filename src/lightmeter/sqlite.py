@@ -20,8 +20,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import apsw
 from apsw import BusyError, CantOpenError, Connection, Cursor, Error, ReadOnlyError
@@ -36,6 +37,7 @@ __all__ = [
     "GroupCommitWriter",
     "ReadOnlyError",
     "WriterClosed",
+    "command",
     "connect",
     "hold_exclusive_lock",
     "is_exclusively_locked",
@@ -45,6 +47,7 @@ __all__ = [
     "write_transaction",
 ]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Change = Callable[[Connection], T]
 """A function that the writer runs inside its transaction; its result reaches the caller after the commit."""
@@ -65,6 +68,16 @@ _WAL_RETRY_S: Final = 0.01
 
 _DISK_ERRORS: Final = (apsw.FullError, apsw.IOError, apsw.CorruptError, ReadOnlyError, CantOpenError)
 """Errors of the disk, not of a statement: they fail the whole transaction."""
+
+
+def command(function: Callable[Concatenate[Connection, P], T]) -> Callable[P, Change[T]]:
+    """Convert a function `f(db, *args)` to one that is called as `f(*args)` and returns a change for the writer."""
+
+    @wraps(function)
+    def bind(*args: P.args, **kwargs: P.kwargs) -> Change[T]:
+        return lambda db: function(db, *args, **kwargs)
+
+    return bind
 
 
 def connect(path: Path, *, create: bool = True, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Connection:

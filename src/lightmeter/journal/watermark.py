@@ -16,7 +16,6 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -175,25 +174,23 @@ def _read(content: bytes) -> WatermarkRecord | None:
         return None
 
 
-def write_off(credits_: int, requests: int, why: str, at: float) -> Callable[[sqlite.Connection], None]:
-    """Permanently hold the credits that may have been spent on requests that the journal does not contain.
+@sqlite.command
+def write_off(db: sqlite.Connection, credits_: int, requests: int, why: str, at: float) -> None:
+    """Count credits as spent for good that may have been spent on requests that the journal does not contain.
 
     The journal gets one submission without rows, with the transitions of a lost request whose rows were sent again.
 
     Args:
+        db: The journal, in a transaction.
         credits_: Most credits that were spent.
         requests: Number of those requests.
         why: The reason, as a sentence.
         at: Seconds since the epoch.
     """
-
-    def change(db: sqlite.Connection) -> None:
-        db.execute(
-            "INSERT INTO submissions (state, hold, assets, sent_at, attempts, error) VALUES (?, ?, 0, ?, ?, ?)",
-            (State.PLANNED, credits_, at, requests, why),
-        )
-        submission_id = db.last_insert_rowid()
-        for event in (Event.HOLD, Event.SEND, Event.LOSE, Event.GIVE_UP, Event.PAY_AGAIN):
-            apply_event(db, submission_id, event, at, why)
-
-    return change
+    db.execute(
+        "INSERT INTO submissions (state, hold, assets, sent_at, attempts, error) VALUES (?, ?, 0, ?, ?, ?)",
+        (State.PLANNED, credits_, at, requests, why),
+    )
+    submission_id = db.last_insert_rowid()
+    for event in (Event.HOLD, Event.SEND, Event.LOSE, Event.GIVE_UP, Event.PAY_AGAIN):
+        apply_event(db, submission_id, event, at, why)
