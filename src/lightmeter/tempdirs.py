@@ -19,7 +19,7 @@ _PREFIX: Final = "lightmeter-scratch-"
 
 
 class LockedTempDir:
-    """A temporary folder that is removed at the end of the `with` block, of this object or of the process.
+    """A temporary folder that is removed at the end of the `with` block, of this object, or of the process.
 
     Attributes:
         path: The folder.

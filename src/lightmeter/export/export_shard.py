@@ -6,7 +6,7 @@ A shard can be exported in any process, since it only reads journals and writes 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from lightmeter.export.question_table import answer_tables
 from lightmeter.facts.flatten import AnswerContext, ItemRef
 from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.journal.queries.export import SubmissionRange, journal_answers
-from lightmeter.journal.queries.latest_runs import attach_latest_runs
 from lightmeter.journal.store import open_read_only
 from lightmeter.tables.arrow.answer_schema import answers_schema, table_name
 from lightmeter.tables.arrow.schema import ALL_TABLES, schema
@@ -101,7 +100,7 @@ def _write_run(
     header = run.header
     options = header.options
     with open_read_only(run.folder) as db:
-        attach_latest_runs(db, index)
+        db.execute("ATTACH ? AS latest", (str(index),))
         with db:  # one transaction: all tables see the same state of the journal, even during a run
             for table, rows in journal_row_tables(db, header, run.position, submissions, schemas.extra_types):
                 writers.add_rows(table, rows)
@@ -139,5 +138,5 @@ def _lineage(shard: Shard) -> dict[str, Any]:
         "runs": {run.header.run_id: run.mark for run, _ in shard.ranges},
     }
     if len(shard.ranges) == 1:
-        lineage["shard"] = shard.ranges[0][1].to_dict()
+        lineage["shard"] = asdict(shard.ranges[0][1])
     return lineage

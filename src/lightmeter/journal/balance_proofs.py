@@ -47,10 +47,10 @@ class WindowSubmission:
     Attributes:
         submission_id: The submission.
         state: Its state.
-        hold: The most that it can have cost, in credits.
+        hold: Credits reserved for it: the most that it can have cost.
         paid: Credits charged; None while unknown.
         remaining: The balance that its answer reported; None without one.
-        charge_reported: Whether the answer reported the charge; otherwise the hold counts as the charge.
+        charge_reported: Whether the answer reported the charge; otherwise `hold` counts as the charge.
         sent: Id of the transition that sent it.
         answered: Id of the transition that recorded its answer; None without one.
         throttled: Whether it was answered with "too many requests", which is assumed to cost nothing.
@@ -69,7 +69,7 @@ class WindowSubmission:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionResolution:
-    """The event that a proof decides on for one submission.
+    """What a proof decides about one submission (one POST): the event that changes its state, and why.
 
     Attributes:
         submission_id: The submission.
@@ -126,12 +126,9 @@ WHERE t.sent <= ?2 ORDER BY s.submission_id
 
 
 def submissions_sent_between(db: sqlite.Connection, after: int, until: int) -> list[WindowSubmission]:
-    """Return the submissions that were first sent between two transitions.
+    """Return the submissions first sent after the transition with id `after`, and no later than transition `until`.
 
-    Args:
-        db: The journal.
-        after: Id of a transition before the first one.
-        until: Id of the last transition.
+    A transition is a change of state of a submission; the journal numbers them in order of time.
     """
     rows = db.execute(_SENT_BETWEEN, (after, until))
     return [

@@ -1,7 +1,4 @@
-"""The rows of a plan in the journal: write them, find duplicates, use cached answers, set how many pictures they hold.
-
-The pictures of a row are what it is charged for: one image, or the frames of a video that are analysed.
-"""
+"""The rows of a plan in the journal: write them, find duplicates, use cached answers, set how many frames they have."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ class CachedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CachedRow:
-    """A row with a cached answer: the position of its asset in that answer, and its name there."""
+    """A row with a cached answer, and the position and name of its image or video in that answer."""
 
     seq: int
     asset: int
@@ -67,8 +64,8 @@ class PlannedRow:
         status: Status to store.
         reason: Code that groups the rows that are not sent.
         error: A sentence for the user.
-        frames_low: Least number of pictures that will be charged.
-        frames_high: Most pictures that will be charged; None if no bound is known.
+        frames_low: Least number of frames that will be charged; 1 for an image.
+        frames_high: Most frames that will be charged; None if no bound is known.
         width: In pixels.
         height: In pixels.
         duration_s: Length of a video.
@@ -111,8 +108,7 @@ SELECT EXISTS (SELECT 1 FROM items WHERE item_id = ?1),
        (SELECT item_id FROM items WHERE identity = ?2 AND frames_low > 0 LIMIT 1),
        (SELECT item_id FROM items WHERE content_sha256 = ?3 AND frames_low > 0 LIMIT 1)
 """
-"""Whether an id is used, and which row has the same asset. Only rows that are charged for count, because the partial
-indexes contain no others: thousands of rows of one dead URL stay fast."""
+"""Whether an id is used, and which row to be charged has the same asset: the partial indexes contain no others."""
 
 
 @sqlite.command
@@ -187,9 +183,9 @@ def planned_rows(db: sqlite.Connection) -> Iterator[tuple[PlannedRow, tuple[int,
 
 @sqlite.command
 def set_frames(db: sqlite.Connection, groups: Sequence[tuple[str | None, int | None, int, int | None]]) -> None:
-    """Set the number of pictures of all rows that are pending, over budget or answered.
+    """Set the number of frames of all rows that are pending, over budget or answered.
 
-    Each group is (kind, length in seconds as `WHOLE_SECONDS_SQL` rounds it, least pictures, most pictures or None).
+    Each group is (kind, length in seconds as `WHOLE_SECONDS_SQL` rounds it, least frames, most frames or None).
     """
     db.execute("CREATE TEMP TABLE lengths (kind TEXT, seconds INTEGER, low INTEGER, high INTEGER)")
     try:
