@@ -112,7 +112,7 @@ class RunClock:
         return self._machine.now() - self.now()
 
     def min_age_s(self, at: float, *, earlier: bool) -> float:
-        """Return the seconds, 0 or more, that have certainly passed since a stored time, whatever was done to the clock.
+        """Return the seconds, 0 or more, that certainly passed since a stored time, even if the clock was set.
 
         The age of a time that this process stored is exact. A time that an earlier process stored is at least as old as
         this process. If the time of day was not set between the two starts, the age is the difference of the clocks.
