@@ -245,7 +245,7 @@ class GroupCommitWriter:
         return await future
 
     def submit(self, change: Change[T]) -> Future[T]:
-        """Queue a change from any thread.
+        """Queue a change from any thread and return the future of its result.
 
         Raises:
             WriterClosed: the writer is closed.
@@ -342,28 +342,24 @@ class GroupCommitWriter:
 
 
 def _deliver(outcomes: Sequence[_Outcome]) -> None:
-    """Complete the callers' futures; wake each event loop only once."""
+    """Complete the futures of the changes; wake each event loop only once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Outcome]] = {}
     for outcome in outcomes:
         future = outcome[0]
         if isinstance(future, asyncio.Future):
             by_loop.setdefault(future.get_loop(), []).append(outcome)
         else:
-            _complete(outcome)
+            _complete([outcome])
     for loop, theirs in by_loop.items():
         with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
-            loop.call_soon_threadsafe(_complete_all, theirs)
+            loop.call_soon_threadsafe(_complete, theirs)
 
 
-def _complete_all(outcomes: Sequence[_Outcome]) -> None:
-    for outcome in outcomes:
-        if not outcome[0].done():  # else its caller was cancelled
-            _complete(outcome)
-
-
-def _complete(outcome: _Outcome) -> None:
-    future, result, error = outcome
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+def _complete(outcomes: Sequence[_Outcome]) -> None:
+    for future, result, error in outcomes:
+        if future.done():  # its caller was cancelled
+            continue
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)

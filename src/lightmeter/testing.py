@@ -228,7 +228,7 @@ class StubAnswer:
 
     @property
     def content(self) -> bytes:
-        """Body as bytes."""
+        """The body as bytes."""
         if isinstance(self.body, str):
             return self.body.encode()
         return self.body if isinstance(self.body, bytes) else orjson.dumps(self.body)
@@ -251,11 +251,11 @@ class OpenAIStub:
 
     @property
     def base_url(self) -> str:
-        """Value for the environment variable `OPENAI_BASE_URL`."""
+        """The value for the environment variable `OPENAI_BASE_URL`."""
         return f"{self.origin}/v1"
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
-        """Record a request and return the answer of `answer`."""
+        """Record an HTTP request and return what the function `answer` returns for it."""
         content = await request.read()
         try:
             body = orjson.loads(content)

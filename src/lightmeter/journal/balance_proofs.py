@@ -91,7 +91,7 @@ def record_balance(db: sqlite.Connection, balance: int, at: float, *, opens: boo
     Args:
         db: The journal, in a transaction.
         balance: Credits.
-        at: Seconds since the epoch.
+        at: When it was read, in seconds since the epoch.
         opens: Whether the next proof begins with this balance.
     """
     last = last_transition_id(db)
@@ -108,7 +108,7 @@ def opening_reading(db: sqlite.Connection) -> BalanceReading | None:
 
 
 def open_submissions(db: sqlite.Connection) -> int:
-    """Return the number of submissions that may still be charged, or whose charge is not recorded yet."""
+    """Return the number of requests that may still be charged, or whose charge is not recorded yet."""
     marks = ", ".join("?" * len(_OPEN))
     return int(db.execute(f"SELECT count(*) FROM submissions WHERE state IN ({marks})", _OPEN).get)  # noqa: S608 (marks are ?, ?, …)
 
@@ -126,9 +126,9 @@ WHERE t.sent <= ?2 ORDER BY s.submission_id
 
 
 def submissions_sent_between(db: sqlite.Connection, after: int, until: int) -> list[WindowSubmission]:
-    """Return the submissions first sent after the transition with id `after`, and no later than transition `until`.
+    """Return the submissions (POSTs) first sent after the state change with id `after`, at the latest by `until`.
 
-    A transition is a change of state of a submission; the journal numbers them in order of time.
+    The journal numbers all changes of state of submissions in order of time.
     """
     rows = db.execute(_SENT_BETWEEN, (after, until))
     return [
@@ -147,7 +147,7 @@ SELECT EXISTS (
 
 
 def throttled_since(db: sqlite.Connection, after: int) -> bool:
-    """Return whether the service answered "too many requests" to a submission first sent after transition `after`."""
+    """Return whether the service answered HTTP 429 to a request first sent after the state change with id `after`."""
     return bool(db.execute(_THROTTLED_SINCE, (after,)).get)
 
 
@@ -161,7 +161,7 @@ SELECT s.submission_id, s.sent_at FROM submissions s WHERE s.state = 'charge_unk
 def unknown_charges_since(db: sqlite.Connection, after: int) -> dict[int, float]:
     """Return when each request was sent that failed with an unknown charge: submission id → seconds since the epoch.
 
-    Only submissions that were sent after the transition with id `after` count.
+    Only requests sent after the state change with id `after` count.
     """
     return dict(db.execute(_UNKNOWN_CHARGES, (after,)))
 

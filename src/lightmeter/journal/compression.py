@@ -1,4 +1,4 @@
-"""Compress the bytes of answers, which are stored unchanged because they are the only proof of what was paid for."""
+"""Compress and decompress the bytes of answers: the journal stores them complete, as the proof of what was paid."""
 
 from __future__ import annotations
 

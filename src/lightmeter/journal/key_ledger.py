@@ -63,7 +63,7 @@ class RunTotals:
 
 
 class _CapExceeded(Exception):
-    """Rolls back a transaction whose totals would exceed the cap."""
+    """Raised to roll back a transaction whose totals would exceed the budget of the key."""
 
 
 class KeyLedger:
@@ -219,7 +219,7 @@ def _read_journal_totals(folder: Path, run_id: str) -> tuple[int, int] | None:
 
 
 def _process_name(pid: int) -> str:
-    """Return a name of a process that differs from that of any later process with the same pid."""
+    """Return a text that identifies a process and differs from that of any later process with the same pid."""
     try:
         # Field 22 of /proc/<pid>/stat is the start time; the second field, in brackets, may hold spaces.
         start_time = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]

@@ -1,4 +1,4 @@
-"""A run's journal: one SQLite file, one writer thread with group commits, any number of readers."""
+"""A run's journal: one SQLite file with any number of readers and one thread that writes to it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 from lightmeter import sqlite
@@ -116,13 +115,11 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Write every queued change, then close; idempotent."""
+        """Write every queued change, then close the journal; idempotent."""
         self._is_closed = True
         self._resources.close()
 
@@ -140,7 +137,7 @@ class Journal:
         return await self._writer.write(change)
 
     def submit(self, change: Change[T]) -> Future[T]:
-        """Queue a change from any thread.
+        """Queue a change from any thread and return the future of its result.
 
         Raises:
             JournalError: the journal is closed.

@@ -19,7 +19,7 @@ from lightmeter.journal.submission_states import HOLDING, Event, State, step
 
 @dataclass(slots=True)
 class _ReceiveAndSettle:
-    """The change that `receive_and_settle` returns."""
+    """What `receive_and_settle` returns: a function of the connection that records one answer and its charge."""
 
     submission_id: int
     received: ReceivedAnswer
@@ -32,7 +32,7 @@ class _ReceiveAndSettle:
 
     @staticmethod
     def apply_all(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[None]:
-        """Write all answers or none, one statement for all; the writer's thread compresses the bytes."""
+        """Record all answers or none, with one SQL statement for all of them."""
         steps = _steps(db, settled)
         db.executemany(
             "INSERT OR REPLACE INTO answers VALUES (?, ?)",

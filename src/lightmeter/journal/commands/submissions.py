@@ -31,7 +31,7 @@ def get_meta(db: sqlite.Connection) -> dict[str, str]:
 
 
 def apply_event(db: sqlite.Connection, submission_id: int, event: Event, at: float, detail: str | None = None) -> None:
-    """Change the state of a submission, record the transition, and update the sum of reserved credits.
+    """Change the state of a submission (one POST), record the event, and update the sum of reserved credits.
 
     Args:
         db: The journal, in a transaction.
@@ -60,7 +60,7 @@ def last_transition_id(db: sqlite.Connection) -> int:
 
 @dataclass(slots=True)
 class _HoldAndSend:
-    """The change that `hold_and_send` returns."""
+    """What `hold_and_send` returns: a function of the connection that records one request."""
 
     rows: Sequence[int]
     hold: int
@@ -192,7 +192,7 @@ def settle(
 
 
 def write_row_results(db: sqlite.Connection, outcomes: Iterable[AnswerOutcome]) -> None:
-    """Write the status of each row of these outcomes, and the position of its asset in the answer or its error."""
+    """Write the status of each row in these outcomes, with the error or the position of its asset in the answer."""
     db.executemany(
         "UPDATE items SET status = ?, reason = ?, error = ?, asset = ?, name = ? WHERE seq = ?",
         [
@@ -224,7 +224,7 @@ def record_refusal(db: sqlite.Connection, submission_id: int, refusal: Refusal, 
 
 
 def requeue_rows(db: sqlite.Connection, submission_id: int) -> None:
-    """Make the rows of a submission pending again, to be sent in another one.
+    """Make the rows of a submission (one POST) pending again, to be sent in another one.
 
     `db.changes()` then returns the number of rows of the manifest.
     """
@@ -237,7 +237,7 @@ def requeue_rows(db: sqlite.Connection, submission_id: int) -> None:
 
 
 def mark_rows(db: sqlite.Connection, submission_id: int, status: str, reason: str | None, error: str | None) -> None:
-    """Set the status of all rows of a submission, with a code and a sentence that say why."""
+    """Set the status of all rows of a submission (one POST), with a code and a sentence that say why."""
     db.execute(
         "UPDATE items SET status = ?, reason = ?, error = ? WHERE submission_id = ?",
         (status, reason, error, submission_id),
@@ -257,7 +257,7 @@ def revert_to_planned(db: sqlite.Connection, submission_id: int, event: Event, w
     Args:
         db: The journal, in a transaction.
         submission_id: The submission.
-        event: `UNREACHED` or `THROTTLE`.
+        event: `UNREACHED` (no connection) or `THROTTLE` (too many requests).
         why: What happened, as a sentence.
         at: Seconds since the epoch.
     """

@@ -71,7 +71,7 @@ def waiting_retries(db: sqlite.Connection, first: int, last: int) -> Iterator[Pe
 
 
 def retried_row(db: sqlite.Connection, submission_id: int) -> PendingRow | None:
-    """Return the row for which this submission is the second request; None if it is not one."""
+    """Return the row for which a submission (POST) is the second request; None if it is not a second request."""
     row = db.execute(_RETRIES + "WHERE r.submission_id = ?", (submission_id,)).fetchone()
     return None if row is None else _to_pending_row(row)
 

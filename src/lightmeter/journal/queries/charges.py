@@ -83,7 +83,7 @@ def paid_frames(db: Connection) -> PaidFrames:
 
 
 def spent_since(db: Connection, transition_id: int) -> int:
-    """Return the most credits that submissions can have cost whose state changed after transition `transition_id`."""
+    """Return the most credits that requests can have cost whose state changed after this state change."""
     query = (
         "SELECT coalesce(sum(coalesce(paid, hold)), 0) FROM submissions "
         "WHERE submission_id IN (SELECT submission_id FROM transitions WHERE rowid > ?)"

@@ -42,7 +42,7 @@ class SubmissionRange:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SubmissionRange:
-        """Return the range from its fields as JSON values."""
+        """Create a range from its fields as JSON values."""
         known: dict[str, Any] = {name: tuple(item) if isinstance(item, list) else item for name, item in values.items()}
         return cls(**known)
 
@@ -174,12 +174,12 @@ class JournalAnswer(NamedTuple):
 
 
 def journal_mark(db: sqlite.Connection) -> str:
-    """Return a text that changes whenever the journal's items or submissions change."""
+    """Return a text that changes whenever the journal's rows or requests change."""
     return str(db.execute("SELECT (SELECT count(*) FROM items) || '-' || (SELECT count(*) FROM transitions)").get)
 
 
 def settled_ranges(db: sqlite.Connection, rest: SubmissionRange, answers_each: int) -> Iterator[SubmissionRange]:
-    """Yield ranges that together cover the submissions of `rest` whose charge is known; none without any.
+    """Yield ranges that together cover the requests of `rest` whose charge is known; no range without such a request.
 
     Args:
         db: The journal.

@@ -59,13 +59,13 @@ def count_by_reason(db: sqlite.Connection) -> list[tuple[str, str, int, str]]:
 
 
 def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int]]:
-    """Return (length in whole seconds, rounded up, or None; number of videos) of the pending videos."""
+    """Return (length in seconds, rounded up, or None if unknown; number of videos) for the pending videos."""
     groups = _length_groups(db, "status = 'pending' AND kind = 'video'")
     return [(group.seconds, group.rows) for group in groups]
 
 
 def first_pending_image(db: sqlite.Connection, first: int, last: int) -> PendingRow | None:
-    """Return the first pending row with first ≤ seq ≤ last that is an image; None without one."""
+    """Return the first pending row first ≤ seq ≤ last with at most one frame, such as an image; None without one."""
     row = db.execute(_PENDING.format(condition="AND frames_high = 1"), (first, last, 1)).fetchone()
     return None if row is None else PendingRow(*row)
 
@@ -78,7 +78,7 @@ def pending_rows(db: sqlite.Connection, first: int, last: int) -> Iterator[Pendi
 
 
 class FrameGroup(NamedTuple):
-    """Rows of one kind with the same least and most number of images or frames to charge; None means no bound."""
+    """Rows of one kind with the same least and most number of frames, 1 for images; None means no known bound."""
 
     kind: MediaKind | None
     frames_low: int

@@ -44,7 +44,7 @@ def credit_share(paid: int, sharers: int, place: int) -> float:
 
     Args:
         paid: Whole credits paid for the request.
-        sharers: Number of its items.
+        sharers: Number of items in the request.
         place: Position of the item among them, from 0.
     """
     each, left = divmod(round(paid / CREDIT_STEP), sharers)

@@ -15,7 +15,7 @@ from lightmeter.journal.submission_states import State
 
 @dataclass(frozen=True, slots=True)
 class SubmissionRecord:
-    """A submission and its rows as (seq, url, path), in the order they were sent.
+    """A request (one POST) and its rows as (seq, url, path), in the order in which they were sent.
 
     `hold` is the most that it can cost, in credits. The second request for a row has no `rows`: its row is `retry`.
     """
@@ -31,7 +31,7 @@ class SubmissionRecord:
 
 
 def submissions_in(db: sqlite.Connection, states: Iterable[State]) -> Iterator[SubmissionRecord]:
-    """Yield all submissions in one of these states, oldest first."""
+    """Yield all requests (POSTs) in one of these states, oldest first."""
     state_names = sorted(states)
     marks = ", ".join("?" * len(state_names))
     query = (
@@ -47,7 +47,7 @@ def submissions_in(db: sqlite.Connection, states: Iterable[State]) -> Iterator[S
 
 
 def read_answer(db: sqlite.Connection, submission_id: int) -> bytes | None:
-    """Return the bytes of a submission's answer; None without one."""
+    """Return the bytes of the answer to a request; None without one."""
     compressed = db.execute("SELECT raw FROM answers WHERE submission_id = ?", (submission_id,)).get
     return None if compressed is None else decompress(compressed)
 
@@ -151,14 +151,14 @@ WHERE t.event = 'settle' AND t.rowid > ? ORDER BY t.rowid
 
 
 def settled_assets(db: sqlite.Connection, after: int) -> Iterator[SettledAsset]:
-    """Yield the rows whose charge was recorded after state change `after`; rows of one answer follow one another."""
+    """Yield the rows whose charge was recorded after the state change with id `after`, answer by answer."""
     row: Any
     for row in db.execute(_SETTLED_ASSETS, (after,)):
         yield SettledAsset._make((*row[:6], AssetMarks._make(row[6:])))
 
 
 def submission_rows(db: sqlite.Connection) -> list[SubmissionRow]:
-    """Return all submissions, oldest first."""
+    """Return all requests, oldest first."""
     query = (
         "SELECT submission_id, request_id, state, assets, hold, paid, remaining, sent_at, answered_at, error "
         "FROM submissions ORDER BY submission_id"
@@ -167,20 +167,20 @@ def submission_rows(db: sqlite.Connection) -> list[SubmissionRow]:
 
 
 def count_submissions(db: sqlite.Connection) -> int:
-    """Return the number of submissions."""
+    """Return the number of requests (POSTs), sent or about to be sent."""
     return int(db.execute("SELECT count(*) FROM submissions").get)
 
 
 def count_submissions_in(db: sqlite.Connection, state: State) -> int:
-    """Return the number of submissions in a state."""
+    """Return the number of requests (POSTs) in a state."""
     return int(db.execute("SELECT count(*) FROM submissions WHERE state = ?", (state,)).get)
 
 
 def last_submission_id(db: sqlite.Connection) -> int:
-    """Return the id of the newest submission; 0 before the first."""
+    """Return the id of the newest request (POST); 0 before the first."""
     return int(db.execute("SELECT coalesce(max(submission_id), 0) FROM submissions").get)
 
 
 def sent_times(db: sqlite.Connection, state: State) -> dict[int, float]:
-    """Return when each submission in a state was sent (seconds since the epoch), by its id."""
+    """Return when each request in a state was sent: submission id → seconds since the epoch."""
     return dict(db.execute("SELECT submission_id, sent_at FROM submissions WHERE state = ?", (state,)))
