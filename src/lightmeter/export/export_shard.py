@@ -17,6 +17,7 @@ from lightmeter.export.question_table import answer_tables
 from lightmeter.facts.flatten import AnswerContext, ItemRef
 from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.journal.queries.export import SubmissionRange, journal_answers
+from lightmeter.journal.queries.latest_runs import attach_latest_runs
 from lightmeter.journal.store import open_read_only
 from lightmeter.tables.arrow.answer_schema import answers_schema, table_name
 from lightmeter.tables.arrow.schema import ALL_TABLES, schema
@@ -100,7 +101,7 @@ def _write_run(
     header = run.header
     options = header.options
     with open_read_only(run.folder) as db:
-        db.execute("ATTACH ? AS latest", (str(index),))
+        attach_latest_runs(db, index)
         with db:  # one transaction: all tables see the same state of the journal, even during a run
             for table, rows in journal_row_tables(db, header, run.position, submissions, schemas.extra_types):
                 writers.add_rows(table, rows)

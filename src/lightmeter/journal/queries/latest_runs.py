@@ -63,6 +63,11 @@ def share_items(db: sqlite.Connection, older: list[Path]) -> bool:
     return False
 
 
+def attach_latest_runs(db: sqlite.Connection, path: Path) -> None:
+    """Attach the database of `build_latest_runs` to a connection as `latest`."""
+    db.execute("ATTACH ? AS latest", (str(path),))
+
+
 def build_latest_runs(runs: list[Path], path: Path) -> None:
     """Write a temporary database that maps each item to the runs with its newest state and its newest answer.
 
