@@ -1,6 +1,6 @@
 """Atomic file writes: write a temporary file in the same folder, flush it, rename it, and flush the folder.
 
-A reader sees the old file or the new one, never a part of it, even after a power cut.
+Readers get the old file or the new one, never an incomplete one, even after a power cut.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from secrets import token_hex
 def atomic_replace(target: Path) -> Iterator[Path]:
     """Yield the path of a temporary file beside `target`; rename it to `target` when the block ends without an error.
 
-    The temporary name starts with a dot and lacks the target's suffix, so that no glob on the suffix finds it. When the
-    block raises, the temporary file is removed and `target` does not change.
+    If the block raises, the temporary file is removed and `target` does not change. A glob on the suffix of `target`
+    does not find the temporary file.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.parent / f".{target.name}.{token_hex(4)}.tmp"

@@ -16,11 +16,7 @@ T = TypeVar("T")
 
 
 class BackgroundLoop:
-    """An event loop in a daemon thread, for `sync` and for work that must continue while the caller's loop is busy.
-
-    Args:
-        name: Name of the thread.
-    """
+    """An event loop in a daemon thread called `name`, for coroutines that synchronous code or another loop starts."""
 
     def __init__(self, name: str = "lightmeter-background-loop") -> None:
         self.loop = asyncio.new_event_loop()

@@ -1,20 +1,20 @@
-"""Clocks: the time, a monotonic time and sleep. Tests pass clocks of their own.
+"""Clocks: the time of day, a time for durations, and sleep. Tests pass clocks of their own.
 
-Wall clocks step: NTP corrects them, people set them, and virtual machines resume with an old time. Times on which
-charges depend are therefore measured with `RunClock`, which reads the wall clock once and then adds the uptime.
+The time of day can jump: NTP corrects it, people set it, and virtual machines resume with an old time. Times on which
+charges depend are therefore measured with `RunClock`, which reads it once and then adds the uptime of the machine.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 STEP_S: Final = 2.0
-"""Smallest difference between two clocks, in seconds, that counts as a step; less is drift."""
+"""Smallest difference between two clocks, in seconds, that shows that one was set; less is normal inaccuracy."""
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -27,7 +27,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Return seconds on a clock that never steps, for durations."""
+        """Return seconds on a clock that nobody can set, for durations."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -43,7 +43,7 @@ class SystemClock:
         return time.time()
 
     def monotonic(self) -> float:
-        """Return seconds on a clock that never steps."""
+        """Return seconds on a clock that nobody can set, for durations."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
@@ -65,21 +65,9 @@ class SystemClock:
             return ""
 
 
-class MachineClock(Clock, Protocol):
-    """A clock that also knows when its machine was started."""
-
-    def uptime(self) -> float:
-        """Return seconds since the machine started."""
-        ...
-
-    def boot_id(self) -> str:
-        """Return an id of this start of the machine, or an empty string."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class ClockAnchor:
-    """The readings of a machine's clocks at one moment.
+    """The times on a machine's clocks at one moment; the journal stores them.
 
     Attributes:
         boot_id: Id of the start of the machine.
@@ -91,52 +79,43 @@ class ClockAnchor:
     uptime: float
     wall: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the values as the journal stores them."""
-        return asdict(self)
-
 
 class RunClock:
-    """A clock that does not step during a process: the wall clock at the start plus the uptime since then.
+    """A clock that does not jump during a process: the time of day at its start plus the uptime since then.
 
     Args:
         machine: The machine's clocks.
-        before: Their readings when the previous process of the run started; None without one.
+        before: Their times when the previous process of the run started; None without one.
 
     Attributes:
-        anchor: Their readings when this clock was created.
-        restart_step_s: Seconds by which the wall clock was set between the two starts; None if unknown.
+        anchor: Their times when this clock was created.
+        restart_step_s: Seconds by which the time of day was set between the two starts; None if unknown.
+        monotonic: Returns seconds on a clock that nobody can set, for durations.
+        sleep: Suspends the current task for a number of seconds.
     """
 
-    def __init__(self, machine: MachineClock, before: ClockAnchor | None = None) -> None:
+    def __init__(self, machine: SystemClock, before: ClockAnchor | None = None) -> None:
         self._machine = machine
+        self.monotonic, self.sleep = machine.monotonic, machine.sleep
         self.anchor = ClockAnchor(machine.boot_id(), machine.uptime(), machine.now())
         self.restart_step_s: float | None = None
         if before is not None and before.boot_id and before.boot_id == self.anchor.boot_id:
             self.restart_step_s = (self.anchor.wall - before.wall) - (self.anchor.uptime - before.uptime)
 
     def now(self) -> float:
-        """Return seconds since the epoch: the wall clock at the start plus the uptime since then."""
+        """Return seconds since the epoch."""
         return self.anchor.wall + (self._machine.uptime() - self.anchor.uptime)
-
-    def monotonic(self) -> float:
-        """Return seconds on a clock that never steps."""
-        return self._machine.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        """Suspend the current task for a number of seconds."""
-        await self._machine.sleep(seconds)
 
     @property
     def step_s(self) -> float:
-        """Seconds by which the wall clock was set since the start; less than `STEP_S` is drift."""
+        """Seconds by which the time of day was set since the process started; less than `STEP_S` is inaccuracy."""
         return self._machine.now() - self.now()
 
     def min_age_s(self, at: float, *, earlier: bool) -> float:
-        """Return the least number of seconds, 0 or more, that have certainly passed since a stored time.
+        """Return the seconds, 0 or more, that certainly passed since a stored time, even if the clock was set.
 
         The age of a time that this process stored is exact. A time that an earlier process stored is at least as old as
-        this process. If the wall clock was not set between the two starts, the age is the difference of the clocks.
+        this process. If the time of day was not set between the two starts, the age is the difference of the clocks.
         After a restart of the machine it is that difference too, but at most the uptime of the machine.
 
         Args:

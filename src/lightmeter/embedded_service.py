@@ -1,7 +1,7 @@
 """Start the embedded service for a run: the only module of the toolkit that imports the service.
 
 The service runs in a background thread with its own event loop, on loopback. Its database is beside the journal: after
-a crash, the next start finishes the acknowledged requests, and the balance is the same.
+a crash, the next start finishes the requests that it had accepted, and the balance is the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lightmeter.wire.constants import FEATURES
 from lightmeter.wire.response import BackendOffer
 
 EMBEDDED_CREDITS: Final = 1_000_000
-"""Opening balance in credits. They cost nothing; the embedded service charges them so that users can try budgets."""
+"""Opening balance of the account in credits, which cost nothing: they exist so that users can try budgets."""
 
 ACCOUNT: Final = "embedded"
 """Name of the only account of the embedded service."""

@@ -1,73 +1,9 @@
-"""Every exception this package raises, in one tree.
+"""Every exception that this package raises; each has the exit code of the command line and a hint.
 
-::
-
-    LightmeterError
-    ├── UsageError               exit 2   the command or call cannot be executed as given
-    │   ├── SettingsError                 an option or a setting is missing or wrong
-    │   ├── ManifestError                 the manifest cannot be read at all
-    │   └── PlanChanged                   the manifest or a price changed since the plan was made
-    ├── ServiceError             exit 1   the service refused, failed, or did not answer
-    │   ├── AccessDenied         exit 4   the key is missing or wrong
-    │   ├── OutOfCredits         exit 3   the account holds less than the price
-    │   ├── Refused                       any other refusal with a message
-    │   ├── RequestFailed                 the service accepted the request and could not process it
-    │   ├── Unreachable          exit 2   no connection was made: nothing was sent
-    │   ├── OutcomeUnknown                sent, and no usable answer came: it may have been charged
-    │   └── ProtocolError                 an answer that violates the API's contract
-    ├── BudgetReached            exit 3   the next request could exceed the budget
-    ├── JournalError             exit 2   the journal of a run cannot be used
-    │   ├── JournalLocked                 another process is running the run in this folder
-    │   ├── JournalConflict               the journal is an old state or a copy: the run would pay again
-    │   ├── JournalVersion                written by a newer lightmeter
-    │   └── InvalidTransition             a state machine has no such transition
-    ├── TablesError              exit 2   tables cannot be read or written: a broken file, a full or read-only disk
-    ├── MediaError               exit 1   an image or a video that cannot be used
-    │   ├── UnsupportedMedia              an unsupported format
-    │   ├── BrokenMedia                   a damaged file: it does not decode
-    │   ├── MediaTooLarge                 more bytes, pixels or frames than allowed
-    │   └── MediaTimeout                  the decoder did not finish in time and was stopped
-    ├── FetchError               exit 1   a URL that could not be fetched
-    │   └── ForbiddenAddress              a URL that must not be fetched
-    ├── BackendError             exit 1   a back end could not analyse an asset
-    └── Interrupted              exit 130 stopped by the user; nothing is lost
-
-An invalid *row* is never an exception: it is a row with a status and a reason.
+An invalid row of the manifest is never an exception: it gets a status and a reason.
 """
 
 from __future__ import annotations
-
-__all__ = [
-    "AccessDenied",
-    "BackendError",
-    "BrokenMedia",
-    "BudgetReached",
-    "FetchError",
-    "ForbiddenAddress",
-    "Interrupted",
-    "InvalidTransition",
-    "JournalConflict",
-    "JournalError",
-    "JournalLocked",
-    "JournalVersion",
-    "LightmeterError",
-    "ManifestError",
-    "MediaError",
-    "MediaTimeout",
-    "MediaTooLarge",
-    "OutOfCredits",
-    "OutcomeUnknown",
-    "PlanChanged",
-    "ProtocolError",
-    "Refused",
-    "RequestFailed",
-    "ServiceError",
-    "SettingsError",
-    "TablesError",
-    "Unreachable",
-    "UnsupportedMedia",
-    "UsageError",
-]
 
 
 class LightmeterError(Exception):
@@ -122,7 +58,7 @@ class AccessDenied(ServiceError):
 
 
 class OutOfCredits(ServiceError):
-    """The account holds less than the price of the request."""
+    """The balance of the account is less than the price of the request."""
 
     exit_code = 3
 
@@ -145,7 +81,7 @@ class OutcomeUnknown(ServiceError):
     """The request was sent and no usable answer came: it may have been charged.
 
     Attributes:
-        body: The part of an answer that was received; empty without any.
+        body: The bytes of the answer that were received.
     """
 
     body: bytes = b""
@@ -172,7 +108,7 @@ class JournalLocked(JournalError):
 
 
 class JournalConflict(JournalError):
-    """The journal is not the latest state of its run: it is an old state or a copy, and would pay again."""
+    """The journal is an old state of its run or a copy: the run would pay again for what it lacks."""
 
 
 class JournalVersion(JournalError):
@@ -180,7 +116,7 @@ class JournalVersion(JournalError):
 
 
 class InvalidTransition(JournalError):
-    """A state machine has no transition for an event: a bug, not bad input."""
+    """An event that is not allowed in the current state of a request: a bug, not bad input."""
 
     exit_code = 1
 

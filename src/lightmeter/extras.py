@@ -1,4 +1,4 @@
-"""Imports optional dependencies when a feature needs them, or says how to install them."""
+"""Import optional dependencies when a feature needs them, or report how to install them."""
 
 from __future__ import annotations
 

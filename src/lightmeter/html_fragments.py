@@ -14,12 +14,12 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff
 
 
 def replace_control_chars(value: Any, instead: str = "\N{REPLACEMENT CHARACTER}") -> str:
-    """Return a value as text, with control and direction characters replaced."""
+    """Return a value as text, with control characters and characters that change the writing direction replaced."""
     return _CONTROL.sub(instead, str(value))
 
 
 def esc(value: Any) -> str:
-    """Return a value as escaped text, safe in an element and in a quoted attribute."""
+    """Return a value as text escaped for HTML elements and quoted attributes."""
     return escape(replace_control_chars(value), quote=True)
 
 

@@ -44,7 +44,7 @@ REQUEST_OPTIONS: Final = (
     "capture_interval",
     "max_frames",
 )
-"""Options that decide what an answer holds and costs. The others limit spending or choose speed and place."""
+"""Options that decide the content and the price of an answer."""
 
 READ_OPTIONS: Final = ("url_column", "id_column", "kind_column", "lenient")
 """Options that decide how the rows of a manifest are read."""
@@ -121,7 +121,7 @@ class PlanOptions(ResumeOptions, total=False):
 
 
 def _names(value: Any) -> Any:
-    """Convert `None`, `"a,b"` or a sequence to a tuple of names in the given order, each once."""
+    """Convert `None`, `"a,b"` or a sequence to a tuple of names in the same order, each once."""
     if value is None:
         return ()
     parts = value.split(",") if isinstance(value, str) else value
@@ -202,14 +202,14 @@ class Options(BaseModel):
         return self.prompt if self.ask is None else self.ask.request_prompt
 
     def retry_request(self, error: str, backends: Sequence[str]) -> AnalyzeRequest:
-        """Return the request, without an asset, that repeats the question after an answer that is not valid.
+        """Return the request, without an asset, that repeats the user's question (`--ask`) after an invalid answer.
 
         Args:
             error: What was wrong with the answer.
             backends: Back ends that gave that answer; empty means all of the run.
 
         Raises:
-            UsageError: the run has no question.
+            UsageError: the run has no option `ask`.
         """
         if self.ask is None:
             raise UsageError("This run has no question to ask again.", hint="Give it one: --ask FILE")

@@ -33,13 +33,7 @@ ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
 
 @dataclass(frozen=True, slots=True)
 class BlockedNetwork:
-    """Network that is not public.
-
-    Attributes:
-        network: Range of addresses.
-        name: Purpose of the network.
-        source: Document that defines the network.
-    """
+    """A network that is not public: its range of addresses, its purpose, and the document that defines it."""
 
     network: IPv4Network | IPv6Network
     name: str

@@ -1,13 +1,11 @@
 """SQLite for the whole project: opens databases, locks them between processes, and writes with group commits.
 
-`GroupCommitWriter` owns one connection on one thread. A change is a function of the connection. The writer takes all
-changes that are queued, runs each in its own savepoint inside one transaction, and commits once, because a commit costs
-a disk flush and a change costs almost nothing.
+A change is a function that receives the connection. `GroupCommitWriter` has one connection on one thread. It takes all
+queued changes, runs each in its own savepoint inside one transaction, and commits once: a commit needs a disk flush.
 
 A change that has a static method `apply_all(db, changes)` is applied in one call together with all queued changes of
-its kind, because each SQL call has a fixed cost and passes the interpreter lock to another thread. Callers that wait at
-the same time do not depend on each other, so such changes may run after the others of their batch. If `apply_all`
-fails, each of its changes is tried alone.
+its kind, because each SQL call has a fixed cost. Such changes run after the other queued changes. If `apply_all` fails,
+each of its changes is tried alone.
 """
 
 from __future__ import annotations
@@ -19,9 +17,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import apsw
 from apsw import BusyError, CantOpenError, Connection, Cursor, Error, ReadOnlyError
@@ -36,6 +35,7 @@ __all__ = [
     "GroupCommitWriter",
     "ReadOnlyError",
     "WriterClosed",
+    "command",
     "connect",
     "hold_exclusive_lock",
     "is_exclusively_locked",
@@ -45,9 +45,10 @@ __all__ = [
     "write_transaction",
 ]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Change = Callable[[Connection], T]
-"""A function that the writer runs inside its transaction; its result reaches the caller after the commit."""
+"""A function that `GroupCommitWriter` runs inside a transaction; its caller gets the result after the commit."""
 
 _AnyFuture = Future[Any] | asyncio.Future[Any]
 _QueuedChange = tuple[Change[Any], _AnyFuture]
@@ -56,15 +57,23 @@ _Outcome = tuple[_AnyFuture, Any, BaseException | None]
 """The caller's future, the result of the change, or why it failed."""
 
 BUSY_TIMEOUT_MS: Final = 10_000
-"""How long a statement waits for another process; transactions here take milliseconds."""
+"""How long a statement waits for another process; all transactions of this project take milliseconds."""
 
 MAX_CHANGES_PER_COMMIT: Final = 512
-"""Upper bound of a batch: its first caller waits until the last change has run."""
-
-_WAL_RETRY_S: Final = 0.01
+"""Most changes in one transaction: the caller of the first waits until the last has run."""
 
 _DISK_ERRORS: Final = (apsw.FullError, apsw.IOError, apsw.CorruptError, ReadOnlyError, CantOpenError)
 """Errors of the disk, not of a statement: they fail the whole transaction."""
+
+
+def command(function: Callable[Concatenate[Connection, P], T]) -> Callable[P, Change[T]]:
+    """Convert a function `f(db, *args)` to one that is called as `f(*args)` and returns a change for the writer."""
+
+    @wraps(function)
+    def bind(*args: P.args, **kwargs: P.kwargs) -> Change[T]:
+        return lambda db: function(db, *args, **kwargs)
+
+    return bind
 
 
 def connect(path: Path, *, create: bool = True, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Connection:
@@ -109,12 +118,7 @@ def open_wal(
 
 
 def _switch_to_wal(connection: Connection, timeout_s: float) -> None:
-    """Switch to WAL mode; retry while another process does so too.
-
-    SQLite then reports "busy" at once, whatever the busy timeout.
-
-    Both processes have read the file header and both would write it, so waiting inside SQLite would be a deadlock.
-    """
+    """Switch to WAL mode; retry while another process does so too, because SQLite then fails at once as "busy"."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -122,13 +126,13 @@ def _switch_to_wal(connection: Connection, timeout_s: float) -> None:
         except BusyError:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(_WAL_RETRY_S)
+            time.sleep(0.01)
         else:
             return
 
 
 def open_read_only(path: Path) -> Connection:
-    """Open an existing database for reading; a statement that meets a lock raises `BusyError` at once."""
+    """Open an existing database for reading; a statement raises `BusyError` at once if another process locks it."""
     return Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
 
 
@@ -157,19 +161,12 @@ def hold_exclusive_lock(path: Path) -> Connection:
 
 
 def is_exclusively_locked(path: Path) -> bool:
-    """Return whether a process holds the lock of `hold_exclusive_lock`; do not acquire it."""
-    if not path.exists():
-        return False
+    """Return whether a process holds the lock that `hold_exclusive_lock` acquires on this file."""
     try:
-        lock = open_read_only(path)
-        try:
+        with closing(open_read_only(path)) as lock:
             lock.execute("SELECT count(*) FROM sqlite_master").fetchall()
-        finally:
-            lock.close()
-    except BusyError:
-        return True
-    except Error:
-        return False
+    except Error as error:
+        return isinstance(error, BusyError)
     return False
 
 
@@ -188,7 +185,7 @@ def write_transaction(db: Connection) -> Iterator[None]:
 
 
 class WriterClosed(RuntimeError):
-    """A change was queued in a `GroupCommitWriter` that is closed."""
+    """Raised for a change that is queued in a `GroupCommitWriter` after it was closed."""
 
 
 class GroupCommitWriter:
@@ -248,7 +245,7 @@ class GroupCommitWriter:
         return await future
 
     def submit(self, change: Change[T]) -> Future[T]:
-        """Queue a change from any thread.
+        """Queue a change from any thread and return the future of its result.
 
         Raises:
             WriterClosed: the writer is closed.
@@ -259,7 +256,7 @@ class GroupCommitWriter:
         return future
 
     def _enqueue(self, change: Change[Any], future: _AnyFuture) -> None:
-        with self._lock:  # after `close` nothing may be queued that the thread no longer sees
+        with self._lock:  # after `close` nothing may be queued: the thread has ended
             if self._closed:
                 raise WriterClosed("The database is closed.")
             self._queued.append((change, future))
@@ -345,28 +342,24 @@ class GroupCommitWriter:
 
 
 def _deliver(outcomes: Sequence[_Outcome]) -> None:
-    """Complete the callers' futures; wake each event loop only once."""
+    """Complete the futures of the changes; wake each event loop only once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Outcome]] = {}
     for outcome in outcomes:
         future = outcome[0]
         if isinstance(future, asyncio.Future):
             by_loop.setdefault(future.get_loop(), []).append(outcome)
         else:
-            _complete(outcome)
+            _complete([outcome])
     for loop, theirs in by_loop.items():
         with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
-            loop.call_soon_threadsafe(_complete_all, theirs)
+            loop.call_soon_threadsafe(_complete, theirs)
 
 
-def _complete_all(outcomes: Sequence[_Outcome]) -> None:
-    for outcome in outcomes:
-        if not outcome[0].done():  # else its caller was cancelled
-            _complete(outcome)
-
-
-def _complete(outcome: _Outcome) -> None:
-    future, result, error = outcome
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+def _complete(outcomes: Sequence[_Outcome]) -> None:
+    for future, result, error in outcomes:
+        if future.done():  # its caller was cancelled
+            continue
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)

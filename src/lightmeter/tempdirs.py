@@ -12,14 +12,13 @@ import tempfile
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 _PREFIX: Final = "lightmeter-scratch-"
 
 
 class LockedTempDir:
-    """A temporary folder that is removed at the end of the `with` block, of this object or of the process.
+    """A temporary folder that is removed at the end of the `with` block, of this object, or of the process.
 
     Attributes:
         path: The folder.
@@ -37,9 +36,7 @@ class LockedTempDir:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.remove()
 
 

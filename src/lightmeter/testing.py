@@ -1,7 +1,7 @@
 """Test helpers for users and for this project: small media files, a service with faults, and a stub of OpenAI's API.
 
-The pictures and videos are reproducible, and every decoder can read them, except for odd time stamps of
-`stamped_video`. `odd_service` runs the real service with injected faults. `openai_stub` runs an HTTP server.
+The pictures and videos are reproducible, and every decoder can read them, except for unusual time stamps of
+`stamped_video`.
 """
 
 from __future__ import annotations
@@ -25,21 +25,6 @@ from numpy.typing import NDArray
 from lightmeter import atomic
 from lightmeter.background_loop import BackgroundLoop
 from lightmeter.media.image import encode_jpeg
-
-__all__ = [
-    "OpenAIStub",
-    "StubAnswer",
-    "StubRequest",
-    "blank_picture",
-    "chat_completion",
-    "odd_service",
-    "openai_stub",
-    "stamped_video",
-    "tiny_jpeg",
-    "tiny_picture",
-    "tiny_png",
-    "tiny_video",
-]
 
 _AVI_HAS_INDEX: Final = 0x10
 _AVI_KEY_FRAME: Final = 0x10
@@ -165,7 +150,7 @@ def odd_service(
     """Run the real service with injected faults in a thread, on a free loopback port; yield its base URL.
 
     Its database is in a temporary folder, and it may fetch from private addresses. `lightmeter serve --help` describes
-    the faults. Without faults the service is a normal one.
+    the faults.
 
     Args:
         faults: Faults by name, such as `{"fail-charged": 1, "shuffle": {"names": "redirect"}}`.
@@ -204,7 +189,7 @@ def odd_service(
 
 @dataclass(frozen=True, slots=True)
 class StubRequest:
-    """HTTP request that a stub has received.
+    """HTTP request that `openai_stub` has received.
 
     Attributes:
         method: HTTP method, such as `POST`.
@@ -223,7 +208,7 @@ class StubRequest:
 
 @dataclass(frozen=True, slots=True)
 class StubAnswer:
-    """HTTP answer of a stub.
+    """HTTP answer of `openai_stub`.
 
     Attributes:
         body: Body, sent as JSON; text and bytes are sent unchanged.
@@ -231,7 +216,7 @@ class StubAnswer:
         headers: Additional HTTP headers.
         delay_s: Seconds before the answer.
         drip_s: Seconds between two bytes of the body; 0: the body is sent at once.
-        is_reset: Whether the stub closes the connection instead of answering.
+        is_reset: Whether the server closes the connection instead of answering.
     """
 
     body: object = b""
@@ -243,7 +228,7 @@ class StubAnswer:
 
     @property
     def content(self) -> bytes:
-        """Body as bytes."""
+        """The body as bytes."""
         if isinstance(self.body, str):
             return self.body.encode()
         return self.body if isinstance(self.body, bytes) else orjson.dumps(self.body)
@@ -266,11 +251,11 @@ class OpenAIStub:
 
     @property
     def base_url(self) -> str:
-        """Value for the environment variable `OPENAI_BASE_URL`."""
+        """The value for the environment variable `OPENAI_BASE_URL`."""
         return f"{self.origin}/v1"
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
-        """Record a request and return the answer of `answer`."""
+        """Record an HTTP request and return what the function `answer` returns for it."""
         content = await request.read()
         try:
             body = orjson.loads(content)

@@ -12,8 +12,7 @@ import lightmeter as lm
 from lightmeter.api.runs import prepare_run, stream_resume
 from lightmeter.errors import InvalidTransition
 from lightmeter.export.export_tables import export_tables
-from lightmeter.journal.commands.answer_retries import add_retries
-from lightmeter.journal.commands.submissions import hold_and_send
+from lightmeter.journal.commands.submissions import add_retries, hold_and_send
 from lightmeter.journal.queries.answer_retries import RetryRow
 from lightmeter.journal.queries.items import AnswerRetry
 from lightmeter.journal.schema import VERSION

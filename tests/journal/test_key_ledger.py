@@ -56,7 +56,7 @@ def spend(path, name: str, cap: int, stay: str = "go") -> subprocess.Popen[str]:
 
 
 def test_many_processes_together_stay_within_the_budget(tmp_path):
-    """Processes that hold and pay at the same time never exceed the cap together, and use almost all of it."""
+    """Processes that reserve and pay at the same time never exceed the budget together, and use almost all of it."""
     processes = [spend(tmp_path / "keys.sqlite", f"run{number}", 60) for number in range(4)]
     ends = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
     ledger = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "reader", tmp_path)
@@ -99,7 +99,7 @@ def test_a_run_without_its_folder_stays_counted(tmp_path):
 
 
 def test_a_new_period_counts_only_holds_and_later_charges(tmp_path):
-    """A new period does not count what a run paid before, but counts its holds, which may still be charged."""
+    """A new period counts the credits that a run reserves, but not what it paid before."""
     ledger = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "run", tmp_path)
     assert ledger.record(MARCH, RunTotals(0, 50), 60)
     assert ledger.record(MARCH, RunTotals(50, 4), 60)
@@ -122,7 +122,7 @@ def test_each_key_has_its_own_budget(tmp_path):
 
 
 def ended_in(folder: Path, run_id: str, paid: int) -> None:
-    """Create the journal of a run that has paid a sum and holds nothing."""
+    """Create the journal of a run that has paid a sum and reserves nothing."""
     with Journal(folder) as journal:
         journal.submit(put_meta({"run_id": run_id})).result()
         journal.submit(lambda db: db.execute("UPDATE money SET paid = ?", (paid,))).result()
@@ -175,7 +175,7 @@ STEPS = st.lists(
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # each step is a commit
 @given(STEPS)
 def test_held_paid_and_free_credits_sum_to_the_cap(steps):
-    """In whatever order three runs hold and settle, a hold succeeds exactly if the sum stays within the cap."""
+    """In whatever order three runs reserve and pay, credits can be reserved exactly if the sum fits the budget."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "keys.sqlite"
         ledgers = [KeyLedger(path, ACCOUNT, f"run{number}", Path(folder) / str(number)) for number in range(3)]

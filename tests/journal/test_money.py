@@ -211,7 +211,7 @@ class Credits(RuleBasedStateMachine):
 
     @invariant()
     def the_credits_add_up(self):
-        """Paid and held credits equal the sums over all requests, and stay within the budget."""
+        """Paid and reserved credits equal the sums over all requests, and stay within the budget."""
         with open_read_only(self.folder) as db:
             paid, held = credit_totals(db)
             states = list(db.execute("SELECT state, hold FROM submissions"))

@@ -48,7 +48,7 @@ def write_all(journal, changes, *, at_once):
 
 
 def journal_with_a_request(folder, *, acked):
-    """Make a journal with one request of all rows that was sent, and acknowledged if `acked`."""
+    """Make a journal with one request of all rows that was sent, and accepted by the service if `acked`."""
     journal = Journal(folder)
     journal.submit(add_rows(pending_rows(ROWS))).result()
     number = journal.submit(hold_and_send(range(ROWS), 5, 5, 1.0)).result()
@@ -144,7 +144,7 @@ def test_an_invalid_change_does_not_affect_others_of_its_batch(tmp_path):
 
 
 def test_a_budget_for_some_of_a_batch_admits_those(tmp_path):
-    """If the budget cannot hold a whole batch, its changes are held one by one while the budget lasts."""
+    """If the budget is too small for a whole batch, credits are reserved one request at a time while it lasts."""
     with Journal(tmp_path) as journal:
         journal.submit(add_rows(pending_rows(3))).result()
         done = list(submit_at_once(journal, [hold_and_send([seq], 2, 5, 1.0) for seq in range(3)]))
@@ -157,7 +157,7 @@ def test_a_budget_for_some_of_a_batch_admits_those(tmp_path):
 
 
 def test_a_request_is_settled_once(tmp_path):
-    """A second answer to a settled request is refused and changes nothing."""
+    """A second answer to a request whose charge is known is refused and changes nothing."""
     received, outcome = ReceivedAnswer(b"{}", 200, 3.0), AnswerOutcome(5, 0, None, (RowResult(0, 0),))
     journal, number = journal_with_a_request(tmp_path, acked=False)
     with journal:

@@ -1,4 +1,4 @@
-"""The life cycle of a submission: a literal table, with a hold in every state that may be charged."""
+"""The life cycle of a submission: a literal table, with reserved credits in every state that may be charged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_state_can_be_reached_from_planned():
 
 
 def test_final_states_hold_nothing_except_written_off():
-    """Final states are charged or voided and hold nothing; only `written_off` keeps its hold."""
+    """Final states are charged or voided and reserve nothing; only `written_off` still reserves credits."""
     ends = set(State) - {before for (before, _), after in TRANSITIONS.items() if after is not before}
     assert ends == {State.SETTLED, State.VOIDED, State.PROVEN_PAID_LOST, State.WRITTEN_OFF}
     assert ends & HOLDING == {State.WRITTEN_OFF}
@@ -37,7 +37,7 @@ def test_final_states_hold_nothing_except_written_off():
 
 
 def test_a_hold_ends_only_by_charge_refusal_or_proof():
-    """Only a charge, a refusal, an unprocessed request or a proof ends a hold."""
+    """Only a charge, a refusal, an unprocessed request or a proof frees reserved credits."""
     releasing = {event for (before, event), after in TRANSITIONS.items() if before in HOLDING and after not in HOLDING}
     assert releasing == {
         Event.SETTLE,
@@ -50,7 +50,7 @@ def test_a_hold_ends_only_by_charge_refusal_or_proof():
 
 
 def test_nothing_is_sent_without_a_hold():
-    """Only states with a hold lead to `sent`."""
+    """Only states that reserve credits lead to `sent`."""
     befores = {before for (before, _), after in TRANSITIONS.items() if after is State.SENT}
     assert befores == {State.HELD, State.UNCERTAIN}
     assert befores <= HOLDING

@@ -367,7 +367,7 @@ def test_a_watermark_is_never_ahead_of_its_journal(tmp_path):
             with open_read_only(tmp_path / "out") as journal_now:
                 seen.append((other.known.position, read_position(journal_now)))
 
-        journal.after_commit = follow
+        journal.call_after_commits(follow)
         for number in range(5):
             journal.submit(hold_and_send([], number, None, 1.0)).result()
         mark.close()

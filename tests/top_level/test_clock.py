@@ -1,4 +1,4 @@
-"""`RunClock` does not step; times of earlier processes count only as far as both clocks agree."""
+"""`RunClock` does not jump; times of earlier processes count only as far as both clocks agree."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Machine:
 
 @given(steps, st.floats(0, 500), st.floats(0, 500))
 def test_a_step_within_a_process_changes_no_age(step_s, before_s, after_s):
-    """However the wall clock is set, ages are exact and the step is measured."""
+    """However the wall clock is set, ages are exact and the jump is measured."""
     machine = Machine()
     clock = RunClock(machine)
     sent_at = clock.now()

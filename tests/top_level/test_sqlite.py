@@ -70,7 +70,7 @@ def test_changes_that_do_not_fit_fail_alone(writer):
 
 
 def test_an_exclusive_lock_excludes_others(tmp_path):
-    """One holder at a time; the check does not take the lock."""
+    """One process has the lock at a time; checking it does not acquire it."""
     path = tmp_path / "lock"
     assert not sqlite.is_exclusively_locked(path)
     lock = sqlite.hold_exclusive_lock(path)

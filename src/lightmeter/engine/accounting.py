@@ -18,7 +18,6 @@ from lightmeter.engine.uploads import free_failure_message
 from lightmeter.errors import BudgetReached, JournalError
 from lightmeter.export.asset_matching import UNMATCHED, expected_asset_name, outcome_of
 from lightmeter.facts.wire_answer import WireAnswer
-from lightmeter.journal.commands.answer_retries import mark_not_retried
 from lightmeter.journal.commands.record_answer import receive_and_release, receive_and_settle
 from lightmeter.journal.commands.submissions import (
     acknowledge,
@@ -29,6 +28,7 @@ from lightmeter.journal.commands.submissions import (
     record_refusal,
     resend,
     revert_to_planned,
+    set_retry_obstacle,
     settle,
     store_raw_answer,
 )
@@ -252,7 +252,7 @@ class Accounting:
             error: The message for the user.
         """
         if row.retry is not None:
-            await self._session.journal.write(mark_not_retried(f"{reason}: {error}", row.seq, row.seq))
+            await self._session.journal.write(set_retry_obstacle(f"{reason}: {error}", row.seq, row.seq))
             return
         await self._session.journal.write(fail_row(row.seq, reason, error))
         self._run_state.move_rows("pending", "failed", 1)

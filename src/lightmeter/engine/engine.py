@@ -32,8 +32,13 @@ from lightmeter.engine.uploads import UploadFetcher, UploadSelection
 from lightmeter.errors import BudgetReached, OutcomeUnknown, OutOfCredits
 from lightmeter.export.answer_check import rows_with_invalid_answers
 from lightmeter.journal.balance_proofs import requeue_unanswered_rows
-from lightmeter.journal.commands.answer_retries import add_retries, clear_not_retried, mark_not_retried
-from lightmeter.journal.commands.submissions import clear_over_budget, mark_over_budget, put_meta
+from lightmeter.journal.commands.submissions import (
+    add_retries,
+    clear_over_budget,
+    mark_over_budget,
+    put_meta,
+    set_retry_obstacle,
+)
 from lightmeter.journal.header import put_balance_meta
 from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.queries.items import count_by_status
@@ -224,7 +229,7 @@ class Engine:
         if not state.stopping.is_set():
             out = self.session.out
             invalid = await asyncio.to_thread(rows_with_invalid_answers, out, ask, options.backends, *self._rows)
-            await self.session.journal.write(clear_not_retried(*self._rows))
+            await self.session.journal.write(set_retry_obstacle(None, *self._rows))
             await self.session.journal.write(add_retries(invalid))
             if invalid:
                 state.add_note(f"Some answers to {ask.name} are not valid: the question is repeated for their rows.")
@@ -240,7 +245,7 @@ class Engine:
                 await self._resolve()
         state.end_retries()
         if not state.stopping.is_set() or isinstance(state.stop_reason, OutOfCredits):
-            await self.session.journal.write(mark_not_retried(self._limit_reached(), *self._rows))
+            await self.session.journal.write(set_retry_obstacle(self._limit_reached(), *self._rows))
 
     def _limit_reached(self) -> str:
         """Return the code of the limit that was reached: the balance, the key's budget or the run's budget."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from lightmeter.client.client import Client
-from lightmeter.clock import ClockAnchor, MachineClock, RunClock, SystemClock
+from lightmeter.clock import ClockAnchor, RunClock, SystemClock
 from lightmeter.embedded_service import Endpoint, open_endpoint
 from lightmeter.errors import SettingsError
 from lightmeter.journal.balance_proofs import open_submissions
@@ -173,7 +173,7 @@ async def open_session(
     out: Path,
     settings: Settings,
     options: Options | None = None,
-    clock: MachineClock | None = None,
+    clock: SystemClock | None = None,
     *,
     accept_journal: bool = False,
 ) -> AsyncIterator[Session]:
@@ -222,12 +222,12 @@ async def open_session(
             )
 
 
-async def _start_clock(journal: Journal, out: Path, machine: MachineClock) -> tuple[RunClock, int]:
+async def _start_clock(journal: Journal, out: Path, machine: SystemClock) -> tuple[RunClock, int]:
     """Return the clock of a new session, after storing its readings for the next one, and its first submission id."""
     with open_read_only(out) as db:
         stored = get_meta(db).get(_ANCHOR_KEY)
         last = last_submission_id(db)
     before = None if stored is None else ClockAnchor(**json.loads(stored))
     clock = RunClock(machine, before)
-    await journal.write(put_meta({_ANCHOR_KEY: json.dumps(clock.anchor.to_dict())}))
+    await journal.write(put_meta({_ANCHOR_KEY: json.dumps(asdict(clock.anchor))}))
     return clock, last + 1

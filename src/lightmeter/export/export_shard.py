@@ -6,7 +6,7 @@ A shard can be exported in any process, since it only reads journals and writes 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -139,5 +139,5 @@ def _lineage(shard: Shard) -> dict[str, Any]:
         "runs": {run.header.run_id: run.mark for run, _ in shard.ranges},
     }
     if len(shard.ranges) == 1:
-        lineage["shard"] = shard.ranges[0][1].to_dict()
+        lineage["shard"] = asdict(shard.ranges[0][1])
     return lineage

@@ -25,7 +25,7 @@ from lightmeter.export.published_shards import SHARD_ANSWERS, unpublished_range
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.header import read_run_header
 from lightmeter.journal.queries.export import SubmissionRange, journal_mark, settled_ranges
-from lightmeter.journal.queries.latest_runs import LatestRunIndex, share_items
+from lightmeter.journal.queries.latest_runs import build_latest_runs, share_items
 from lightmeter.journal.store import open_read_only
 from lightmeter.tables.arrow.schema import OPTIONAL_TABLES
 from lightmeter.tables.dataset import Dataset
@@ -158,7 +158,8 @@ def _export(
     requested = {feature for run in exported for feature in run.header.options.features}
     with LockedTempDir() as temporary, dataset.staging() as staging:
         several = [run.folder for run in runs] if len(runs) > 1 and not keep_others else []
-        index = LatestRunIndex.build(several, temporary.path / "latest.sqlite").path
+        index = temporary.path / "latest.sqlite"
+        build_latest_runs(several, index)
         shards = [Shard(number, part, tuple(runs), index, staging) for number, part in enumerate(ranges)]
         with _parallel_map(min(processes, len(shards))) as map_shards:
             for written in map_shards(export_shard, shards):

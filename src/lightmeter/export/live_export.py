@@ -19,8 +19,9 @@ from typing import Final
 from lightmeter.errors import LightmeterError
 from lightmeter.export.export_tables import export_settled
 from lightmeter.export.published_shards import SHARD_ANSWERS
-from lightmeter.journal.queries.export import count_settled
+from lightmeter.journal.queries.submissions import count_submissions_in
 from lightmeter.journal.store import open_read_only
+from lightmeter.journal.submission_states import State
 
 log = logging.getLogger("lightmeter.export")
 
@@ -76,7 +77,7 @@ def _follow_journal(out: Path) -> None:
     exported, exported_at = 0, 0.0
     while not select.select([sys.stdin], [], [], _CHECK_EVERY_S)[0]:
         with open_read_only(out) as db:
-            settled = count_settled(db)
+            settled = count_submissions_in(db, State.SETTLED)
         is_late = time.monotonic() - exported_at >= EXPORT_EVERY_S
         if settled - exported >= SHARD_ANSWERS or (settled > exported and is_late):
             export_settled(out)

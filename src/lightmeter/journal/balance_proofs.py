@@ -1,20 +1,20 @@
-"""Balance readings, and proofs from them: what was charged for requests without an answer.
+"""Balances of the account, and proofs from them of what was charged for requests that got no answer.
 
-A proof covers a *window* of the journal: it begins at a balance reading without open submissions, and ends at a later
-reading without requests in flight. The proof document lists every number and every assumption. The transaction that
-applies the proof's resolutions also stores its document.
+A proof compares two balances: an opening one without submissions that may still be charged, and a later one without
+requests in flight. The submissions sent between them are the proof's window. The proof document lists every number and
+every assumption. It is stored in the transaction that applies what the proof decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
 from lightmeter import sqlite
-from lightmeter.journal.commands.submissions import apply_event, last_transition_id, requeue_rows
+from lightmeter.journal.commands.submissions import apply_event, last_transition_id, mark_rows, requeue_rows
 from lightmeter.journal.submission_states import Event, State
 
 _OPEN: Final = tuple(
@@ -25,13 +25,13 @@ _OPEN: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class BalanceReading:
-    """The account's balance, read while no request was in flight. Proof documents contain its fields.
+    """A balance of the account, read while no request was in flight. Proof documents contain its fields.
 
     Attributes:
         reading_id: Number in order of time.
-        at: Seconds since the epoch.
+        at: When it was read, in seconds since the epoch.
         balance: Credits.
-        place: Id of the last transition before the reading.
+        place: Id of the last transition (change of state of a submission) before it was read.
     """
 
     reading_id: int
@@ -42,15 +42,15 @@ class BalanceReading:
 
 @dataclass(frozen=True, slots=True)
 class WindowSubmission:
-    """What the journal knows about the charge of a submission that was sent in a window.
+    """What the journal knows about the charge of a submission that was sent between two balances.
 
     Attributes:
         submission_id: The submission.
         state: Its state.
-        hold: The most that it can have cost, in credits.
+        hold: Credits reserved for it: the most that it can have cost.
         paid: Credits charged; None while unknown.
         remaining: The balance that its answer reported; None without one.
-        charge_reported: Whether the answer reported the charge; otherwise the hold counts as the charge.
+        charge_reported: Whether the answer reported the charge; otherwise `hold` counts as the charge.
         sent: Id of the transition that sent it.
         answered: Id of the transition that recorded its answer; None without one.
         throttled: Whether it was answered with "too many requests", which is assumed to cost nothing.
@@ -69,7 +69,7 @@ class WindowSubmission:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionResolution:
-    """The event that a proof decides on for one submission.
+    """What a proof decides about one submission (one POST): the event that changes its state, and why.
 
     Attributes:
         submission_id: The submission.
@@ -84,27 +84,23 @@ class SubmissionResolution:
     paid: int = 0
 
 
-def record_balance(balance: int, at: float, *, opens: bool) -> Callable[[sqlite.Connection], BalanceReading]:
-    """Record a balance reading; the change returns it.
+@sqlite.command
+def record_balance(db: sqlite.Connection, balance: int, at: float, *, opens: bool) -> BalanceReading:
+    """Record a balance of the account and return it with its id.
 
     Args:
+        db: The journal, in a transaction.
         balance: Credits.
-        at: Seconds since the epoch.
-        opens: Whether a new window begins with this reading.
+        at: When it was read, in seconds since the epoch.
+        opens: Whether the next proof begins with this balance.
     """
-
-    def change(db: sqlite.Connection) -> BalanceReading:
-        here = last_transition_id(db)
-        db.execute(
-            "INSERT INTO readings (at, balance, place, opens) VALUES (?, ?, ?, ?)", (at, balance, here, int(opens))
-        )
-        return BalanceReading(db.last_insert_rowid(), at, balance, here)
-
-    return change
+    last = last_transition_id(db)
+    db.execute("INSERT INTO readings (at, balance, place, opens) VALUES (?, ?, ?, ?)", (at, balance, last, int(opens)))
+    return BalanceReading(db.last_insert_rowid(), at, balance, last)
 
 
 def opening_reading(db: sqlite.Connection) -> BalanceReading | None:
-    """Return the reading that opened the current window; None before the first."""
+    """Return the balance with which the next proof begins; None before the first."""
     row = db.execute(
         "SELECT reading_id, at, balance, place FROM readings WHERE opens ORDER BY reading_id DESC LIMIT 1"
     ).fetchone()
@@ -112,10 +108,9 @@ def opening_reading(db: sqlite.Connection) -> BalanceReading | None:
 
 
 def open_submissions(db: sqlite.Connection) -> int:
-    """Return the number of submissions that may still be charged, or whose charge is not recorded yet."""
+    """Return the number of requests that may still be charged, or whose charge is not recorded yet."""
     marks = ", ".join("?" * len(_OPEN))
-    ((count,),) = db.execute(f"SELECT count(*) FROM submissions WHERE state IN ({marks})", _OPEN)  # noqa: S608 (marks are ?, ?, …)
-    return int(count)
+    return int(db.execute(f"SELECT count(*) FROM submissions WHERE state IN ({marks})", _OPEN).get)  # noqa: S608 (marks are ?, ?, …)
 
 
 _SENT_BETWEEN: Final = """
@@ -131,18 +126,14 @@ WHERE t.sent <= ?2 ORDER BY s.submission_id
 
 
 def submissions_sent_between(db: sqlite.Connection, after: int, until: int) -> list[WindowSubmission]:
-    """Return the submissions that were first sent between two transitions.
+    """Return the submissions (POSTs) first sent after the state change with id `after`, at the latest by `until`.
 
-    Args:
-        db: The journal.
-        after: Id of a transition before the first one.
-        until: Id of the last transition.
+    The journal numbers all changes of state of submissions in order of time.
     """
+    rows = db.execute(_SENT_BETWEEN, (after, until))
     return [
         WindowSubmission(key, State(state), hold, paid, remaining, bool(said), sent, answered, bool(throttled))
-        for key, state, hold, paid, remaining, said, sent, answered, throttled in db.execute(
-            _SENT_BETWEEN, (after, until)
-        )
+        for key, state, hold, paid, remaining, said, sent, answered, throttled in rows
     ]
 
 
@@ -156,12 +147,8 @@ SELECT EXISTS (
 
 
 def throttled_since(db: sqlite.Connection, after: int) -> bool:
-    """Return whether any submission that was first sent after a transition was throttled.
-
-    The query stops at the first throttled submission, because a run may have millions of transitions.
-    """
-    ((exists,),) = db.execute(_THROTTLED_SINCE, (after,))
-    return bool(exists)
+    """Return whether the service answered HTTP 429 to a request first sent after the state change with id `after`."""
+    return bool(db.execute(_THROTTLED_SINCE, (after,)).get)
 
 
 _UNKNOWN_CHARGES: Final = """
@@ -172,15 +159,15 @@ SELECT s.submission_id, s.sent_at FROM submissions s WHERE s.state = 'charge_unk
 
 
 def unknown_charges_since(db: sqlite.Connection, after: int) -> dict[int, float]:
-    """Return the send times of requests that failed with an unknown charge: seconds since the epoch, by submission id.
+    """Return when each request was sent that failed with an unknown charge: submission id → seconds since the epoch.
 
-    Only submissions that were sent after the transition `after` count.
+    Only requests sent after the state change with id `after` count.
     """
     return dict(db.execute(_UNKNOWN_CHARGES, (after,)))
 
 
 def windows_in_doubt(db: sqlite.Connection) -> list[tuple[BalanceReading, BalanceReading]]:
-    """Return the (opening, closing) readings of proofs that left a charge undecided, one pair for each window.
+    """Return the (opening, closing) balances of proofs that left a charge undecided, one pair for each opening balance.
 
     A new proof may decide it if it assumes that nobody else spends from the account.
     """
@@ -195,89 +182,77 @@ def windows_in_doubt(db: sqlite.Connection) -> list[tuple[BalanceReading, Balanc
     return [(BalanceReading(*row[:4]), BalanceReading(*row[4:])) for row in windows]
 
 
+@sqlite.command
 def apply_resolutions(
+    db: sqlite.Connection,
     opening: BalanceReading,
     closing: BalanceReading,
     document: dict[str, Any],
     resolutions: Sequence[SubmissionResolution],
-) -> Callable[[sqlite.Connection], None]:
-    """Store a proof and apply its resolutions.
+) -> None:
+    """Store a proof and write what it decides.
 
-    Rows proven unpaid become pending, rows proven paid fail, and all others stay in doubt.
+    Rows proven unpaid become pending, rows proven paid fail, and all others get the status `in_doubt`.
 
     Args:
-        opening: First reading of the window.
-        closing: Last reading of the window.
+        db: The journal, in a transaction.
+        opening: The balance before the submissions.
+        closing: The balance after them.
         document: The proof, with every number that it uses; stored as JSON.
         resolutions: One for each submission that the proof decides.
     """
-
-    def change(db: sqlite.Connection) -> None:
-        db.execute(
-            "INSERT INTO proofs (at, opening, closing, document) VALUES (?, ?, ?, ?)",
-            (closing.at, opening.reading_id, closing.reading_id, orjson.dumps(document).decode()),
-        )
-        for resolution in resolutions:
-            _apply_resolution(db, resolution, closing.at)
-
-    return change
+    db.execute(
+        "INSERT INTO proofs (at, opening, closing, document) VALUES (?, ?, ?, ?)",
+        (closing.at, opening.reading_id, closing.reading_id, orjson.dumps(document).decode()),
+    )
+    for resolution in resolutions:
+        _apply_resolution(db, resolution, closing.at)
 
 
 def _apply_resolution(db: sqlite.Connection, resolution: SubmissionResolution, at: float) -> None:
-    key = resolution.submission_id
-    ((state,),) = db.execute("SELECT state FROM submissions WHERE submission_id = ?", (key,))
+    key, proof = resolution.submission_id, resolution.proof
+    state = db.execute("SELECT state FROM submissions WHERE submission_id = ?", (key,)).get
+    apply_event(db, key, resolution.event, at, proof)
+    db.execute("UPDATE money SET paid = paid + ?", (resolution.paid,))
     if state == State.CHARGE_UNKNOWN:  # its rows have failed already, whatever it cost
-        apply_event(db, key, resolution.event, at, resolution.proof)
         db.execute("UPDATE submissions SET paid = ?, said = 1 WHERE submission_id = ?", (resolution.paid, key))
-        db.execute("UPDATE money SET paid = paid + ?", (resolution.paid,))
         return
-    apply_event(db, key, resolution.event, at, resolution.proof)
-    db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (resolution.proof, key))
+    db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (proof, key))
     if resolution.event is Event.PROVE_UNPAID:
         requeue_rows(db, key)
     elif resolution.event is Event.PROVE_PAID:
         db.execute("UPDATE submissions SET paid = ? WHERE submission_id = ?", (resolution.paid, key))
-        db.execute("UPDATE money SET paid = paid + ?", (resolution.paid,))
-        _update_rows(db, key, "failed", "paid_and_lost", resolution.proof)
+        mark_rows(db, key, "failed", "paid_and_lost", proof)
     else:
-        _update_rows(db, key, "in_doubt", "ambiguous", resolution.proof)
+        mark_rows(db, key, "in_doubt", "ambiguous", proof)
 
 
-def _update_rows(db: sqlite.Connection, submission_id: int, status: str, reason: str, error: str) -> None:
-    db.execute(
-        "UPDATE items SET status = ?, reason = ?, error = ? WHERE submission_id = ?",
-        (status, reason, error, submission_id),
-    )
-
-
-def requeue_unanswered_rows(allowance: int, at: float) -> Callable[[sqlite.Connection], tuple[int, int]]:
+@sqlite.command
+def requeue_unanswered_rows(db: sqlite.Connection, allowance: int, at: float) -> tuple[int, int]:
     """Make rows of unanswered requests pending again although they may have been charged, oldest first.
 
-    The holds of those requests stay counted. The change returns (sum of those holds in credits, number of rows).
+    The credits of those requests stay reserved. Return (sum of those credits, number of rows).
 
     Args:
-        allowance: Most credits that sending them again may cost; it limits the sum of their holds.
+        db: The journal, in a transaction.
+        allowance: Most credits that sending them again may cost; it limits the sum of their reserved credits.
         at: Seconds since the epoch.
     """
-
-    def change(db: sqlite.Connection) -> tuple[int, int]:
-        left, rows = allowance, 0
-        unanswered = list(
-            db.execute(
-                "SELECT submission_id, hold FROM submissions s WHERE state IN (?, ?) "
-                "AND EXISTS (SELECT 1 FROM items i WHERE i.submission_id = s.submission_id) ORDER BY submission_id",
-                (State.AMBIGUOUS, State.PROVEN_PAID_LOST),
-            )
+    left, rows = allowance, 0
+    unanswered = list(
+        db.execute(
+            "SELECT submission_id, hold FROM submissions s WHERE state IN (?, ?) "
+            "AND EXISTS (SELECT 1 FROM items i WHERE i.submission_id = s.submission_id) ORDER BY submission_id",
+            (State.AMBIGUOUS, State.PROVEN_PAID_LOST),
         )
-        for submission_id, hold in unanswered:
-            if hold <= left:
-                left -= hold
-                apply_event(db, submission_id, Event.PAY_AGAIN, at, "the user allowed it")
-                requeue_rows(db, submission_id)
-                rows += db.changes()
-        return allowance - left, rows
-
-    return change
+    )
+    for submission_id, hold in unanswered:
+        if hold <= left:
+            left -= hold
+            apply_event(db, submission_id, Event.PAY_AGAIN, at, "the user allowed it")
+            requeue_rows(db, submission_id)
+            rows += db.changes()
+    return allowance - left, rows
 
 
 def read_proofs(db: sqlite.Connection) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Compress the bytes of answers, which are stored unchanged because they are the only proof of what was paid for."""
+"""Compress and decompress the bytes of answers: the journal stores them complete, as the proof of what was paid."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import threading
 from typing import Final
 
 import zstandard
-
-LEVEL: Final = 3
-"""zstd's default level: about 6 : 1 on answers of this contract, and faster than a disk."""
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 """Largest answer that is decompressed: a damaged header must not allocate all memory."""
@@ -18,7 +15,7 @@ class _ThreadCodecs(threading.local):
     """One compressor and one decompressor per thread: creating one takes ten times as long as using it once."""
 
     def __init__(self) -> None:
-        self.compressor = zstandard.ZstdCompressor(level=LEVEL)
+        self.compressor = zstandard.ZstdCompressor()
         self.decompressor = zstandard.ZstdDecompressor()
 
 

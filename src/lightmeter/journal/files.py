@@ -1,10 +1,10 @@
-"""The files of a journal: its path, its lock, copies and archives, and reserved disk space."""
+"""The files beside a journal: its lock, its copies and archives, and a file that reserves disk space."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +16,18 @@ FILE_NAME: Final = "journal.sqlite"
 LOCK_NAME: Final = ".run.lock"
 RESERVE_NAME: Final = ".journal-reserve"
 RESERVE_BYTES: Final = 1024 * 1024
-"""Reserved for answers in flight when the disk fills up: 64 answers of 16 KB, three times the usual size."""
+"""Disk space for the answers to requests in flight: 64 answers of 16 KB, three times the usual size."""
 
 
 def journal_path(folder: Path) -> Path:
     """Return the path of the journal in an output folder."""
     return folder / FILE_NAME
+
+
+def cannot_write(path: Path, why: object) -> JournalError:
+    """Return the error for a journal that cannot be opened for writing."""
+    hint = "Is the disk full, or the folder read-only? Nothing was sent."
+    return JournalError(f"{path} cannot be written: {why}.", hint=hint)
 
 
 def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = None) -> None:
@@ -35,32 +41,27 @@ def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = No
     Raises:
         JournalError: the copy cannot be written.
     """
-    connection = sqlite.connect(source, create=False)
-    try:
-        with atomic_replace(target) as temporary:
-            connection.execute("VACUUM INTO ?", (str(temporary),))
-            with closing(sqlite.connect(temporary, create=False)) as copy:
-                copy.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list((meta or {}).items()))
-                copy.pragma("journal_mode", "wal")  # before any process reads it: a reader would block the switch
-    except sqlite.Error as error:
-        raise JournalError(f"{target} cannot be written: {error}.") from error
-    finally:
-        connection.close()
+    with closing(sqlite.connect(source, create=False)) as connection:
+        try:
+            with atomic_replace(target) as temporary:
+                connection.execute("VACUUM INTO ?", (str(temporary),))
+                with closing(sqlite.connect(temporary, create=False)) as copy:
+                    copy.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list((meta or {}).items()))
+                    copy.pragma("journal_mode", "wal")  # before any process reads it: a reader would block the switch
+        except sqlite.Error as error:
+            raise JournalError(f"{target} cannot be written: {error}.") from error
 
 
 def archive_journal(source: Path, target: Path) -> None:
-    """Merge the write-ahead log of a finished run's journal into the file, then move the file.
+    """Move the journal of a finished run, after merging SQLite's write-ahead log into the file.
 
     Raises:
         JournalLocked: a process is reading the journal.
         JournalError: the journal cannot be moved.
     """
     try:
-        connection = sqlite.connect(source, create=False)
-        try:
+        with closing(sqlite.connect(source, create=False)) as connection:
             connection.pragma("journal_mode", "delete")
-        finally:
-            connection.close()
         target.parent.mkdir(parents=True, exist_ok=True)
         source.rename(target)
         fsync_folder(target.parent)
@@ -71,50 +72,32 @@ def archive_journal(source: Path, target: Path) -> None:
         raise JournalError(f"{source} cannot be moved to {target}: {error}.") from error
 
 
-@contextmanager
-def run_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock that lets only one process change the run in `folder`; released also when the process is killed.
+def run_lock(folder: Path) -> closing[sqlite.Connection]:
+    """Acquire the lock that lets only one process change the run in `folder`, until `close` or the end of `with`.
+
+    It is released also when the process is killed.
 
     Raises:
-        JournalLocked: another process holds the lock.
-        JournalError: the folder cannot be written.
-    """
-    lock = acquire_run_lock(folder)
-    try:
-        yield
-    finally:
-        lock.close()
-
-
-def acquire_run_lock(folder: Path) -> sqlite.Connection:
-    """Acquire the lock of `run_lock`; closing the returned connection releases it.
-
-    Raises:
-        JournalLocked: another process holds the lock.
+        JournalLocked: another process has the lock.
         JournalError: the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        return sqlite.hold_exclusive_lock(folder / LOCK_NAME)
+        return closing(sqlite.hold_exclusive_lock(folder / LOCK_NAME))
     except sqlite.BusyError:
-        raise JournalLocked(
-            f"Another process is running {folder}.",
-            hint="Wait for it, or look at it: lightmeter status DIR",
-        ) from None
+        hint = "Wait for it, or look at it: lightmeter status DIR"
+        raise JournalLocked(f"Another process is running {folder}.", hint=hint) from None
     except sqlite.Error as error:
-        raise JournalError(
-            f"{folder} cannot be written: {error}.",
-            hint="Is the disk full, or the folder read-only? Nothing was sent.",
-        ) from error
+        raise cannot_write(folder, error) from error
 
 
 def is_run_locked(folder: Path) -> bool:
-    """Return whether a process holds the lock of `run_lock`; do not acquire it."""
+    """Return whether a process has the lock that `run_lock` acquires."""
     return sqlite.is_exclusively_locked(folder / LOCK_NAME)
 
 
 class DiskReserve:
-    """A file that reserves disk space; deleting it makes room for answers in flight when the disk is full.
+    """A file that reserves disk space: on a full disk, deleting it makes room for answers to requests in flight.
 
     Raises:
         JournalError: the disk has not enough free space.
@@ -129,10 +112,7 @@ class DiskReserve:
                 os.fsync(file.fileno())
         except OSError as error:
             self.release()
-            raise JournalError(
-                f"{folder} cannot be written: {error.strerror or error}.",
-                hint="Is the disk full, or the folder read-only? Nothing was sent.",
-            ) from error
+            raise cannot_write(folder, error.strerror or error) from error
 
     def release(self) -> bool:
         """Delete the file; return False if it was deleted before."""

@@ -15,24 +15,18 @@ from lightmeter.journal.commands.submissions import get_meta, last_transition_id
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.store import open_read_only
 from lightmeter.options import Options
-from lightmeter.sqlite import Change, Connection
+from lightmeter.sqlite import Connection, command
 
 FORMER_RUNS: Final = "former_runs"
-"""Meta key of the ids that the run had before: JSON, a list of [run id, last submission id sent under it]."""
+"""Key in the table `meta` of the ids that the run had before: a JSON list of [run id, last submission id]."""
 
 _BALANCE_PLACE: Final = "balance_place"
-"""Meta key: id of the last transition before the balance was read."""
-
-_EVENTS_AFTER: Final = """
-SELECT count(*) FROM transitions
-WHERE rowid > ? AND event IN ('send', 'answer', 'collect', 'ask_again', 'pay_again')
-"""
-"""Counts the events of requests that may change the balance."""
+"""Key in the table `meta`: id of the last transition before the balance was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """The values that describe a run as a whole.
+    """The values that describe a run as a whole. A millicredit is a thousandth of a credit.
 
     Attributes:
         run_id: Id of the run in every table.
@@ -47,7 +41,8 @@ class RunHeader:
         seconds: Working time of all processes of the run.
         notes: Messages to the user about the run, one sentence each.
         former_runs: Earlier ids of the run, oldest first, each with the last submission id that was sent under it.
-        retry_per_image_milli: Millicredits per image or frame for repeating the question of `ask`; 0 without one.
+        retry_per_image_milli: Millicredits per image or frame for asking the user's question (`--ask`) a second time;
+            0 without a question.
     """
 
     run_id: str
@@ -70,7 +65,7 @@ class RunHeader:
         return (*(run_id for run_id, _ in self.former_runs), self.run_id)
 
     def idempotency_key(self, submission_id: int) -> str:
-        """Return the idempotency key of a submission; it contains the run's id at the time it was first sent."""
+        """Return the idempotency key of a submission (POST); it contains the run's id at the time it was first sent."""
         ids = (run_id for run_id, last in self.former_runs if submission_id <= last)
         return f"{next(ids, self.run_id)}-{submission_id}"
 
@@ -92,8 +87,8 @@ def read_run_header(out: Path) -> RunHeader:
             price_per_image_milli=int(meta["price_per_image_milli"]),
             extra_types=json.loads(meta["extra_types"]),
             planned_at=meta["planned_at"],
-            balance_before=_number(meta.get("balance_before")),
-            balance_after=_number(meta.get("balance_after")),
+            balance_before=json.loads(meta.get("balance_before", "null")),
+            balance_after=json.loads(meta.get("balance_after", "null")),
             seconds=float(meta.get("seconds", "0")),
             notes=tuple(json.loads(meta.get("notes", "[]"))),
             former_runs=tuple((run_id, last) for run_id, last in json.loads(meta.get(FORMER_RUNS, "[]"))),
@@ -103,28 +98,25 @@ def read_run_header(out: Path) -> RunHeader:
         raise JournalError(f"{journal_path(out)} lacks its header: {error}.") from error
 
 
-def _number(text: str | None) -> int | None:
-    return None if text is None else int(text)
-
-
 def fresh_run_id(clock: Clock) -> str:
     """Return a new unique run id, which begins with the time."""
     return f"{utc_from_timestamp(clock.now()):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
-def put_balance_meta(values: Mapping[str, str]) -> Change[None]:
-    """Write meta values with a balance that was just read, while no request was in flight."""
-
-    def change(db: Connection) -> None:
-        put_meta({**values, _BALANCE_PLACE: str(last_transition_id(db))})(db)
-
-    return change
+@command
+def put_balance_meta(db: Connection, values: Mapping[str, str]) -> None:
+    """Write values to the table `meta`; a balance that was just read, with no request in flight, is one of them."""
+    put_meta({**values, _BALANCE_PLACE: str(last_transition_id(db))})(db)
 
 
 def is_balance_current(db: Connection) -> bool:
-    """Return whether no request was sent or answered after the last balance reading."""
+    """Return whether no request was sent or answered after the balance was last read."""
     meta = get_meta(db)
     if _BALANCE_PLACE not in meta and "seconds" in meta:  # an older journal, whose run came to its end
         return True
-    ((events,),) = db.execute(_EVENTS_AFTER, (int(meta.get(_BALANCE_PLACE, "0")),))
+    events = db.execute(
+        "SELECT count(*) FROM transitions "
+        "WHERE rowid > ? AND event IN ('send', 'answer', 'collect', 'ask_again', 'pay_again')",
+        (int(meta.get(_BALANCE_PLACE, "0")),),
+    ).get
     return not events

@@ -1,7 +1,8 @@
 """A ledger of the credits that all runs on this machine spend with one API key in a period: one SQLite file for all.
 
-A run writes its totals here, not the changes, and it writes a hold here before it sends the request. So a killed
-process leaves totals that are too high, never too low. The next run corrects them from the journal of the killed one.
+A run writes its totals here, not the changes, and it reserves the price of a request here before it sends the request.
+So a killed process leaves totals that are too high, never too low. The next run corrects them from the journal of the
+killed one.
 
 An account is a key, however the address of its service is spelled. A clock that is set back does not begin a new
 period: totals count in the latest period of the same length in which the account was used.
@@ -42,9 +43,6 @@ _BUSY_TIMEOUT_MS: Final = 30_000
 _KEY_PREFIX: Final = "key:"
 """Prefix of account names that depend on a key alone; in older versions they depended on an address and a key."""
 
-_JOURNAL_FOLDERS: Final = ("", "runs/{run_id}")
-"""Where a run's journal can be below its folder: a finished run is archived when another manifest is run there."""
-
 
 def ledger_account(key: str) -> str:
     """Return the name of a key's account, which does not reveal the key."""
@@ -58,14 +56,14 @@ def legacy_ledger_account(base_url: str, key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """Credits that a run has paid since it began, and that it holds now."""
+    """Credits that a run has paid since it began, and credits that it reserves now for requests in flight (`held`)."""
 
     paid: int
     held: int
 
 
 class _CapExceeded(Exception):
-    """Rolls back a transaction whose totals would exceed the cap."""
+    """Raised to roll back a transaction whose totals would exceed the budget of the key."""
 
 
 class KeyLedger:
@@ -102,7 +100,7 @@ class KeyLedger:
             ) from error
 
     def close(self) -> None:
-        """Mark the run's process as ended and close the file; the run's holds stay recorded."""
+        """Mark the run's process as ended and close the file; the credits that the run reserves stay recorded."""
         account, run_id = self._run
         with self._errors_translated():
             self._db.execute("UPDATE runs SET process = '' WHERE account = ? AND run_id = ?", (account, run_id))
@@ -116,9 +114,20 @@ class KeyLedger:
             totals_: The run's totals.
             cap: Budget of the account in the period, in credits; with None the totals are always written.
         """
+        account, run_id = self._run
         try:
             with self._errors_translated(), sqlite.write_transaction(self._db):
-                self._record(self.latest_period(period), totals_, cap)
+                latest = self.latest_period(period)
+                # A row of this run may exist under a legacy account name: its `paid_before` is taken over.
+                self._db.execute(
+                    "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, "
+                    "(SELECT coalesce(min(paid_before), ?6) FROM runs WHERE run_id = ?3 AND period = ?2 "
+                    "AND substr(account, 1, 4) <> ?8), ?6, ?7) ON CONFLICT DO UPDATE SET folder = excluded.folder, "
+                    "process = excluded.process, paid = max(paid, excluded.paid), held = excluded.held",
+                    (account, latest, run_id, self._folder, self._process, totals_.paid, totals_.held, _KEY_PREFIX),
+                )
+                if cap is not None:
+                    self._check_cap(latest, cap)
         except _CapExceeded:
             return False
         return True
@@ -126,11 +135,8 @@ class KeyLedger:
     def latest_period(self, period: str) -> str:
         """Return the given period, or a later one of the same length in which the account was used."""
         # Names of periods of one length have the same number of characters, and sort by time.
-        ((last,),) = self._db.execute(
-            "SELECT coalesce(max(period), '') FROM runs WHERE account = ? AND length(period) = length(?)",
-            (self._run[0], period),
-        )
-        return max(period, str(last))
+        query = "SELECT coalesce(max(period), '') FROM runs WHERE account = ? AND length(period) = length(?)"
+        return max(period, str(self._db.execute(query, (self._run[0], period)).get))
 
     def migrate_legacy_accounts(self, period: str, is_mine: Callable[[str, Path], bool]) -> None:
         """Add the totals that older versions recorded under another name of this account.
@@ -140,12 +146,10 @@ class KeyLedger:
             is_mine: Returns whether an account name, found with a run's folder, is a former name of this account.
         """
         with self._errors_translated(), sqlite.write_transaction(self._db):
-            rows = list(
-                self._db.execute(
-                    "SELECT DISTINCT account, folder FROM runs "
-                    "WHERE substr(account, 1, 4) <> ? AND period >= ? AND length(period) = length(?)",
-                    (_KEY_PREFIX, period, period),
-                )
+            rows = self._db.execute(
+                "SELECT DISTINCT account, folder FROM runs "
+                "WHERE substr(account, 1, 4) <> ? AND period >= ? AND length(period) = length(?)",
+                (_KEY_PREFIX, period, period),
             )
             for former in {account for account, folder in rows if is_mine(account, Path(folder))}:
                 self._db.execute(
@@ -174,41 +178,22 @@ class KeyLedger:
                     (run_id, totals_.paid, totals_.held, account, latest, former_id, self._folder),
                 )
 
-    def _record(self, period: str, totals_: RunTotals, cap: int | None) -> None:
-        account, run_id = self._run
-        db, held, paid = self._db, totals_.held, totals_.paid
-        # A row of this run may exist under a legacy account name: its `paid_before` is taken over.
-        db.execute(
-            "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, "
-            "(SELECT coalesce(min(paid_before), ?6) FROM runs WHERE run_id = ?3 AND period = ?2 "
-            "AND substr(account, 1, 4) <> ?8), ?6, ?7) ON CONFLICT DO UPDATE SET folder = excluded.folder, "
-            "process = excluded.process, paid = max(paid, excluded.paid), held = excluded.held",
-            (account, period, run_id, self._folder, self._process, paid, held, _KEY_PREFIX),
-        )
-        if cap is None or self.spent(period) <= cap:
-            return
-        self._correct_dead_runs(period)
-        if self.spent(period) > cap:
-            raise _CapExceeded
-
     def spent(self, period: str) -> int:
-        """Return the credits that all runs have paid and hold in a period."""
-        ((sum_,),) = self._db.execute(
-            "SELECT coalesce(sum(paid - paid_before + held), 0) FROM runs WHERE account = ? AND period = ?",
-            (self._run[0], period),
-        )
-        return int(sum_)
+        """Return the credits that all runs have paid in a period, and that they reserve for requests in flight."""
+        query = "SELECT coalesce(sum(paid - paid_before + held), 0) FROM runs WHERE account = ? AND period = ?"
+        return int(self._db.execute(query, (self._run[0], period)).get)
+
+    def _check_cap(self, period: str, cap: int) -> None:
+        if self.spent(period) > cap:
+            self._correct_dead_runs(period)
+            if self.spent(period) > cap:
+                raise _CapExceeded
 
     def _correct_dead_runs(self, period: str) -> None:
         """Replace the totals of runs whose process has ended by the totals in their journals."""
         account, run_id = self._run
-        others = list(
-            self._db.execute(
-                "SELECT run_id, folder, process FROM runs WHERE account = ? AND period = ? AND run_id <> ?",
-                (account, period, run_id),
-            )
-        )
-        for other, folder, process in others:
+        query = "SELECT run_id, folder, process FROM runs WHERE account = ? AND period = ? AND run_id <> ?"
+        for other, folder, process in list(self._db.execute(query, (account, period, run_id))):
             if process and _is_alive(process):
                 continue
             totals = _read_journal_totals(Path(folder), other)
@@ -222,10 +207,10 @@ class KeyLedger:
 
 
 def _read_journal_totals(folder: Path, run_id: str) -> tuple[int, int] | None:
-    """Return the credits (paid, held) of a run's journal; None if it is missing or cannot be read."""
-    for subfolder in _JOURNAL_FOLDERS:
+    """Return the credits (paid, reserved) of a run's journal; None if it is missing or cannot be read."""
+    for place in (folder, folder / "runs" / run_id):  # a finished run is archived when the next one starts
         try:
-            with open_read_only(folder / subfolder.format(run_id=run_id)) as journal:
+            with open_read_only(place) as journal:
                 if get_meta(journal).get("run_id") == run_id:
                     return credit_totals(journal)
         except JournalError:
@@ -234,7 +219,7 @@ def _read_journal_totals(folder: Path, run_id: str) -> tuple[int, int] | None:
 
 
 def _process_name(pid: int) -> str:
-    """Return a name of a process that differs from that of any later process with the same pid."""
+    """Return a text that identifies a process and differs from that of any later process with the same pid."""
     try:
         # Field 22 of /proc/<pid>/stat is the start time; the second field, in brackets, may hold spaces.
         start_time = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]

@@ -1,4 +1,4 @@
-"""Value types that commands write to the journal: received answers, their outcomes, and refusals."""
+"""What the journal records about a request: the answer, the charge and results read from it, or a refusal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lightmeter.journal.submission_states import Event
 
 @dataclass(frozen=True, slots=True)
 class ReceivedAnswer:
-    """An answer as received, before any code interprets it.
+    """An answer of the service as received, before any code interprets it.
 
     Attributes:
         raw: The body's bytes, unchanged.
@@ -26,7 +26,7 @@ class ReceivedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """The asset of a row in an answer, or why the answer has none.
+    """The asset (image or video) of a manifest row in an answer, or why the answer has none.
 
     Attributes:
         seq: Number of the row in the manifest.
@@ -46,15 +46,15 @@ class AnswerOutcome:
     """The charge and the row results that were read from an answer.
 
     Attributes:
-        paid: Credits charged, or held where the answer reports no charge.
+        paid: Credits charged, or the credits reserved for the request if the answer reports no charge.
         remaining: The account's balance after the charge; None if not reported.
         request_id: The service's id of the request; None if not reported.
         rows: One result for each row of the submission.
         reason: Code of the failure of rows without an asset.
-        charge_reported: Whether the answer reports `paid`; otherwise `paid` is the hold, the most it can be.
+        charge_reported: Whether the answer reports `paid`; otherwise `paid` is the most that it can be.
         error_free: Whether the answer reports no error; with errors `paid` may be less than the price.
         rows_identified: Whether the name of each asset identifies its row; None if the answer has no assets.
-        charge_unknown: The request failed and its answer reports no charge: the hold stays.
+        charge_unknown: Whether the request failed and its answer reports no charge: its credits stay reserved.
     """
 
     paid: int
@@ -69,12 +69,12 @@ class AnswerOutcome:
 
     @property
     def charge_evidence(self) -> int:
-        """What the answer proves: 0 nothing, 1 the charge, 2 the charge and the price (the column `said`)."""
+        """What the answer proves: 0 nothing, 1 the charge, 2 the charge and the price. Stored in the column `said`."""
         return self.charge_reported + (self.charge_reported and self.error_free)
 
     @property
     def event(self) -> Event:
-        """The event that ends the submission: `FAIL` if the charge is unknown, else `SETTLE`."""
+        """The event that ends the submission (one POST): `FAIL` if the charge is unknown, else `SETTLE`."""
         return Event.FAIL if self.charge_unknown else Event.SETTLE
 
     @property
@@ -88,7 +88,7 @@ class Refusal:
     """A request that the service refused; nothing was charged.
 
     Attributes:
-        reason: Code to group refusals by.
+        reason: Code by which reports group refusals.
         error: The service's message.
         received: The answer with the refusal, if there was one.
         rows_retryable: Whether the rows become pending again, because they did not cause the refusal: no credits, a

@@ -1,19 +1,18 @@
-"""A run's journal: one SQLite file, one writer thread with group commits, any number of readers."""
+"""A run's journal: one SQLite file with any number of readers and one thread that writes to it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 from lightmeter import sqlite
 from lightmeter.atomic import fsync_folder
 from lightmeter.errors import JournalError
-from lightmeter.journal.files import DiskReserve, acquire_run_lock, journal_path
+from lightmeter.journal.files import DiskReserve, cannot_write, journal_path, run_lock
 from lightmeter.journal.schema import APPLICATION_ID, SCHEMA, VERSION, migrate
 from lightmeter.sqlite import Change, GroupCommitWriter
 
@@ -24,26 +23,19 @@ def _open_for_writing(path: Path) -> sqlite.Connection:
     try:
         connection = sqlite.open_wal(path)
         try:
-            _create_if_empty(connection, path)
+            if not connection.execute("SELECT count(*) FROM sqlite_schema").get:
+                with connection:
+                    connection.execute(SCHEMA)
+                    connection.pragma("application_id", APPLICATION_ID)
+                    connection.pragma("user_version", VERSION)
+                fsync_folder(path.parent)
             _check_version(connection, path)
         except BaseException:
             connection.close()
             raise
     except sqlite.Error as error:
-        raise JournalError(
-            f"{path} cannot be written: {error}.", hint="Is the disk full, or the folder read-only? Nothing was sent."
-        ) from error
+        raise cannot_write(path, error) from error
     return connection
-
-
-def _create_if_empty(connection: sqlite.Connection, path: Path) -> None:
-    ((tables,),) = connection.execute("SELECT count(*) FROM sqlite_schema")
-    if not tables:
-        with connection:
-            connection.execute(SCHEMA)
-            connection.pragma("application_id", APPLICATION_ID)
-            connection.pragma("user_version", VERSION)
-        fsync_folder(path.parent)
 
 
 def _check_version(connection: sqlite.Connection, path: Path) -> None:
@@ -65,16 +57,12 @@ def open_read_only(folder: Path) -> Iterator[sqlite.Connection]:
         raise JournalError(
             f"{folder} holds no run: {path} is missing.", hint="Start one: lightmeter run MANIFEST --out DIR"
         )
-    connection = None
     try:
-        connection = _open_for_reading(path)
-        connection.pragma("query_only", "on")
-        yield connection
+        with closing(_open_for_reading(path)) as connection:
+            connection.pragma("query_only", "on")
+            yield connection
     except sqlite.Error as error:  # also one raised inside the block: any page may be broken
         raise JournalError(f"{path} cannot be read: {error}.") from error
-    finally:
-        if connection is not None:
-            connection.close()
 
 
 def _open_for_reading(path: Path) -> sqlite.Connection:
@@ -103,7 +91,7 @@ class Journal:
 
     Attributes:
         folder: The run's output folder.
-        disk_is_full: The disk was full at a commit; the space reserved for requests in flight is being used.
+        disk_is_full: Whether the disk was full at a commit, so that its reserved space is now in use.
 
     Raises:
         JournalLocked: another process writes to this folder.
@@ -114,43 +102,29 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.disk_is_full = False
-        self._lock = acquire_run_lock(folder)
-        try:
-            self._reserve = DiskReserve(folder)
-        except BaseException:
-            self._lock.close()
-            raise
-        try:
-            connection = _open_for_writing(journal_path(folder))
-        except BaseException:
-            self._reserve.release()
-            self._lock.close()
-            raise
         self._is_closed = False
-        self._writer = GroupCommitWriter(connection, "lightmeter-journal", self._to_error, self._release_reserve)
+        with ExitStack() as stack:
+            stack.enter_context(run_lock(folder))
+            self._reserve = DiskReserve(folder)
+            stack.callback(self._reserve.release)
+            connection = _open_for_writing(journal_path(folder))
+            self._writer = GroupCommitWriter(connection, "lightmeter-journal", self._to_error, self._release_reserve)
+            stack.callback(self._writer.close)
+            self._resources = stack.pop_all()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Write every queued change, then close; idempotent."""
+        """Write every queued change, then close the journal; idempotent."""
         self._is_closed = True
-        self._writer.close()
-        self._reserve.release()
-        self._lock.close()
+        self._resources.close()
 
-    @property
-    def after_commit(self) -> Callable[[sqlite.Connection], None] | None:
-        """The function that the writer's thread calls after each commit, before any caller learns of the commit."""
-        return self._writer.after_commit
-
-    @after_commit.setter
-    def after_commit(self, callback: Callable[[sqlite.Connection], None] | None) -> None:
+    def call_after_commits(self, callback: Callable[[sqlite.Connection], None] | None) -> None:
+        """Let the writer's thread call a function after each commit, before any caller of `write` continues."""
         self._writer.after_commit = callback
 
     async def write(self, change: Change[T]) -> T:
@@ -163,7 +137,7 @@ class Journal:
         return await self._writer.write(change)
 
     def submit(self, change: Change[T]) -> Future[T]:
-        """Queue a change from any thread.
+        """Queue a change from any thread and return the future of its result.
 
         Raises:
             JournalError: the journal is closed.

@@ -4,10 +4,10 @@ A literal table of (state, event) → state, without I/O. A pair that is not in 
 on it.
 
 - An `acked` submission can still lose its answer, and become `uncertain`.
-- An `ambiguous` submission may have been charged, and no balance reading could prove it. A later one still can.
+- An `ambiguous` submission may have been charged, and no balance of the account could prove it. A later one still can.
 - `charge_unknown`: the request failed and its answer reports no charge. It may have been charged.
 - An answer that an older version could not read makes the submission `answered` when a newer version can read it.
-- `pay_again` sends the rows again in a new submission. The hold of this one stays counted.
+- `pay_again` sends the rows again in a new submission. The credits reserved for this one stay reserved.
 
 ::
 
@@ -33,7 +33,7 @@ from lightmeter.errors import InvalidTransition
 
 
 class State(StrEnum):
-    """State of a submission; the values are stored in the journal."""
+    """State of a submission (one POST to the service); the values are stored in the journal."""
 
     PLANNED = "planned"
     HELD = "held"
@@ -52,7 +52,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """Event that changes the state of a submission; the values are stored in the journal."""
+    """Event that changes the state of a submission (one POST to the service); the values are stored in the journal."""
 
     HOLD = "hold"
     SEND = "send"
@@ -116,17 +116,17 @@ HOLDING: Final = frozenset(
         State.WRITTEN_OFF,
     }
 )
-"""States in which the hold counts against the budget: the request may have been charged, or may still be."""
+"""States in which credits are reserved in the budget: the request may have been charged, or may still be."""
 
 IN_DOUBT: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS})
 """States whose rows are `in_doubt`: the request was sent, no answer came, and the charge is unknown."""
 
 
 def step(state: State, event: Event) -> State:
-    """Return the state after `event`.
+    """Return the state of a submission after an event.
 
     Raises:
-        InvalidTransition: `TRANSITIONS` has no such pair.
+        InvalidTransition: the event is not allowed in this state.
     """
     try:
         return TRANSITIONS[state, event]

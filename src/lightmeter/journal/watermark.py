@@ -1,12 +1,11 @@
-"""A watermark of the progress of a run's journal, stored outside the run's folder.
+"""The watermark of a run: a small file outside the run's folder that records how far the run's journal has come.
 
 A journal may be an old state: a backup, a copy, or a file without its write-ahead log. The journal itself does not show
-that, and the run would pay again for requests that it no longer contains. So each run has a small file, the watermark,
-in a state folder of this machine. It is rewritten after each commit, before a request of that commit is sent.
+that, and the run would pay again for requests that it no longer contains. So the watermark is rewritten after each
+commit, before a request of that commit is sent.
 
-These writes are not flushed: the system keeps them when the process is killed. They are flushed once in `FLUSH_EVERY`
-requests and at the end. After a power cut the watermark may be behind the journal, whose commits are flushed. It is
-never ahead, so a watermark that is ahead always means that the journal went back to an older state.
+It is flushed to disk once in `FLUSH_EVERY` requests and at the end, so after a power cut it may be behind the journal.
+If it is ahead of the journal, the journal is an old state.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -27,7 +25,7 @@ from lightmeter.journal.commands.submissions import apply_event
 from lightmeter.journal.submission_states import Event, State
 
 FLUSH_EVERY: Final = 256
-"""Requests between two flushes of the watermark to disk."""
+"""Number of requests after which the watermark is flushed to disk."""
 
 _POSITION_BYTES: Final = 256
 """Size of the part of the file that is rewritten: less than a disk sector, so that a write is atomic."""
@@ -42,12 +40,12 @@ SELECT (SELECT coalesce(max(rowid), 0) FROM transitions), (SELECT coalesce(max(s
 
 @dataclass(frozen=True, slots=True)
 class JournalPosition:
-    """The progress of a journal. In the life of a run only `credits` can decrease.
+    """How far a journal has come. In the life of a run only `credits` can decrease.
 
     Attributes:
-        steps: Number of transitions.
+        steps: Number of recorded changes of state of submissions.
         requests: Id of the newest submission.
-        credits: Credits paid and held.
+        credits: Credits paid, and reserved for requests in flight.
     """
 
     steps: int
@@ -57,11 +55,11 @@ class JournalPosition:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkRecord:
-    """The content of a watermark file.
+    """The content of a watermark file, which records how far a run's journal has come.
 
     Attributes:
         folder: Folder of the run when it was last started on this machine.
-        position: Progress of its journal.
+        position: How far its journal had come.
         checked: Whether a process of the run has ended regularly since the file was created: then its journal was the
             latest state.
     """
@@ -72,18 +70,17 @@ class WatermarkRecord:
 
 
 def read_position(db: sqlite.Connection) -> JournalPosition:
-    """Return the progress of a journal."""
-    ((steps, requests, credits_),) = db.execute(_POSITION)
-    return JournalPosition(steps, requests, credits_)
+    """Return how far a journal has come."""
+    return JournalPosition(*db.execute(_POSITION).get)
 
 
 def watermark_path(state_dir: Path, run_id: str) -> Path:
-    """Return the path of a run's watermark in the state folder of this machine."""
+    """Return the path of the file that records how far a run's journal has come, in this machine's state folder."""
     return state_dir / "journals" / f"{hashlib.sha256(run_id.encode()).hexdigest()[:32]}.json"
 
 
 class Watermark:
-    """The file that records how far the journal of one run has come; it is kept outside of the run's folder.
+    """The file that records how far the journal of one run has come; it is outside of the run's folder.
 
     Another process that opens it waits until this one calls `begin` or `close`.
 
@@ -114,8 +111,8 @@ class Watermark:
         Args:
             run_id: The run.
             folder: The run's folder.
-            position: Progress of its journal.
-            checked: As in `WatermarkRecord`.
+            position: How far its journal has come.
+            checked: Whether a process of the run has ended regularly since the file was created.
 
         Raises:
             OSError: the file cannot be written.
@@ -131,7 +128,7 @@ class Watermark:
         self._written, self._checked, self._flushed_at = position, checked, position.requests
 
     def advance(self, db: sqlite.Connection) -> None:
-        """Write the current progress of the journal; to be called after each commit.
+        """Write how far the journal has come; to be called after each commit.
 
         An error is logged once and does not stop the run.
         """
@@ -148,7 +145,7 @@ class Watermark:
         self._written = now
 
     def close(self, *, checked: bool = False) -> None:
-        """Flush and close the file; idempotent. `checked`: this process of the run has ended regularly."""
+        """Flush and close the file; idempotent. With `checked`, record that this process of the run ended regularly."""
         file, self._file = self._file, None
         if file is None:
             return
@@ -175,25 +172,23 @@ def _read(content: bytes) -> WatermarkRecord | None:
         return None
 
 
-def write_off(credits_: int, requests: int, why: str, at: float) -> Callable[[sqlite.Connection], None]:
-    """Permanently hold the credits that may have been spent on requests that the journal does not contain.
+@sqlite.command
+def write_off(db: sqlite.Connection, credits_: int, requests: int, why: str, at: float) -> None:
+    """Count credits as spent for good that may have been spent on requests that the journal does not contain.
 
     The journal gets one submission without rows, with the transitions of a lost request whose rows were sent again.
 
     Args:
+        db: The journal, in a transaction.
         credits_: Most credits that were spent.
         requests: Number of those requests.
         why: The reason, as a sentence.
         at: Seconds since the epoch.
     """
-
-    def change(db: sqlite.Connection) -> None:
-        db.execute(
-            "INSERT INTO submissions (state, hold, assets, sent_at, attempts, error) VALUES (?, ?, 0, ?, ?, ?)",
-            (State.PLANNED, credits_, at, requests, why),
-        )
-        submission_id = db.last_insert_rowid()
-        for event in (Event.HOLD, Event.SEND, Event.LOSE, Event.GIVE_UP, Event.PAY_AGAIN):
-            apply_event(db, submission_id, event, at, why)
-
-    return change
+    db.execute(
+        "INSERT INTO submissions (state, hold, assets, sent_at, attempts, error) VALUES (?, ?, 0, ?, ?, ?)",
+        (State.PLANNED, credits_, at, requests, why),
+    )
+    submission_id = db.last_insert_rowid()
+    for event in (Event.HOLD, Event.SEND, Event.LOSE, Event.GIVE_UP, Event.PAY_AGAIN):
+        apply_event(db, submission_id, event, at, why)

@@ -74,11 +74,11 @@ def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: 
             mark, check = _open(state_dir, run_id), "accepted"
         if mark is not None:
             _begin(mark, run_id, folder, now, check)
-            journal.after_commit = mark.advance
+            journal.call_after_commits(mark.advance)
         yield check
         succeeded = True
     finally:
-        journal.after_commit = None
+        journal.call_after_commits(None)
         if mark is not None:
             mark.close(checked=succeeded)
 

@@ -32,7 +32,7 @@ class JournalSnapshot:
         submissions: (state, hold, paid, assets) by id.
         events: The events of each submission in order, by id.
         paid: Running total of paid credits.
-        held: Running total of held credits.
+        held: Running total of reserved credits.
     """
 
     rows: dict[int, tuple[str, str, int | None]]
@@ -46,7 +46,7 @@ class JournalSnapshot:
         return {url: sent for url, status, sent in self.rows.values() if status == "ok"}
 
     def answered(self) -> set[int]:
-        """Return the submissions whose answer is on disk, settled or not."""
+        """Return the submissions whose answer is on disk, whether or not their charge is known."""
         return {key for key, (state, *_) in self.submissions.items() if state in {"answered", "polled", "settled"}}
 
 
@@ -131,7 +131,7 @@ def check_resends(snapshot: JournalSnapshot) -> None:
 
 
 def check_credits(snapshot: JournalSnapshot, ledger: dict[str, Any]) -> int:
-    """Check that the journal's paid and held credits cover all credits that the service charged.
+    """Check that the journal's paid and reserved credits cover all credits that the service charged.
 
     Return the credits that were charged for answers that the run does not have.
     """
@@ -155,7 +155,7 @@ def check_printed_counts(printed: dict[str, Any], snapshot: JournalSnapshot, led
 
 
 def check_tables(folder: Path, snapshot: JournalSnapshot) -> None:
-    """Check that the tables contain each settled answer once, with its own row."""
+    """Check that the tables contain each answer with a known charge once, with its own row."""
     assets = pq.read_table(folder / "tables" / "assets").to_pylist()
     assert len(assets) == len(snapshot.rows)
     assert {row["url"]: row["status"] for row in assets} == {url: status for url, status, _ in snapshot.rows.values()}

@@ -250,7 +250,7 @@ def abort_connection(request: web.BaseRequest) -> web.Response:
 
 
 def acknowledge(account: Account, post: Post, body: dict[str, Any]) -> web.Response:
-    """Acknowledge a batch, whose answer must be polled for."""
+    """Accept a batch; its answer must be polled for."""
     post.request_id = f"{id(account):x}-{post.number}"
     post.done_at = asyncio.get_running_loop().time() + account.rules.done_after_s
     REQUESTS[post.request_id] = (post, body)

@@ -22,7 +22,7 @@ CAP = 60
 
 
 def check_and_sum(scenario, result) -> tuple[int, int]:
-    """Check a run; return the credits that the service charged, and those that the run has paid or holds."""
+    """Check a run; return the credits that the service charged, and those that the run has paid or reserves."""
     snapshot, _ = scenario.check(result)
     return run_checks.credits_charged(scenario.ledger()), snapshot.paid + snapshot.held
 
@@ -36,7 +36,7 @@ def check_and_sum(scenario, result) -> tuple[int, int]:
 def test_a_cap_is_used_up_and_never_passed(factory, batch_option, rounding, faults):
     """A run never spends more than its budget, whatever the faults and the rounding.
 
-    It spends at least 95 % of it, unless holds that no balance can disprove take its place.
+    It spends at least 95 % of it, unless it must reserve credits for charges that no balance can disprove.
     """
     rows = 100 if rounding == "image" or batch_option == SYNCHRONOUS else 300
     options = ("--budget", CAP, "--max-concurrency", 8, *batch_option)

@@ -49,7 +49,7 @@ def test_what_is_proven_unpaid_is_sent_again(factory, batch_option):
 @BATCH_OPTIONS
 @pytest.mark.parametrize("fault", ["charge_drop", "drop_charge", "truncated", "500_charged", "502_charged", "garbage"])
 def test_what_was_charged_is_never_sent_again_by_itself(factory, batch_option, fault):
-    """A request that was charged and lost its answer stays in doubt, also if the charge came late."""
+    """A request that was charged and lost its answer is never sent again, also if the charge came late."""
     scenario = factory.create(*batch_option, script=["ok", fault])
     result = scenario.run()
     snapshot, lost = scenario.check(result)
@@ -99,7 +99,7 @@ def test_the_only_spender_learns_what_was_charged(factory):
 
 @pytest.mark.parametrize("moved", [-5, 100])
 def test_others_and_purchases_prove_nothing(factory, moved):
-    """If others spend or buy credits, lost requests stay in doubt and are never proven unpaid."""
+    """If others spend or buy credits, lost requests are never proven unpaid."""
     scenario = factory.create("--max-concurrency", 1, latency_s=0.1, script=["ok", "charge_drop", "drop_before"])
     running = scenario.start()
     while len(scenario.ledger()["posts"]) < 5:

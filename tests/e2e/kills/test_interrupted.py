@@ -27,7 +27,7 @@ KILLED_BEFORE_HANDLERS = {-signal.SIGINT, -signal.SIGTERM}
 
 
 def check_clean_stop(scenario, stopped) -> None:
-    """Check that a stop left nothing in doubt, and that continuing pays each other row once."""
+    """Check that a stop left no request without an answer, and that continuing pays each other row once."""
     assert stopped.code in {0, 130, *KILLED_BEFORE_HANDLERS}, stopped.err
     assert "Traceback" not in stopped.err
     before = run_checks.read_snapshot(scenario.out)
@@ -54,7 +54,7 @@ def test_sigterm_at_a_step_leaves_nothing_in_doubt(traced_factory, call, batch_o
 @BATCH_OPTIONS
 @pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_at_a_random_instant_leaves_nothing_in_doubt(factory, batch_option, name):
-    """After a stop at a random instant nothing is in doubt."""
+    """After a stop at a random instant no request lacks its answer."""
     longest_s = measure_seconds(factory, *batch_option)
     for part in (0.5, 0.8):
         scenario = factory.create(*batch_option)
@@ -83,7 +83,7 @@ def count_plan_pages(factory) -> int:
 
 
 def test_a_second_ctrl_c_leaves_at_once(factory):
-    """A second Ctrl-C ends the run at once with 130; requests in flight are in doubt."""
+    """A second Ctrl-C ends the run at once with 130; requests in flight get no answer."""
     scenario = factory.create("--max-at-risk", 3, latency_s=2.0)
     running = scenario.start()
     while not scenario.ledger()["posts"]:

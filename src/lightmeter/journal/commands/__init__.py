@@ -1,1 +1,1 @@
-"""Commands that change a journal: each returns a function of the connection, for `Journal.write`."""
+"""Functions that change a journal. Each is a `sqlite.command`: `journal.write(put_meta(values))` runs `put_meta`."""

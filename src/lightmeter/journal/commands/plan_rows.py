@@ -1,9 +1,9 @@
-"""The rows of a plan in the journal: write them, find duplicates, apply cached answers, set the number of pictures."""
+"""The rows of a plan in the journal: write them, find duplicates, use cached answers, set how many frames they have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lightmeter import sqlite
@@ -12,7 +12,7 @@ from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 
 @dataclass(frozen=True, slots=True)
 class PlannedFinding:
-    """One finding of a pre-check; `facts` is JSON."""
+    """A problem or property of a row that a pre-check found; `facts` is JSON."""
 
     name: str
     severity: str
@@ -23,7 +23,7 @@ class PlannedFinding:
 
 @dataclass(frozen=True, slots=True)
 class CachedAnswer:
-    """An answer of an earlier run.
+    """An answer of an earlier run, used again in this one.
 
     Attributes:
         sha256: Hash of its bytes, in hexadecimal.
@@ -40,7 +40,7 @@ class CachedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CachedRow:
-    """A row with a cached answer: the position of its asset in that answer, and its name there."""
+    """A row with a cached answer, and the position and name of its image or video in that answer."""
 
     seq: int
     asset: int
@@ -64,13 +64,13 @@ class PlannedRow:
         status: Status to store.
         reason: Code that groups the rows that are not sent.
         error: A sentence for the user.
-        frames_low: Least number of pictures that will be charged.
-        frames_high: Most pictures that will be charged; None if no bound is known.
+        frames_low: Least number of frames that will be charged; 1 for an image.
+        frames_high: Most frames that will be charged; None if no bound is known.
         width: In pixels.
         height: In pixels.
         duration_s: Length of a video.
         content_sha256: Hash of the content, in hexadecimal.
-        findings: Findings of pre-checks.
+        findings: What pre-checks found.
         duplicate_of: Id of the row with the same asset; `add_rows` finds it, `restore_rows` stores it.
     """
 
@@ -108,66 +108,48 @@ SELECT EXISTS (SELECT 1 FROM items WHERE item_id = ?1),
        (SELECT item_id FROM items WHERE identity = ?2 AND frames_low > 0 LIMIT 1),
        (SELECT item_id FROM items WHERE content_sha256 = ?3 AND frames_low > 0 LIMIT 1)
 """
-"""Whether an id is used, and which row has the same asset. Only rows that are charged for count, because the partial
-indexes contain no others: thousands of rows of one dead URL stay fast."""
+"""Whether an id is used, and which row to be charged has the same asset: the partial indexes contain no others."""
 
 
-def add_rows(rows: Sequence[PlannedRow]) -> Callable[[sqlite.Connection], None]:
+@sqlite.command
+def add_rows(db: sqlite.Connection, rows: Sequence[PlannedRow]) -> None:
     """Write new rows, and mark those that duplicate an earlier row's asset or id."""
-
-    def change(db: sqlite.Connection) -> None:
-        for row in rows:
-            _add_row(db, row)
-
-    return change
+    for row in rows:
+        _insert(db, _without_conflicts(db, row))
 
 
-def _add_row(db: sqlite.Connection, row: PlannedRow) -> None:
-    status, reason, error, original = row.status, row.reason, row.error, None
-    item_id = row.item_id
-    ((id_is_used, same_identity, same_content),) = db.execute(_CONFLICTS, (item_id, row.identity, row.content_sha256))
-    if id_is_used:
-        item_id = _unused_id(db, row)
-        if row.own_id and status == "pending":
-            status, reason, error = "skipped", "id_repeated", f"The id {row.item_id!r} stands in an earlier row."
-    if status == "pending":
-        original = same_identity or same_content
-        if original is not None:
-            status, reason = "duplicate", "same_asset"
-    frames = (row.frames_low, row.frames_high) if status == "pending" else (0, 0)
-    _insert(db, row, (item_id, status, reason, error, original), frames)
+def _without_conflicts(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
+    """Return the row as it is stored: with an unused id, and not pending if an earlier row has its id or its asset."""
+    ((id_is_used, same_identity, same_content),) = db.execute(
+        _CONFLICTS, (row.item_id, row.identity, row.content_sha256)
+    )
+    own_id = row.item_id
+    while id_is_used:
+        row = replace(row, item_id=f"{row.item_id}#{row.seq}")
+        id_is_used = db.execute("SELECT 1 FROM items WHERE item_id = ?", (row.item_id,)).fetchone()
+    if row.item_id != own_id and row.own_id and row.status == "pending":
+        error = f"The id {own_id!r} stands in an earlier row."
+        row = replace(row, status="skipped", reason="id_repeated", error=error)
+    original = same_identity or same_content
+    if row.status == "pending" and original is not None:
+        row = replace(row, status="duplicate", reason="same_asset", duplicate_of=original)
+    return row if row.status == "pending" else replace(row, frames_low=0, frames_high=0)
 
 
-def _unused_id(db: sqlite.Connection, row: PlannedRow) -> str:
-    """Return an unused id for a row: its own, with the row number appended until no other row has it."""
-    item_id = row.item_id
-    while True:
-        item_id = f"{item_id}#{row.seq}"
-        if not db.execute("SELECT 1 FROM items WHERE item_id = ?", (item_id,)).fetchone():
-            return item_id
-
-
-def _insert(
-    db: sqlite.Connection, row: PlannedRow, outcome: tuple[str, str, str | None, str | None, str | None], frames: Any
-) -> None:
-    item_id, status, reason, error, original = outcome
-    names = (row.seq, item_id, row.url, row.path, row.identity, row.kind, row.extra)
-    facts = (row.width, row.height, row.duration_s, row.content_sha256)
-    db.execute(_INSERT, (*names, status, reason, error, original, *frames, *facts))
+def _insert(db: sqlite.Connection, row: PlannedRow) -> None:
+    names = (row.seq, row.item_id, row.url, row.path, row.identity, row.kind, row.extra)
+    outcome = (row.status, row.reason, row.error, row.duplicate_of, row.frames_low, row.frames_high)
+    db.execute(_INSERT, (*names, *outcome, row.width, row.height, row.duration_s, row.content_sha256))
     for finding in row.findings:
         values = (row.seq, finding.name, finding.severity, finding.message, finding.value, finding.facts)
         db.execute(_INSERT_FINDING, values)
 
 
-def restore_rows(rows: Sequence[PlannedRow]) -> Callable[[sqlite.Connection], None]:
+@sqlite.command
+def restore_rows(db: sqlite.Connection, rows: Sequence[PlannedRow]) -> None:
     """Write rows of a plan file unchanged, with the ids and duplicates that the earlier plan found."""
-
-    def change(db: sqlite.Connection) -> None:
-        for row in rows:
-            outcome = (row.item_id, row.status, row.reason, row.error, row.duplicate_of)
-            _insert(db, row, outcome, (row.frames_low, row.frames_high))
-
-    return change
+    for row in rows:
+        _insert(db, row)
 
 
 _ROWS: Final = """
@@ -199,52 +181,42 @@ def planned_rows(db: sqlite.Connection) -> Iterator[tuple[PlannedRow, tuple[int,
         yield PlannedRow(*(*values[:-1], tuple(row_findings), values[-1])), answer
 
 
-def set_frames(groups: Sequence[tuple[str | None, int | None, int, int | None]]) -> Callable[[sqlite.Connection], None]:
-    """Set the number of pictures of all rows that are pending, over budget or answered.
+@sqlite.command
+def set_frames(db: sqlite.Connection, groups: Sequence[tuple[str | None, int | None, int, int | None]]) -> None:
+    """Set the number of frames of all rows that are pending, over budget or answered.
 
-    Args:
-        groups: (kind, length in seconds as `WHOLE_SECONDS_SQL` rounds it, least pictures, most pictures or None).
+    Each group is (kind, length in seconds as `WHOLE_SECONDS_SQL` rounds it, least frames, most frames or None).
     """
-
-    def change(db: sqlite.Connection) -> None:
-        db.execute("CREATE TEMP TABLE lengths (kind TEXT, seconds INTEGER, low INTEGER, high INTEGER)")
-        try:
-            db.executemany("INSERT INTO lengths VALUES (?, ?, ?, ?)", groups)
-            db.execute(
-                "UPDATE items SET frames_low = low, frames_high = high FROM lengths "  # noqa: S608 (a constant expression)
-                f"WHERE items.kind IS lengths.kind AND {WHOLE_SECONDS_SQL} IS lengths.seconds "
-                "AND status IN ('pending', 'over_budget', 'ok')"
-            )
-        finally:
-            db.execute("DROP TABLE lengths")
-
-    return change
+    db.execute("CREATE TEMP TABLE lengths (kind TEXT, seconds INTEGER, low INTEGER, high INTEGER)")
+    try:
+        db.executemany("INSERT INTO lengths VALUES (?, ?, ?, ?)", groups)
+        db.execute(
+            "UPDATE items SET frames_low = low, frames_high = high FROM lengths "  # noqa: S608 (a constant expression)
+            f"WHERE items.kind IS lengths.kind AND {WHOLE_SECONDS_SQL} IS lengths.seconds "
+            "AND status IN ('pending', 'over_budget', 'ok')"
+        )
+    finally:
+        db.execute("DROP TABLE lengths")
 
 
-def apply_cached_rows(rows: Sequence[CachedRow]) -> Callable[[sqlite.Connection], None]:
+@sqlite.command
+def apply_cached_rows(db: sqlite.Connection, rows: Sequence[CachedRow]) -> None:
     """Store cached answers and mark their rows as `ok`; they cost nothing."""
-
-    def change(db: sqlite.Connection) -> None:
-        for row in rows:
-            answer = row.answer
-            values = (answer.sha256, answer.request_id, answer.answered_at, answer.raw)
-            db.execute(
-                "INSERT INTO earlier (sha256, request_id, answered_at, raw) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                values,
-            )
-            db.execute(
-                "INSERT INTO reused SELECT ?, earlier_id FROM earlier WHERE sha256 = ?", (row.seq, answer.sha256)
-            )
-            db.execute(
-                "UPDATE items SET status = 'ok', reason = 'cached', asset = ?, name = ? WHERE seq = ?",
-                (row.asset, row.name, row.seq),
-            )
-
-    return change
+    for row in rows:
+        answer = row.answer
+        db.execute(
+            "INSERT INTO earlier (sha256, request_id, answered_at, raw) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (answer.sha256, answer.request_id, answer.answered_at, answer.raw),
+        )
+        db.execute("INSERT INTO reused SELECT ?, earlier_id FROM earlier WHERE sha256 = ?", (row.seq, answer.sha256))
+        db.execute(
+            "UPDATE items SET status = 'ok', reason = 'cached', asset = ?, name = ? WHERE seq = ?",
+            (row.asset, row.name, row.seq),
+        )
 
 
 def clear_cached_rows(db: sqlite.Connection) -> None:
-    """Remove all cached answers and make their rows pending again, because the run's question has changed."""
+    """Remove all cached answers from the plan and make their rows pending again."""
     db.execute(
         "UPDATE items SET status = 'pending', reason = NULL, asset = NULL, name = NULL "
         "WHERE seq IN (SELECT seq FROM reused)"

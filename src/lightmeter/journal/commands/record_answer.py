@@ -1,18 +1,17 @@
-"""Record an answer and settle its charge in one change: the bytes, the credits and the rows, in six statements.
+"""Record an answer and its charge together, in six SQL statements: the bytes, the credits and the rows.
 
-Most answers are complete and valid. For them one change does the work of `commands.record_answer` and
-`commands.settle`, with the same transitions in the same order. Changes that wait for the writer at the same time share
-the six statements.
+Most answers are complete and valid. For them one change does the work of `record_answer` and `settle` of
+`commands.submissions`, with the same changes of state. The writer applies all such changes that are queued at once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lightmeter import sqlite
-from lightmeter.journal.commands.submissions import requeue_rows, row_values
+from lightmeter.journal.commands.submissions import requeue_rows, write_row_results
 from lightmeter.journal.compression import compress
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer
 from lightmeter.journal.submission_states import HOLDING, Event, State, step
@@ -20,7 +19,7 @@ from lightmeter.journal.submission_states import HOLDING, Event, State, step
 
 @dataclass(slots=True)
 class _ReceiveAndSettle:
-    """The change that `receive_and_settle` returns."""
+    """What `receive_and_settle` returns: a function of the connection that records one answer and its charge."""
 
     submission_id: int
     received: ReceivedAnswer
@@ -33,7 +32,7 @@ class _ReceiveAndSettle:
 
     @staticmethod
     def apply_all(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[None]:
-        """Write all answers or none, one statement for all; the writer's thread compresses the bytes."""
+        """Record all answers or none, with one SQL statement for all of them."""
         steps = _steps(db, settled)
         db.executemany(
             "INSERT OR REPLACE INTO answers VALUES (?, ?)",
@@ -61,10 +60,7 @@ class _ReceiveAndSettle:
                 for one, (answered, after, _) in zip(settled, steps, strict=True)
             ],
         )
-        db.executemany(
-            "UPDATE items SET status = ?, reason = ?, error = ?, asset = ?, name = ? WHERE seq = ?",
-            [row_values(result, one.outcome.reason) for one in settled for result in one.outcome.rows],
-        )
+        write_row_results(db, [one.outcome for one in settled])
         return [None] * len(settled)
 
 
@@ -75,15 +71,11 @@ def _steps(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[
         InvalidTransition: a submission already had its answer.
         KeyError: a submission does not exist, or occurs twice.
     """
-    ids = json.dumps([one.submission_id for one in settled])
-    states = {
-        submission_id: (State(state), hold)
-        for submission_id, state, hold in db.execute(
-            "SELECT submission_id, state, hold FROM submissions "
-            "WHERE submission_id IN (SELECT value FROM json_each(?))",
-            (ids,),
-        )
-    }
+    rows = db.execute(
+        "SELECT submission_id, state, hold FROM submissions WHERE submission_id IN (SELECT value FROM json_each(?))",
+        (json.dumps([one.submission_id for one in settled]),),
+    )
+    states = {submission_id: (State(state), hold) for submission_id, state, hold in rows}
     steps = []
     for one in settled:
         before, hold = states.pop(one.submission_id)
@@ -95,8 +87,8 @@ def _steps(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[
 
 def receive_and_settle(
     submission_id: int, received: ReceivedAnswer, event: Event, outcome: AnswerOutcome, note: str | None = None
-) -> Callable[[sqlite.Connection], None]:
-    """Store an answer, replace the hold by the charge, and write the result of every row.
+) -> sqlite.Change[None]:
+    """Return a change that stores an answer, replaces the reserved credits by the charge, and writes all row results.
 
     Args:
         submission_id: The submission.
@@ -108,21 +100,18 @@ def receive_and_settle(
     return _ReceiveAndSettle(submission_id, received, event, outcome, note)
 
 
+@sqlite.command
 def receive_and_release(
-    submission_id: int, received: ReceivedAnswer, event: Event, outcome: AnswerOutcome
-) -> Callable[[sqlite.Connection], None]:
+    db: sqlite.Connection, submission_id: int, received: ReceivedAnswer, event: Event, outcome: AnswerOutcome
+) -> None:
     """Store an answer without results or charge; its rows become pending again, to be sent in another request.
 
     Args:
+        db: The journal, in a transaction.
         submission_id: The submission.
         received: The answer.
         event: `ANSWER` if it answered the POST, `COLLECT` if it answered a poll.
         outcome: The charge, which is 0.
     """
-    settle = receive_and_settle(submission_id, received, event, replace(outcome, rows=()), "nothing was charged")
-
-    def change(db: sqlite.Connection) -> None:
-        settle(db)
-        requeue_rows(db, submission_id)
-
-    return change
+    receive_and_settle(submission_id, received, event, replace(outcome, rows=()), "nothing was charged")(db)
+    requeue_rows(db, submission_id)

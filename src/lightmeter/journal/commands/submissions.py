@@ -1,42 +1,42 @@
-"""Commands that change a journal: each returns a function of the connection, to be passed to `Journal.write`.
+"""Changes of the journal that concern a submission (one POST): its state, its credits and its rows.
 
-A hold, its settlement and the running totals of credits are always written in one transaction.
+The credits reserved for a request, its charge and the sums of both are always changed in one transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import orjson
 
 from lightmeter import sqlite
 from lightmeter.errors import BudgetReached, InvalidTransition
 from lightmeter.journal.compression import compress
-from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal, RowResult
+from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal
+from lightmeter.journal.queries.answer_retries import RetryRow
 from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.submission_states import HOLDING, Event, State, step
 
 
-def put_meta(values: dict[str, str]) -> Callable[[sqlite.Connection], None]:
-    """Write values of the run to the table `meta`."""
-
-    def change(db: sqlite.Connection) -> None:
-        db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
-
-    return change
+@sqlite.command
+def put_meta(db: sqlite.Connection, values: Mapping[str, str]) -> None:
+    """Write values to the table `meta`, which describes the run as a whole."""
+    db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
 
 
 def get_meta(db: sqlite.Connection) -> dict[str, str]:
-    """Return the values of the table `meta`."""
+    """Return the values of the table `meta`, which describes the run as a whole."""
     return dict(db.execute("SELECT key, value FROM meta"))
 
 
-def apply_event(db: sqlite.Connection, submission_id: int, event: Event, at: float, detail: str | None = None) -> State:
-    """Change the state of a submission, record the transition, and update the sum of holds; for use inside a change.
+def apply_event(db: sqlite.Connection, submission_id: int, event: Event, at: float, detail: str | None = None) -> None:
+    """Change the state of a submission (one POST), record the event, and update the sum of reserved credits.
 
     Args:
-        db: The connection of the transaction.
+        db: The journal, in a transaction.
         submission_id: The submission.
-        event: The event that happened to it.
+        event: What happened to it.
         at: Seconds since the epoch.
         detail: A sentence to store with the transition.
 
@@ -51,18 +51,16 @@ def apply_event(db: sqlite.Connection, submission_id: int, event: Event, at: flo
     change = ((after in HOLDING) - (before in HOLDING)) * hold
     if change:
         db.execute("UPDATE money SET held = held + ?", (change,))
-    return after
 
 
 def last_transition_id(db: sqlite.Connection) -> int:
-    """Return the id of the newest transition; 0 before the first. Ids only grow, so they order everything in a run."""
-    ((last,),) = db.execute("SELECT coalesce(max(rowid), 0) FROM transitions")
-    return int(last)
+    """Return the id of the newest change of state of any submission; 0 before the first. Later ids are larger."""
+    return int(db.execute("SELECT coalesce(max(rowid), 0) FROM transitions").get)
 
 
 @dataclass(slots=True)
 class _HoldAndSend:
-    """The change that `hold_and_send` returns."""
+    """What `hold_and_send` returns: a function of the connection that records one request."""
 
     rows: Sequence[int]
     hold: int
@@ -75,7 +73,7 @@ class _HoldAndSend:
 
     @staticmethod
     def apply_all(db: sqlite.Connection, holds: Sequence[_HoldAndSend]) -> list[int]:
-        """Write all holds or none: if the budget is too small for their sum, write none."""
+        """Reserve the credits of all requests, or of none if the budget is too small for their sum."""
         held = step(State.PLANNED, Event.HOLD)
         sent = step(held, Event.SEND)
         total = sum(one.hold for one in holds)
@@ -116,143 +114,117 @@ def _link_retry(db: sqlite.Connection, submission_id: int, seq: int) -> None:
 
 def hold_and_send(
     rows: Sequence[int], hold: int, budget: int | None, at: float, *, retry: bool = False
-) -> Callable[[sqlite.Connection], int]:
-    """Hold the price of a request and record that it is about to be sent; the change returns the submission's id.
+) -> sqlite.Change[int]:
+    """Return a change that reserves the price of a request, records its submission as sent, and returns its id.
+
+    `Journal.write` raises `BudgetReached` and writes nothing if the credits paid and reserved would exceed the budget.
+    It raises `InvalidTransition` if `retry` is set and the row has had a second request.
 
     Args:
         rows: Numbers of its rows.
-        hold: The most that it can cost, in whole credits.
+        hold: The most that the request can cost, in whole credits.
         budget: The run's budget in credits; None without one.
         at: Seconds since the epoch.
-        retry: Whether it is the second request for its row: the row keeps its first answer and its status.
-
-    Raises (from the write):
-        BudgetReached: paid + held + this hold would exceed `budget`; nothing was written.
-        InvalidTransition: the row already had a second request.
+        retry: Whether it is the second request for its row: the row's first answer and status do not change.
     """
     return _HoldAndSend(rows, hold, budget, at, retry)
 
 
-def record_answer(submission_id: int, received: ReceivedAnswer, event: Event) -> Callable[[sqlite.Connection], None]:
+def _store_answer(db: sqlite.Connection, submission_id: int, received: ReceivedAnswer) -> None:
+    db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, compress(received.raw)))
+
+
+@sqlite.command
+def record_answer(db: sqlite.Connection, submission_id: int, received: ReceivedAnswer, event: Event) -> None:
     """Store the bytes of an answer before any code interprets them.
 
     Args:
+        db: The journal, in a transaction.
         submission_id: The submission that it answers.
         received: The answer.
         event: `ANSWER` if it answered the POST, `COLLECT` if it answered a poll.
     """
-    packed = compress(received.raw)
-
-    def change(db: sqlite.Connection) -> None:
-        db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, packed))
-        db.execute(
-            "UPDATE submissions SET http_status = ?, answered_at = ?, polls = polls + ? WHERE submission_id = ?",
-            (received.http_status, received.at, received.polls, submission_id),
-        )
-        apply_event(db, submission_id, event, received.at)
-
-    return change
+    _store_answer(db, submission_id, received)
+    db.execute(
+        "UPDATE submissions SET http_status = ?, answered_at = ?, polls = polls + ? WHERE submission_id = ?",
+        (received.http_status, received.at, received.polls, submission_id),
+    )
+    apply_event(db, submission_id, event, received.at)
 
 
-def store_raw_answer(submission_id: int, received: ReceivedAnswer) -> Callable[[sqlite.Connection], None]:
+@sqlite.command
+def store_raw_answer(db: sqlite.Connection, submission_id: int, received: ReceivedAnswer) -> None:
     """Store the bytes of an answer that is not valid JSON, without changing the state of its submission."""
-    packed = compress(received.raw)
-
-    def change(db: sqlite.Connection) -> None:
-        db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, packed))
-        db.execute(
-            "UPDATE submissions SET http_status = ? WHERE submission_id = ?", (received.http_status, submission_id)
-        )
-
-    return change
+    _store_answer(db, submission_id, received)
+    db.execute("UPDATE submissions SET http_status = ? WHERE submission_id = ?", (received.http_status, submission_id))
 
 
-def acknowledge(submission_id: int, request_id: str, at: float) -> Callable[[sqlite.Connection], None]:
-    """Record that the service accepted the request; its answer can be polled under `request_id`.
-
-    Args:
-        submission_id: The submission.
-        request_id: The service's id of the request.
-        at: Seconds since the epoch.
-    """
-
-    def change(db: sqlite.Connection) -> None:
-        db.execute(
-            "UPDATE submissions SET request_id = ?, acked_at = ? WHERE submission_id = ?",
-            (request_id, at, submission_id),
-        )
-        apply_event(db, submission_id, Event.ACKNOWLEDGE, at)
-
-    return change
+@sqlite.command
+def acknowledge(db: sqlite.Connection, submission_id: int, request_id: str, at: float) -> None:
+    """Record that the service accepted the request at time `at`; its answer can be polled under `request_id`."""
+    db.execute(
+        "UPDATE submissions SET request_id = ?, acked_at = ? WHERE submission_id = ?", (request_id, at, submission_id)
+    )
+    apply_event(db, submission_id, Event.ACKNOWLEDGE, at)
 
 
+@sqlite.command
 def settle(
-    submission_id: int, outcome: AnswerOutcome, at: float, note: str | None = None
-) -> Callable[[sqlite.Connection], None]:
-    """Replace the hold by the charge, and write the result of every row.
+    db: sqlite.Connection, submission_id: int, outcome: AnswerOutcome, at: float, note: str | None = None
+) -> None:
+    """Replace the credits reserved for a request by its charge, and write the result of every row.
 
     Args:
+        db: The journal, in a transaction.
         submission_id: The submission; its answer is recorded.
         outcome: The charge and the rows' results.
         at: Seconds since the epoch.
         note: What was unexpected about the charge; stored with the transition.
     """
-
-    def change(db: sqlite.Connection) -> None:
-        db.execute(
-            "UPDATE submissions SET paid = ?, remaining = ?, said = ?, request_id = coalesce(?, request_id) "
-            "WHERE submission_id = ?",
-            (outcome.known_paid, outcome.remaining, outcome.charge_evidence, outcome.request_id, submission_id),
-        )
-        db.execute("UPDATE money SET paid = paid + ?", (outcome.known_paid or 0,))
-        apply_event(db, submission_id, outcome.event, at, note)
-        db.executemany(
-            "UPDATE items SET status = ?, reason = ?, error = ?, asset = ?, name = ? WHERE seq = ?",
-            [row_values(result, outcome.reason) for result in outcome.rows],
-        )
-
-    return change
+    db.execute(
+        "UPDATE submissions SET paid = ?, remaining = ?, said = ?, request_id = coalesce(?, request_id) "
+        "WHERE submission_id = ?",
+        (outcome.known_paid, outcome.remaining, outcome.charge_evidence, outcome.request_id, submission_id),
+    )
+    db.execute("UPDATE money SET paid = paid + ?", (outcome.known_paid or 0,))
+    apply_event(db, submission_id, outcome.event, at, note)
+    write_row_results(db, [outcome])
 
 
-def row_values(result: RowResult, reason: str) -> tuple[str | int | None, ...]:
-    """Return (status, reason, error, asset, name, seq) of a row; `reason` applies to rows without an asset."""
-    if result.error is None:
-        return ("ok", None, None, result.asset, result.name, result.seq)
-    return ("failed", reason, result.error, result.asset, result.name, result.seq)
+def write_row_results(db: sqlite.Connection, outcomes: Iterable[AnswerOutcome]) -> None:
+    """Write the status of each row in these outcomes, with the error or the position of its asset in the answer."""
+    db.executemany(
+        "UPDATE items SET status = ?, reason = ?, error = ?, asset = ?, name = ? WHERE seq = ?",
+        [
+            ("ok", None, None, row.asset, row.name, row.seq)
+            if row.error is None
+            else ("failed", outcome.reason, row.error, row.asset, row.name, row.seq)
+            for outcome in outcomes
+            for row in outcome.rows
+        ],
+    )
 
 
-def record_refusal(submission_id: int, refusal: Refusal, at: float) -> Callable[[sqlite.Connection], None]:
-    """Record a refusal: release the hold; the rows fail with its reason, or become pending again.
-
-    Args:
-        submission_id: The submission.
-        refusal: Why it was refused.
-        at: Seconds since the epoch.
-    """
-
-    def change(db: sqlite.Connection) -> None:
-        if refusal.received is not None:
-            db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (submission_id, compress(refusal.received.raw)))
-        http_status = refusal.received.http_status if refusal.received else None
-        db.execute(
-            "UPDATE submissions SET error = ?, http_status = ?, answered_at = ?, paid = 0 WHERE submission_id = ?",
-            (refusal.error, http_status, at, submission_id),
-        )
-        apply_event(db, submission_id, Event.REFUSE, at, refusal.error)
-        apply_event(db, submission_id, Event.VOID, at)
-        if refusal.rows_retryable:
-            requeue_rows(db, submission_id)
-        else:
-            db.execute(
-                "UPDATE items SET status = 'failed', reason = ?, error = ? WHERE submission_id = ?",
-                (refusal.reason, refusal.error, submission_id),
-            )
-
-    return change
+@sqlite.command
+def record_refusal(db: sqlite.Connection, submission_id: int, refusal: Refusal, at: float) -> None:
+    """Record at time `at` that a request was refused and cost nothing; its rows fail or become pending again."""
+    if refusal.received is not None:
+        _store_answer(db, submission_id, refusal.received)
+    http_status = refusal.received.http_status if refusal.received else None
+    db.execute(
+        "UPDATE submissions SET error = ?, http_status = ?, answered_at = ?, paid = 0 WHERE submission_id = ?",
+        (refusal.error, http_status, at, submission_id),
+    )
+    apply_event(db, submission_id, Event.REFUSE, at, refusal.error)
+    apply_event(db, submission_id, Event.VOID, at)
+    if refusal.rows_retryable:
+        requeue_rows(db, submission_id)
+    else:
+        mark_rows(db, submission_id, "failed", refusal.reason, refusal.error)
 
 
 def requeue_rows(db: sqlite.Connection, submission_id: int) -> None:
-    """Make the rows of a submission pending again, to be sent in another one; for use inside a change.
+    """Make the rows of a submission (one POST) pending again, to be sent in another one.
 
     `db.changes()` then returns the number of rows of the manifest.
     """
@@ -264,111 +236,107 @@ def requeue_rows(db: sqlite.Connection, submission_id: int) -> None:
     )
 
 
-def fail_row(seq: int, reason: str, error: str) -> Callable[[sqlite.Connection], None]:
-    """Mark a row as failed that could not be sent, for example because its file is gone.
+def mark_rows(db: sqlite.Connection, submission_id: int, status: str, reason: str | None, error: str | None) -> None:
+    """Set the status of all rows of a submission (one POST), with a code and a sentence that say why."""
+    db.execute(
+        "UPDATE items SET status = ?, reason = ?, error = ? WHERE submission_id = ?",
+        (status, reason, error, submission_id),
+    )
+
+
+@sqlite.command
+def fail_row(db: sqlite.Connection, seq: int, reason: str, error: str) -> None:
+    """Mark row number `seq` as failed because it cannot be sent, for example because its file is gone."""
+    db.execute("UPDATE items SET status = 'failed', reason = ?, error = ? WHERE seq = ?", (reason, error, seq))
+
+
+@sqlite.command
+def revert_to_planned(db: sqlite.Connection, submission_id: int, event: Event, why: str, at: float) -> None:
+    """Free the credits of a submission that the service never processed; its rows become pending again.
 
     Args:
-        seq: Number of the row.
-        reason: Code to group failures by.
-        error: A sentence for the user.
-    """
-
-    def change(db: sqlite.Connection) -> None:
-        db.execute("UPDATE items SET status = 'failed', reason = ?, error = ? WHERE seq = ?", (reason, error, seq))
-
-    return change
-
-
-def revert_to_planned(submission_id: int, event: Event, why: str, at: float) -> Callable[[sqlite.Connection], None]:
-    """Release the hold of a submission that the service never processed; its rows become pending again.
-
-    Args:
+        db: The journal, in a transaction.
         submission_id: The submission.
-        event: `UNREACHED` or `THROTTLE`.
+        event: `UNREACHED` (no connection) or `THROTTLE` (too many requests).
         why: What happened, as a sentence.
         at: Seconds since the epoch.
     """
-
-    def change(db: sqlite.Connection) -> None:
-        apply_event(db, submission_id, event, at, why)
-        db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (why, submission_id))
-        requeue_rows(db, submission_id)
-
-    return change
+    _apply_event_with_error(db, submission_id, event, at, why)
+    requeue_rows(db, submission_id)
 
 
+def _apply_event_with_error(db: sqlite.Connection, submission_id: int, event: Event, at: float, error: str) -> None:
+    apply_event(db, submission_id, event, at, error)
+    db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (error, submission_id))
+
+
+@sqlite.command
 def mark_uncertain(
-    submission_id: int, why: str, at: float, received: ReceivedAnswer | None = None
-) -> Callable[[sqlite.Connection], None]:
-    """Mark a submission without a usable answer, which may have been charged: its rows are in doubt, its hold stays.
+    db: sqlite.Connection, submission_id: int, why: str, at: float, received: ReceivedAnswer | None = None
+) -> None:
+    """Record that a request got no usable answer. It may have been charged, so its credits stay reserved.
 
     Args:
-        submission_id: The submission.
+        db: The journal, in a transaction.
+        submission_id: The submission; its rows get the status `in_doubt`.
         why: What happened, as a sentence.
         at: Seconds since the epoch.
         received: The unusable answer, if there was one; its bytes are stored.
     """
-
-    def change(db: sqlite.Connection) -> None:
-        if received is not None:
-            store_raw_answer(submission_id, received)(db)
-        apply_event(db, submission_id, Event.LOSE, at, why)
-        db.execute("UPDATE submissions SET error = ? WHERE submission_id = ?", (why, submission_id))
-        db.execute(
-            "UPDATE items SET status = 'in_doubt', reason = 'no_answer', error = ? WHERE submission_id = ?",
-            (why, submission_id),
-        )
-
-    return change
+    if received is not None:
+        store_raw_answer(submission_id, received)(db)
+    _apply_event_with_error(db, submission_id, Event.LOSE, at, why)
+    mark_rows(db, submission_id, "in_doubt", "no_answer", why)
 
 
-def resend(submission_id: int, at: float) -> Callable[[sqlite.Connection], None]:
-    """Record that an uncertain submission is sent again under its idempotency key, so that it is charged once.
+@sqlite.command
+def resend(db: sqlite.Connection, submission_id: int, at: float) -> None:
+    """Record that a request without an answer is sent again under its idempotency key, so that it is charged once.
 
-    Its hold stays.
+    Its credits stay reserved.
     """
-
-    def change(db: sqlite.Connection) -> None:
-        apply_event(db, submission_id, Event.ASK_AGAIN, at, "same idempotency key")
-        db.execute(
-            "UPDATE submissions SET attempts = attempts + 1, sent_at = ?, error = NULL WHERE submission_id = ?",
-            (at, submission_id),
-        )
-        db.execute(
-            "UPDATE items SET status = 'pending', reason = NULL, error = NULL WHERE submission_id = ?",
-            (submission_id,),
-        )
-
-    return change
+    apply_event(db, submission_id, Event.ASK_AGAIN, at, "same idempotency key")
+    db.execute(
+        "UPDATE submissions SET attempts = attempts + 1, sent_at = ?, error = NULL WHERE submission_id = ?",
+        (at, submission_id),
+    )
+    mark_rows(db, submission_id, "pending", None, None)
 
 
-def mark_over_budget(reason: str, first: int, last: int) -> Callable[[sqlite.Connection], int]:
-    """Mark the pending rows first ≤ seq ≤ last as over budget; the change returns their number.
-
-    Args:
-        reason: Code of the limit that was reached.
-        first: First row.
-        last: Last row.
-    """
-
-    def change(db: sqlite.Connection) -> int:
-        db.execute(
-            "UPDATE items SET status = 'over_budget', reason = ? "
-            "WHERE status = 'pending' AND submission_id IS NULL AND seq BETWEEN ? AND ?",
-            (reason, first, last),
-        )
-        return db.changes()
-
-    return change
+@sqlite.command
+def mark_over_budget(db: sqlite.Connection, reason: str, first: int, last: int) -> int:
+    """Mark the pending rows first ≤ seq ≤ last as over budget and return their number; `reason` names the limit."""
+    db.execute(
+        "UPDATE items SET status = 'over_budget', reason = ? "
+        "WHERE status = 'pending' AND submission_id IS NULL AND seq BETWEEN ? AND ?",
+        (reason, first, last),
+    )
+    return db.changes()
 
 
-def clear_over_budget(first: int, last: int) -> Callable[[sqlite.Connection], None]:
+@sqlite.command
+def clear_over_budget(db: sqlite.Connection, first: int, last: int) -> None:
     """Make the rows first ≤ seq ≤ last that were over budget pending again."""
+    db.execute(
+        "UPDATE items SET status = 'pending', reason = NULL WHERE status = 'over_budget' AND seq BETWEEN ? AND ?",
+        (first, last),
+    )
 
-    def change(db: sqlite.Connection) -> None:
-        db.execute(
-            "UPDATE items SET status = 'pending', reason = NULL WHERE status = 'over_budget' AND seq BETWEEN ? AND ?",
-            (first, last),
-        )
 
-    return change
+@sqlite.command
+def add_retries(db: sqlite.Connection, rows: Sequence[RetryRow]) -> None:
+    """Make rows with an invalid answer to the user's question (`--ask`) wait for a second request, once each."""
+    db.executemany(
+        "INSERT INTO answer_retries (seq, error, backends) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        [(row.seq, row.retry.error, orjson.dumps(row.retry.backends).decode()) for row in rows],
+    )
+
+
+@sqlite.command
+def set_retry_obstacle(db: sqlite.Connection, reason: str | None, first: int, last: int) -> None:
+    """Record why waiting rows first ≤ seq ≤ last get no second request now; with None they may get one again."""
+    db.execute(
+        "UPDATE answer_retries SET reason = ?1 "
+        "WHERE submission_id IS NULL AND (reason IS NULL OR ?1 IS NULL) AND seq BETWEEN ?2 AND ?3",
+        (reason, first, last),
+    )

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from lightmeter.journal.submission_states import State
 from lightmeter.sqlite import Connection
 
 
 class ChargedFrames(NamedTuple):
-    """The charge of one settled request, and its number of pictures (images or video frames).
+    """The charge of one request, and its number of images and video frames.
 
     Attributes:
         paid: Credits.
-        frames_low: Least number of pictures of its rows.
-        frames_high: Most pictures of its rows; None if no bound is known.
+        frames_low: Least number of frames of its rows; an image counts as one.
+        frames_high: Most frames of its rows; None if no bound is known.
         first_kind: The alphabetically first kind of its rows; empty where it is unknown.
         last_kind: The alphabetically last kind of its rows.
     """
@@ -28,14 +27,14 @@ class ChargedFrames(NamedTuple):
 
 
 class PaidFrames(NamedTuple):
-    """Sums over all settled requests.
+    """Sums over all requests whose charge is known.
 
     Attributes:
-        frames_low: Least number of pictures.
-        frames_high: Most pictures of the requests with an upper bound.
+        frames_low: Least number of images and video frames.
+        frames_high: Most images and video frames of the requests with an upper bound.
         unbounded: Number of requests without an upper bound.
         paid: Credits.
-        incomplete: Number of requests that were charged although a row has no result, or whose answer names no charge.
+        incomplete: Number of requests whose answer reports no charge, or has no result for one of their rows.
     """
 
     frames_low: int
@@ -43,28 +42,6 @@ class PaidFrames(NamedTuple):
     unbounded: int
     paid: int
     incomplete: int
-
-
-class SubmissionCharge(NamedTuple):
-    """The charge of one submission, and the balance after it.
-
-    Attributes:
-        submission_id: Its number.
-        state: Its state.
-        hold: Most credits that it can cost.
-        paid: Credits charged; None while that is unknown.
-        remaining: Balance after it, as its answer reports; None without one.
-        sent: Id of the transition that sent it first.
-        answered: Id of the transition that recorded its answer; None without one.
-    """
-
-    submission_id: int
-    state: State
-    hold: int
-    paid: int | None
-    remaining: int | None
-    sent: int | None
-    answered: int | None
 
 
 _CHARGED_FRAMES: Final = """
@@ -85,45 +62,30 @@ FROM (SELECT s.paid AS paid, sum(i.frames_low) AS low, min(i.status = 'ok' AND s
       FROM submissions s JOIN items i USING (submission_id) WHERE s.state = 'settled' GROUP BY s.submission_id)
 """
 
-_SUBMISSION_CHARGES: Final = """
-SELECT s.submission_id, s.state, s.hold, s.paid, s.remaining, min(CASE WHEN t.event = 'send' THEN t.rowid END),
-       max(CASE WHEN t.event IN ('answer', 'collect') THEN t.rowid END)
-FROM submissions s LEFT JOIN transitions t USING (submission_id) GROUP BY s.submission_id ORDER BY s.submission_id
-"""
-
-_SPENT_SINCE: Final = """
-SELECT coalesce(sum(coalesce(paid, hold)), 0) FROM submissions
-WHERE submission_id IN (SELECT submission_id FROM transitions WHERE rowid > ?)
-"""
-
 
 def credit_totals(db: Connection) -> tuple[int, int]:
-    """Return the credits (paid, held) of the run so far."""
+    """Return the credits that the run has paid so far, and those that it reserves for requests in flight."""
     ((paid, held),) = db.execute("SELECT paid, held FROM money")
     return paid, held
 
 
 def charged_frames(db: Connection, recent: int | None = None) -> Iterator[ChargedFrames]:
-    """Yield the charges that show the price of a picture, oldest first; with `recent`, only that many of the newest.
+    """Yield the charges of requests without an error, oldest first; with `recent`, only that many of the newest.
 
-    Requests with errors are not included, because they may have been charged less than the price.
+    A request with an error may have been charged less than its price.
     """
     yield from map(ChargedFrames._make, db.execute(_CHARGED_FRAMES, (-1 if recent is None else recent,)))
 
 
 def paid_frames(db: Connection) -> PaidFrames:
-    """Return the sums over all settled requests."""
-    (sums,) = db.execute(_PAID_FRAMES)
-    return PaidFrames._make(sums)
-
-
-def submission_charges(db: Connection) -> Iterator[SubmissionCharge]:
-    """Yield all submissions, oldest first, with what each was charged."""
-    for submission_id, state, *rest in db.execute(_SUBMISSION_CHARGES):
-        yield SubmissionCharge(submission_id, State(state), *rest)
+    """Return the sums over all requests whose charge is known."""
+    return PaidFrames._make(db.execute(_PAID_FRAMES).get)
 
 
 def spent_since(db: Connection, transition_id: int) -> int:
-    """Return the most credits that submissions with a transition after this one can have cost."""
-    ((spent,),) = db.execute(_SPENT_SINCE, (transition_id,))
-    return int(spent)
+    """Return the most credits that requests can have cost whose state changed after this state change."""
+    query = (
+        "SELECT coalesce(sum(coalesce(paid, hold)), 0) FROM submissions "
+        "WHERE submission_id IN (SELECT submission_id FROM transitions WHERE rowid > ?)"
+    )
+    return int(db.execute(query, (transition_id,)).get)

@@ -1,7 +1,7 @@
-"""Queries for the export of a run's journal to tables: items, answers, requests, findings.
+"""Queries for the export of a run's journal to tables: items, answers, requests, results of pre-checks.
 
-Every function takes a read-only connection to the journal, with the database of a `LatestRunIndex` attached as
-`latest`, and the position of the run in that index.
+Every function takes a read-only connection to the journal, with the database of `build_latest_runs` attached as
+`latest`, and the position of the run among the runs in that database.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from lightmeter import sqlite
@@ -21,17 +21,17 @@ _BYTES_AT_ONCE: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class SubmissionRange:
-    """The submissions that a shard (one part of the exported tables) covers.
+    """A range of submissions whose results are exported together, as one Parquet file of each table.
 
-    Settled submissions never change, so a shard of them is final. The last shard of the run has all the rest: items
-    without an answer, requests that are not settled, and answers of earlier runs.
+    A submission whose charge is known never changes, so a range of them is exported once. The last range of a run has
+    all the rest: items without an answer, requests whose charge is not known yet, and answers of earlier runs.
 
     Attributes:
-        after: The submissions up to this id are in earlier shards, except `carried`.
-        carried: Ids up to `after` that were not settled when the previous shard was written.
-        through: The last submission id; None for the last shard, which has everything that no earlier shard has.
-        open: Ids up to `through` that are not settled yet; they belong to a later shard.
-        answers: Number of settled submissions in it; 0 for the last shard.
+        after: The submissions up to this id are in earlier ranges, except `carried`.
+        carried: Ids up to `after` whose charge was not known when the range before was exported.
+        through: The last submission id; None for the last range, which has everything that no earlier range has.
+        open: Ids up to `through` whose charge is not known yet; they belong to a later range.
+        answers: Number of submissions in it whose charge is known; 0 for the last range.
     """
 
     after: int = 0
@@ -40,25 +40,19 @@ class SubmissionRange:
     open: tuple[int, ...] = ()
     answers: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the range as JSON values."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SubmissionRange:
-        """Return the range from the values that `to_dict` returned."""
-        known: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-        }
+        """Create a range from its fields as JSON values."""
+        known: dict[str, Any] = {name: tuple(item) if isinstance(item, list) else item for name, item in values.items()}
         return cls(**known)
 
     @property
     def next(self) -> SubmissionRange:
-        """The range of all submissions after this one; the last shard returns itself."""
+        """The range of all submissions after this one; of the last range, itself."""
         return self if self.through is None else SubmissionRange(self.through, self.open)
 
     def parameters(self, run: int) -> dict[str, Any]:
-        """Return the values of the parameters in the statements below."""
+        """Return the named parameters of the SQL statements that select this range; `run` is the run's position."""
         return {
             "run": run,
             "after": self.after,
@@ -71,7 +65,7 @@ class SubmissionRange:
 _NOT_EARLIER: Final = "(s.submission_id > :after OR s.submission_id IN (SELECT value FROM json_each(:carried)))"
 _SETTLED_IN_RANGE: Final = f"""s.state = 'settled' AND {_NOT_EARLIER} AND s.submission_id <= :through
     AND s.submission_id NOT IN (SELECT value FROM json_each(:open))"""  # noqa: S608 (our own words, here and below)
-_IN_LAST_SHARD: Final = f"(s.state <> 'settled' OR {_NOT_EARLIER})"
+_IN_LAST_RANGE: Final = f"(s.state <> 'settled' OR {_NOT_EARLIER})"
 
 _NEWEST_STATE: Final = "coalesce((SELECT run FROM latest.stated WHERE item_id = i.item_id), :run) = :run"
 _NEWEST_ANSWER: Final = "coalesce((SELECT run FROM latest.answered WHERE item_id = i.item_id), :run) = :run"
@@ -102,7 +96,7 @@ _ASSETS_IN_RANGE: Final = f"""i.seq IN (
     SELECT d.seq FROM submissions s JOIN items p ON p.submission_id = s.submission_id
            JOIN items d ON d.duplicate_of = p.item_id WHERE {_SETTLED_IN_RANGE})
 """  # noqa: S608
-_ASSETS_IN_LAST_SHARD: Final = f"(s.submission_id IS NULL OR {_IN_LAST_SHARD})"
+_ASSETS_IN_LAST_RANGE: Final = f"(s.submission_id IS NULL OR {_IN_LAST_RANGE})"
 
 # The rows are in the order of the manifest, so that tables do not depend on the order of the answers.
 _ANSWERS: Final = """
@@ -164,7 +158,7 @@ WHERE state <> 'voided' AND {_NOT_EARLIER} ORDER BY submission_id
 
 
 class AnsweredItem(NamedTuple):
-    """An item of the manifest, and the position of its asset in an answer; None if the answer has none for it."""
+    """An item of the manifest; `asset` is its position in an answer, None if the answer has no result for it."""
 
     item_id: str
     url: str
@@ -180,24 +174,17 @@ class JournalAnswer(NamedTuple):
 
 
 def journal_mark(db: sqlite.Connection) -> str:
-    """Return a text that changes whenever the journal's items or submissions change."""
-    counts = db.execute("SELECT (SELECT count(*) FROM items), (SELECT count(*) FROM transitions)").fetchone()
-    return "-".join(map(str, counts or ()))
-
-
-def count_settled(db: sqlite.Connection) -> int:
-    """Return the number of settled submissions."""
-    ((count,),) = db.execute("SELECT count(*) FROM submissions WHERE state = 'settled'")
-    return int(count)
+    """Return a text that changes whenever the journal's rows or requests change."""
+    return str(db.execute("SELECT (SELECT count(*) FROM items) || '-' || (SELECT count(*) FROM transitions)").get)
 
 
 def settled_ranges(db: sqlite.Connection, rest: SubmissionRange, answers_each: int) -> Iterator[SubmissionRange]:
-    """Yield ranges that together cover the settled submissions of `rest`; yield nothing if there are none.
+    """Yield ranges that together cover the requests of `rest` whose charge is known; no range without such a request.
 
     Args:
         db: The journal.
         rest: A range whose `through` is None.
-        answers_each: Settled submissions of each range. The last may have fewer, the first may have more.
+        answers_each: Number of submissions in each range. The last may have fewer, the first may have more.
     """
     after, carried, still_open, answers, through = rest.after, rest.carried, list[int](), 0, rest.after
     for submission_id, is_settled in db.execute(_OPEN_OR_SETTLED, rest.parameters(0)):
@@ -214,31 +201,32 @@ def settled_ranges(db: sqlite.Connection, rest: SubmissionRange, answers_each: i
 
 
 def asset_rows(db: sqlite.Connection, run: int, submissions: SubmissionRange) -> sqlite.Cursor:
-    """Select the rows of `assets`, in the order of the manifest; the cursor describes the columns."""
-    selected = _ASSETS_IN_LAST_SHARD if submissions.through is None else _ASSETS_IN_RANGE
+    """Return a cursor over the rows of the table `assets`, in the order of the manifest."""
+    selected = _ASSETS_IN_LAST_RANGE if submissions.through is None else _ASSETS_IN_RANGE
     return db.execute(_ASSETS.format(selected=selected), submissions.parameters(run))
 
 
 def request_rows(db: sqlite.Connection, submissions: SubmissionRange) -> sqlite.Cursor:
-    """Select the rows of `requests`."""
+    """Return a cursor over the rows of the table `requests`."""
     return db.execute(_REQUESTS.format(selected=_selected(submissions)), submissions.parameters(0))
 
 
 def finding_rows(db: sqlite.Connection, run: int) -> sqlite.Cursor:
-    """Select the rows of `prechecks`, in the order of the manifest."""
+    """Return a cursor over the rows of the table `prechecks`, in the order of the manifest."""
     return db.execute(_FINDINGS, {"run": run})
 
 
 def question_rows(db: sqlite.Connection, run: int) -> Iterator[tuple[Any, ...]]:
-    """Select each item of a run with its first answer, and with the answer to its retry, in the manifest's order.
+    """Yield each item of a run with its answer to the user's question (`--ask`), and with the answer to a retry.
 
-    Duplicates have the answers of their original. If several runs answered an item, the latest one counts.
+    The order is that of the manifest. Duplicates have the answers of their original. If several runs answered an item,
+    the latest one counts.
     """
     return iter(db.execute(_QUESTION, {"run": run}))
 
 
 def journal_answers(db: sqlite.Connection, run: int, submissions: SubmissionRange) -> Iterator[JournalAnswer]:
-    """Yield the answers of a range, in the manifest's order; for the last shard also those of earlier runs.
+    """Yield the answers of a range, in the manifest's order; for the last range also cached ones of earlier runs.
 
     Args:
         db: The journal.
@@ -253,7 +241,7 @@ def journal_answers(db: sqlite.Connection, run: int, submissions: SubmissionRang
 
 
 def _selected(submissions: SubmissionRange) -> str:
-    return _IN_LAST_SHARD if submissions.through is None else _SETTLED_IN_RANGE
+    return _IN_LAST_RANGE if submissions.through is None else _SETTLED_IN_RANGE
 
 
 def _with_items(db: sqlite.Connection, answers: sqlite.Cursor, items_of: str, run: int) -> Iterator[JournalAnswer]:

@@ -1,7 +1,4 @@
-"""Queries on the rows of the manifest: their status, the pending rows, and their numbers of pictures.
-
-`plan_rows` writes the rows.
-"""
+"""Queries on the rows of the manifest: their status, the pending rows, and how many images and frames they have."""
 
 from __future__ import annotations
 
@@ -15,12 +12,15 @@ from lightmeter.media.media_info import MediaKind
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 from lightmeter.pricing.estimate import FrameRange
 
+CHUNK_ROWS: Final = 512
+"""Number of rows that the queries for waiting rows read at a time."""
+
 STATUSES: Final = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_budget", "pending")
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerRetry:
-    """The second request for a row: the first answer's error, and the back ends to use (empty means the run's)."""
+    """The second request for a row: the error in its first answer, and the back ends to use; empty means the run's."""
 
     error: str
     backends: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class AnswerRetry:
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A row that waits to be sent; `retry` is set for its second request, which no other row shares."""
+    """A row that waits to be sent; `retry` is set if it waits for a second request, which has no other row."""
 
     seq: int
     url: str
@@ -46,69 +46,39 @@ def count_by_status(db: sqlite.Connection) -> dict[str, int]:
 
 def has_failed_with(db: sqlite.Connection, reason: str) -> bool:
     """Return whether any row failed with this reason."""
-    ((found,),) = db.execute("SELECT EXISTS (SELECT 1 FROM items WHERE status = 'failed' AND reason = ?)", (reason,))
-    return bool(found)
+    return bool(db.execute("SELECT EXISTS (SELECT 1 FROM items WHERE status = 'failed' AND reason = ?)", (reason,)).get)
 
 
 def count_by_reason(db: sqlite.Connection) -> list[tuple[str, str, int, str]]:
     """Return (status, reason, number of rows, URL and error of an example) for each reason, most frequent first."""
-    return [
-        (status, reason, rows, example)
-        for status, reason, rows, example in db.execute(
-            "SELECT status, reason, count(*) AS rows, max(url || coalesce(': ' || error, '')) FROM items "
-            "WHERE reason IS NOT NULL GROUP BY status, reason ORDER BY rows DESC, status, reason"
-        )
-    ]
+    query = (
+        "SELECT status, reason, count(*) AS rows, max(url || coalesce(': ' || error, '')) FROM items "
+        "WHERE reason IS NOT NULL GROUP BY status, reason ORDER BY rows DESC, status, reason"
+    )
+    return [(status, reason, rows, example) for status, reason, rows, example in db.execute(query)]
 
 
 def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int]]:
-    """Return (length in whole seconds, rounded up, or None; number of videos) of the pending videos."""
-    return [
-        (seconds, videos)
-        for seconds, videos in db.execute(
-            f"SELECT {WHOLE_SECONDS_SQL}, count(*) FROM items WHERE status = 'pending' AND kind = 'video' "  # noqa: S608
-            "GROUP BY 1 ORDER BY 1"
-        )
-    ]
+    """Return (length in seconds, rounded up, or None if unknown; number of videos) for the pending videos."""
+    groups = _length_groups(db, "status = 'pending' AND kind = 'video'")
+    return [(group.seconds, group.rows) for group in groups]
 
 
 def first_pending_image(db: sqlite.Connection, first: int, last: int) -> PendingRow | None:
-    """Return the first pending row with first ≤ seq ≤ last that is one picture; None without one."""
-    row = db.execute(
-        "SELECT seq, url, path, kind, frames_high FROM items WHERE status = 'pending' AND submission_id IS NULL "
-        "AND seq BETWEEN ? AND ? AND frames_high = 1 ORDER BY seq LIMIT 1",
-        (first, last),
-    ).fetchone()
+    """Return the first pending row first ≤ seq ≤ last with at most one frame, such as an image; None without one."""
+    row = db.execute(_PENDING.format(condition="AND frames_high = 1"), (first, last, 1)).fetchone()
     return None if row is None else PendingRow(*row)
 
 
-def pending_rows(db: sqlite.Connection, first: int, last: int, chunk: int = 512) -> Iterator[PendingRow]:
-    """Yield the pending rows with first ≤ seq ≤ last, in order; they are read in chunks, as they are needed.
-
-    Args:
-        db: The journal.
-        first: First row.
-        last: Last row.
-        chunk: Rows to read at a time.
-    """
-    at = first
-    while True:
-        rows = list(
-            db.execute(
-                "SELECT seq, url, path, kind, frames_high FROM items "
-                "WHERE status = 'pending' AND submission_id IS NULL AND seq BETWEEN ? AND ? ORDER BY seq LIMIT ?",
-                (at, last, chunk),
-            )
-        )
-        if not rows:
-            return
-        for row in rows:
-            yield PendingRow(*row)
-        at = rows[-1][0] + 1
+def pending_rows(db: sqlite.Connection, first: int, last: int) -> Iterator[PendingRow]:
+    """Yield the pending rows with first ≤ seq ≤ last, in order; they are read in chunks, as they are needed."""
+    while rows := list(db.execute(_PENDING.format(condition=""), (first, last, CHUNK_ROWS))):
+        yield from (PendingRow(*row) for row in rows)
+        first = rows[-1][0] + 1
 
 
 class FrameGroup(NamedTuple):
-    """Rows of one kind that are charged for the same number of pictures: at least and at most (None: no bound)."""
+    """Rows of one kind with the same least and most number of frames, 1 for images; None means no known bound."""
 
     kind: MediaKind | None
     frames_low: int
@@ -117,7 +87,7 @@ class FrameGroup(NamedTuple):
 
 
 class LengthGroup(NamedTuple):
-    """Rows of one kind and length; `seconds` is rounded up to whole seconds, None where it is unknown."""
+    """Rows of one kind and length; `seconds` is rounded up to whole seconds, None if it is unknown."""
 
     kind: MediaKind | None
     seconds: int | None
@@ -128,12 +98,12 @@ class OverBudgetGroup(NamedTuple):
     """Rows that were not sent because one limit on credits did not allow it.
 
     Attributes:
-        reason: The cap: `no_credits`, `key_budget`, `at_risk`, `no_bound` or `budget`.
+        reason: The limit: `no_credits`, `key_budget`, `at_risk`, `no_bound` or `budget`.
         rows: Number of rows.
-        frames_low: Least number of their pictures.
-        frames_high: Most pictures of the rows with an upper bound; None if no row has one.
+        frames_low: Least number of their images and frames.
+        frames_high: Most images and frames of the rows with an upper bound; None if no row has one.
         unbounded: Number of rows without an upper bound.
-        largest: Most pictures of a single row with an upper bound.
+        largest: Most frames of a single row with an upper bound.
     """
 
     reason: str
@@ -145,13 +115,13 @@ class OverBudgetGroup(NamedTuple):
 
 
 class AssetMarks(NamedTuple):
-    """Properties of a row's asset that identify its content, as far as the journal knows them.
+    """Properties of a row's image or video that identify its content, as far as the journal knows them.
 
     Attributes:
         identity: Canonical URL, or path of a local file.
         path: Absolute path of a local file; None for a URL.
         content_sha256: Hash of the content, in hexadecimal, if it was computed.
-        reach_facts: JSON of the finding `reach`: size and entity tag at the server; None without that check.
+        reach_facts: JSON of the pre-check `reach`: size and entity tag at the server; None without that check.
     """
 
     identity: str | None
@@ -159,6 +129,11 @@ class AssetMarks(NamedTuple):
     content_sha256: str | None
     reach_facts: str | None
 
+
+_PENDING: Final = """
+SELECT seq, url, path, kind, frames_high FROM items
+WHERE status = 'pending' AND submission_id IS NULL AND seq BETWEEN ? AND ? {condition} ORDER BY seq LIMIT ?
+"""
 
 _DUPLICATES: Final = """
 SELECT o.kind, o.frames_low, o.frames_high, count(*) FROM items i JOIN items o ON o.item_id = i.duplicate_of
@@ -191,62 +166,60 @@ FROM items i LEFT JOIN findings f ON f.seq = i.seq AND f.name = 'reach' WHERE i.
 
 def count_rows(db: sqlite.Connection) -> int:
     """Return the number of rows of the manifest."""
-    ((rows,),) = db.execute("SELECT count(*) FROM items")
-    return int(rows)
+    return int(db.execute("SELECT count(*) FROM items").get)
 
 
 def planned_frames(db: sqlite.Connection) -> FrameRange:
-    """Return the number of pictures of all rows that the plan meant to send, whatever their status now."""
+    """Return the number of images and frames of all rows that the plan meant to send, whatever their status now."""
     return _frames(db, "status NOT IN ('skipped', 'duplicate') AND reason IS NOT 'cached'")
 
 
 def cached_frames(db: sqlite.Connection) -> FrameRange:
-    """Return the number of pictures of all rows that have a cached answer of an earlier run."""
+    """Return the number of images and frames of all rows that have a cached answer of an earlier run."""
     return _frames(db, "status = 'ok' AND reason = 'cached'")
 
 
 def unsent_frames(db: sqlite.Connection) -> FrameRange:
-    """Return the number of pictures of all rows that are pending or over budget."""
+    """Return the number of images and frames of all rows that are pending or over budget."""
     return _frames(db, "status IN ('pending', 'over_budget')")
 
 
 def _frames(db: sqlite.Connection, condition: str) -> FrameRange:
-    ((low, high),) = db.execute(_FRAMES.format(condition=condition))
-    return FrameRange(low, high)
+    return FrameRange(*db.execute(_FRAMES.format(condition=condition)).get)
 
 
 def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | None]]:
-    """Yield (least, most) pictures of each pending row in the manifest's order; most is None without a bound."""
+    """Yield (least, most) frames of each pending row, 1 for an image, in the manifest's order; None without a bound."""
     yield from db.execute("SELECT frames_low, frames_high FROM items WHERE status = 'pending' ORDER BY seq")
 
 
 def duplicate_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
-    """Yield the duplicates of rows that have a result, grouped by the number of pictures of the originals."""
+    """Yield the duplicates of rows that have a result, grouped by the number of frames of the originals."""
     yield from map(FrameGroup._make, db.execute(_DUPLICATES))
 
 
 def cached_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
-    """Yield the rows that have a cached answer of an earlier run, grouped by their number of pictures."""
+    """Yield the rows that have a cached answer of an earlier run, grouped by their number of frames."""
     yield from map(FrameGroup._make, db.execute(_CACHED))
 
 
 def unsent_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return the rows that are pending or over budget, by kind and length."""
+    """Return the rows that are pending or over budget, grouped by kind and length."""
     return _length_groups(db, "status IN ('pending', 'over_budget')")
 
 
 def cached_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return the rows that have a cached answer of an earlier run, by kind and length."""
+    """Return the rows that have a cached answer of an earlier run, grouped by kind and length."""
     return _length_groups(db, "status = 'ok' AND reason = 'cached'")
 
 
 def skipped_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return the rows that pre-checks skipped, by kind and length; bad rows of the manifest are not included."""
+    """Return the rows that pre-checks skipped, except bad rows of the manifest, grouped by kind and length."""
     return _length_groups(db, "status = 'skipped' AND reason NOT IN ('bad_row', 'id_repeated')")
 
 
 def sendable_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return all rows except skipped ones and duplicates, by kind and length."""
+    """Return all rows except skipped ones and duplicates, grouped by kind and length."""
     return _length_groups(db, "status NOT IN ('skipped', 'duplicate')")
 
 
@@ -255,7 +228,7 @@ def _length_groups(db: sqlite.Connection, condition: str) -> list[LengthGroup]:
 
 
 def over_budget_groups(db: sqlite.Connection) -> list[OverBudgetGroup]:
-    """Return the rows that were not sent because of a cap, by cap."""
+    """Return the rows that were not sent because of a limit on credits, grouped by limit."""
     return list(map(OverBudgetGroup._make, db.execute(_OVER_BUDGET)))
 
 
@@ -270,6 +243,6 @@ def item_paths(db: sqlite.Connection, item_ids: Sequence[str]) -> dict[str, str 
 
 
 def pending_asset_marks(db: sqlite.Connection) -> Iterator[tuple[int, AssetMarks]]:
-    """Yield (seq, properties of its asset) of each pending row, in the manifest's order."""
+    """Yield each pending row's number and the properties that identify its content, in the manifest's order."""
     for seq, *marks in db.execute(_PENDING_MARKS):
         yield seq, AssetMarks._make(marks)

@@ -1,8 +1,7 @@
-"""Several runs in one folder: which run has the newest state of an item, and which has its newest answer."""
+"""Several runs in one folder: which run has the newest state of an item (manifest row), which its newest answer."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ from lightmeter import sqlite
 from lightmeter.journal.files import journal_path
 
 CREDIT_STEP: Final = 2**-20
-"""Shares of credits are whole multiples of this (about a millionth): any sum of such doubles is exact."""
+"""Shares of credits are whole multiples of this (about a millionth), so that sums of such floats are exact."""
 
 _SCHEMA: Final = """
 CREATE TABLE stated (item_id TEXT PRIMARY KEY, run INTEGER NOT NULL) WITHOUT ROWID;
@@ -45,7 +44,7 @@ def credit_share(paid: int, sharers: int, place: int) -> float:
 
     Args:
         paid: Whole credits paid for the request.
-        sharers: Number of its items.
+        sharers: Number of items in the request.
         place: Position of the item among them, from 0.
     """
     each, left = divmod(round(paid / CREDIT_STEP), sharers)
@@ -53,12 +52,7 @@ def credit_share(paid: int, sharers: int, place: int) -> float:
 
 
 def share_items(db: sqlite.Connection, older: list[Path]) -> bool:
-    """Return whether the journal `db` and the journal of an older run have an item in common.
-
-    Args:
-        db: Journal of the last run.
-        older: Folders of the runs before it.
-    """
+    """Return whether the journal `db` and the journal in one of the folders `older` have an item in common."""
     for folder in older:
         db.execute("ATTACH ? AS older", (str(journal_path(folder)),))
         try:
@@ -70,36 +64,30 @@ def share_items(db: sqlite.Connection, older: list[Path]) -> bool:
 
 
 def attach_latest_runs(db: sqlite.Connection, path: Path) -> None:
-    """Attach the database of a `LatestRunIndex` to a connection as `latest`."""
+    """Attach the database of `build_latest_runs` to a connection as `latest`."""
     db.execute("ATTACH ? AS latest", (str(path),))
 
 
-@dataclass(frozen=True, slots=True)
-class LatestRunIndex:
-    """A temporary database that maps each item to the runs with its newest state and its newest answer.
+def build_latest_runs(runs: list[Path], path: Path) -> None:
+    """Write a temporary database that maps each item to the runs with its newest state and its newest answer.
 
-    If it is empty, every item belongs to the run that is being read.
+    Its tables are `stated` and `answered` (item → position of the run) and `paid` (credits that the item cost in all
+    runs). Where it has no row for an item, that item belongs to the run that is being read.
 
-    Attributes:
-        path: The database: tables `stated`, `answered` (item → position of the run) and `paid` (credits of all runs).
+    Args:
+        runs: Folders of the runs, oldest first.
+        path: The new database.
     """
-
-    path: Path
-
-    @classmethod
-    def build(cls, runs: list[Path], path: Path) -> LatestRunIndex:
-        """Read the journals of the folders `runs`, oldest first, into a new database at `path`."""
-        index = sqlite.connect(path)
-        try:
-            index.execute(_SCHEMA)
-            share: Any = credit_share
-            index.create_scalar_function("share", share, 3, deterministic=True)
-            for position, run in enumerate(runs):
-                index.execute("ATTACH ? AS j", (str(journal_path(run)),))
-                with index:
-                    for statement in _ADD_RUN:
-                        index.execute(statement, (position,) if "?" in statement else None)
-                index.execute("DETACH j")
-        finally:
-            index.close()
-        return cls(path)
+    index = sqlite.connect(path)
+    try:
+        index.execute(_SCHEMA)
+        share: Any = credit_share
+        index.create_scalar_function("share", share, 3, deterministic=True)
+        for position, run in enumerate(runs):
+            index.execute("ATTACH ? AS j", (str(journal_path(run)),))
+            with index:
+                for statement in _ADD_RUN:
+                    index.execute(statement, (position,) if "?" in statement else None)
+            index.execute("DETACH j")
+    finally:
+        index.close()
