@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from aiohttp import web
 
+from lightmeter.clock import SystemClock
 from tests.engine.hostile import Hostile
 
 QUIET_S = 1.0
 POLLS_AT_ONCE = 8
+SPEED = 10
+
+
+class FastClock(SystemClock):
+    """A clock of the machine on which ten seconds pass in one."""
+
+    def monotonic(self) -> float:
+        """Return seconds that pass ten times as fast."""
+        return SPEED * time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Suspend the current task for a tenth of the seconds."""
+        await asyncio.sleep(seconds / SPEED)
 
 
 class ThrottlingPolls(Hostile):
@@ -21,15 +36,16 @@ class ThrottlingPolls(Hostile):
     async def response(self, request: web.Request) -> web.StreamResponse:
         """GET /api/response/<id>."""
         if self.quiet_until == float("inf") and request.match_info["request_id"] == "r2":
-            self.quiet_until = time.monotonic() + QUIET_S
+            self.quiet_until = time.monotonic() + QUIET_S / SPEED
         if time.monotonic() < self.quiet_until < float("inf"):
             self.turned_away += 1
             return web.json_response({"error": "Too many requests."}, status=429, headers={"Retry-After": "1"})
         return await super().response(request)
 
 
-async def test_no_poll_leaves_before_a_retry_after_ends(try_out):
+async def test_no_poll_leaves_before_a_retry_after_ends(try_out, monkeypatch):
     """A Retry-After in one answer holds for all polls; only polls in flight by then still arrive."""
+    monkeypatch.setattr("lightmeter.engine.session.SystemClock", FastClock)
     run, service = await try_out(ThrottlingPolls(lambda *_: "ack", polls_until_done=1), rows=24, batch_size=1)
     assert run.summary().counts["ok"] == 24
     assert 1 <= service.turned_away <= POLLS_AT_ONCE
