@@ -189,23 +189,17 @@ class Accounting:
         if request.is_retry:
             self._prices.observe_retry(request.max_images, outcome.paid)
             return outcome, None
-        self._learn_from_names(request, outcome)
         images = len(request.rows)
+        if outcome.rows_identified is not None and all("://" in name for _, name in request.rows):
+            self._run_state.name_reliability.on_answer(images, identified=outcome.rows_identified)
+            batches_wanted = images > 1 or self._session.header.options.batch_size not in {1, "auto"}
+            if not outcome.rows_identified and batches_wanted:
+                self._run_state.add_note(_SINGLE_IMAGES)
         if outcome.charge_evidence > 1 and request.kinds and all(row.error is None for row in outcome.rows):
             frames = FrameRange(min(images, request.max_images or images), request.max_images)
             return outcome, self._prices.observe(request.kinds, frames, outcome.paid)
         self._prices.observe_unpriced(request.kinds or (None,))
         return outcome, None
-
-    def _learn_from_names(self, request: InFlightRequest, outcome: AnswerOutcome) -> None:
-        """Learn from the answer to a request of URLs whether asset names identify images."""
-        images = len(request.rows)
-        if outcome.rows_identified is None or not all("://" in name for _, name in request.rows):
-            return
-        self._run_state.name_reliability.on_answer(images, identified=outcome.rows_identified)
-        batches_wanted = images > 1 or self._session.header.options.batch_size not in {1, "auto"}
-        if not outcome.rows_identified and batches_wanted:
-            self._run_state.add_note(_SINGLE_IMAGES)
 
     async def _count_outcome(self, request: InFlightRequest, outcome: AnswerOutcome) -> None:
         failed = sum(row.error is not None for row in outcome.rows)

@@ -111,11 +111,7 @@ class Dispatcher:
             self._run_state.end_batch(batch)
 
     async def _send_first_image(self, first: int, last: int) -> int:
-        """While no price is known, send one image to learn it, because a video could cost many more credits.
-
-        Returns:
-            The number of requests sent, 0 or 1.
-        """
+        """While no price is known, send one image to learn it; return the number of requests sent, 0 or 1."""
         if self._prices.price_known:
             return 0
         with open_read_only(self._session.out) as db:
@@ -165,11 +161,9 @@ class Dispatcher:
         return size
 
     async def _admit(self, batch: Batch) -> Batch | None:
-        """Wait until a batch may be sent.
+        """Wait until a batch may be sent; return it trimmed to the budget and the cap on credits at risk.
 
-        Returns:
-            The batch at its present price, trimmed to the budget and the cap on credits at risk. None if it must not be
-            sent: the run stops, its first row alone is too expensive, or lost requests must be resolved first.
+        Return None if the run stops, its first row alone is too expensive, or lost requests must be resolved first.
         """
         within_cap = await self._trim_to_risk_cap(batch)
         if within_cap is None:
@@ -191,7 +185,7 @@ class Dispatcher:
             elif self._must_wait_for_others(batch):
                 await state.wait_for_change()
             elif state.unresolved_requests and not self._session.endpoint.embedded and self._must_leave_alone(batch):
-                state.require_resolution()  # of several lost requests, fewer can be told apart
+                state.set_must_resolve(required=True)  # of several lost requests, fewer can be told apart
                 return None
             elif wait_s <= 0 and state.at_risk + batch.hold <= (self._options.max_at_risk or inf):
                 return batch
@@ -231,9 +225,8 @@ class Dispatcher:
     def _must_leave_alone(self, batch: Batch) -> bool:
         """Whether a batch may be sent only while no other request is in flight.
 
-        If its answer is lost, the balance then proves whether it was charged. This holds while no price is known, for
-        the last requests that the budget has room for, and after so many credits were lost that the run could not use
-        its budget up.
+        If its answer is lost, the balance then proves whether it was charged. It is needed while no price is known, for
+        the last requests that the budget pays for, and after `MAX_UNRESOLVED_SHARE` of the budget was lost.
         """
         state = self._run_state
         if self._session.endpoint.embedded:  # it honors idempotency keys, and its prices are known

@@ -151,7 +151,7 @@ class Engine:
         """Resolve lost requests if `RunState.must_resolve` is set, or stop the run; return whether it was set."""
         if not self.run_state.must_resolve:
             return False
-        self.run_state.start_resolution()
+        self.run_state.set_must_resolve(required=False)
         await self._resolve()
         if self.run_state.unresolved_requests:
             hint = "Continue later: lightmeter resume DIR"

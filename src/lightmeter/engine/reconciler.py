@@ -189,11 +189,6 @@ class Reconciler:
         """Return two equal balance readings; None if the balance keeps changing, or the user stops the wait.
 
         They are read once no charge can come any more, or at once if that already decides about all lost requests.
-
-        Args:
-            opening: The reading before the first lost request; None if nothing can be proven.
-            sent_at: When each lost request was sent, in seconds since the epoch.
-            rows: Number of their rows, for the message.
         """
         if not self._seconds_until_final(sent_at) or opening is None:
             return await self._read_stable_balance()
@@ -254,10 +249,7 @@ class Reconciler:
     async def _rule(self, opening: BalanceReading | None, readings: BalancePair, *, again: bool = False) -> int:
         """Rule on the requests sent between readings, and record the proof; return how many rows are pending again.
 
-        Args:
-            opening: The first reading; None if the journal has none of this account.
-            readings: The last two readings.
-            again: Whether an earlier proof used these readings, without the assumption that nobody else spends.
+        `again`: an earlier proof used these readings, without the assumption that nobody else spends.
         """
         if opening is None:
             await self._rule_unprovable(readings[1])

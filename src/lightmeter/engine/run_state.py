@@ -214,13 +214,9 @@ class RunState:
         """Record that a balance reading was made for all lost requests."""
         self.unresolved_requests = self.unresolved_credits = 0
 
-    def require_resolution(self) -> None:
-        """Record that lost requests must be resolved before the next batch leaves."""
-        self.must_resolve = True
-
-    def start_resolution(self) -> None:
-        """Record that the required resolution of lost requests has begun."""
-        self.must_resolve = False
+    def set_must_resolve(self, *, required: bool) -> None:
+        """Record whether lost requests must be resolved before the next batch leaves."""
+        self.must_resolve = required
 
     def fits_budget(self, hold: int) -> bool:
         """Whether the budget has room for a request with this many credits."""

@@ -27,7 +27,7 @@ from lightmeter.errors import (
     UsageError,
 )
 from lightmeter.journal.outcome import ReceivedAnswer, Refusal
-from lightmeter.journal.queries.items import AnswerRetry, PendingRow
+from lightmeter.journal.queries.items import AnswerRetry
 from lightmeter.journal.submission_states import Event
 
 MAX_UNREACHABLE: Final = 5
@@ -58,12 +58,17 @@ class Sender:
 
     async def send(self, batch: Batch) -> None:
         """Send an admitted batch and record the outcome, whatever it is."""
+        first, request = batch.rows[0], None
         try:
-            body = await self._build_or_fail(batch.rows)
-            request = None if body is None else await self._accounting.hold(batch.rows, batch.hold)
+            body = await self._build([(row.url, row.path) for row in batch.rows], first.retry)
+        except (FetchError, MediaError, UsageError) as error:  # a file, which has a request of its own
+            reason = "unreadable_file" if first.path is not None else "not_uploaded"
+            await self._accounting.fail_row(first, reason, str(error))
+        else:
+            request = await self._accounting.hold(batch.rows, batch.hold)
         finally:
             self._run_state.end_reservation(batch)
-        if body is not None and request is not None:
+        if request is not None:
             await self._post(request, body)
 
     async def resend(
@@ -83,15 +88,6 @@ class Sender:
         body = await self._build(sources, retry)
         await self._accounting.record_resend(request)
         await self._post(request, body)
-
-    async def _build_or_fail(self, rows: Sequence[PendingRow]) -> bytes | None:
-        """Return the body of a request for these rows. If a file cannot be read, fail its row and return None."""
-        try:
-            return await self._build([(row.url, row.path) for row in rows], rows[0].retry)
-        except (FetchError, MediaError, UsageError) as error:  # a file, which has a request of its own
-            reason = "unreadable_file" if rows[0].path is not None else "not_uploaded"
-            await self._accounting.fail_row(rows[0], reason, str(error))
-            return None
 
     async def _build(self, sources: Sequence[tuple[str, str | None]], retry: AnswerRetry | None) -> bytes:
         bodies, uploads = self._bodies, self._run_state.uploads

@@ -109,10 +109,7 @@ async def stream_plan(
 
 
 async def _write_rows(reader: ManifestReader, options: Options, journal: Journal) -> AsyncIterator[int]:
-    """Read, check and write rows in chunks, and yield the number of rows so far.
-
-    While one chunk is written, the next one is read and checked.
-    """
+    """Read, check and write rows; yield the number so far. While a chunk is written, the next one is read."""
     items: Iterator[Item] = await asyncio.to_thread(iter, reader)
     checker = Checker(
         capture_interval_s=options.capture_interval, max_frames=options.max_frames, concurrency=MAX_CONCURRENT_CHECKS
@@ -249,11 +246,7 @@ def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
 
 
 def _with_planned_service(saved: PlanFile, options: Options, settings: Settings) -> Options:
-    """Return the options with the base URL that the plan file names.
-
-    Raises:
-        PlanChanged: the plan is for the embedded service, but the settings now name another one.
-    """
+    """Return the options with the base URL in the plan file; raise PlanChanged if the settings contradict it."""
     planned, now = saved.head["base_url"], options.base_url or settings.base_url
     if planned is None and now is not None:
         raise PlanChanged(
@@ -276,11 +269,7 @@ def _check_manifest(saved: PlanFile) -> None:
 
 
 def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
-    """Return the meta entries for the plan's journal.
-
-    Raises:
-        PlanChanged: the price of a picture is no longer that of the plan.
-    """
+    """Return the meta entries for the plan's journal; raise PlanChanged if the price of an image changed."""
     head: dict[str, Any] = saved.head
     _check_price(head["price_per_image_millicredits"], prices, "the price table")
     manifest = head["manifest"]

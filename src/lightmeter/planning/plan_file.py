@@ -195,12 +195,12 @@ def _parse_row(line: bytes) -> PlanFileRow:
         status=fields["status"],
         frames_low=low,
         frames_high=high,
-        findings=tuple(_parse_finding(found) for found in fields.get("findings", ())),
+        findings=tuple(
+            PlannedFinding(
+                one["check"], one["severity"], one["message"], one["value"], orjson.dumps(one["facts"]).decode()
+            )
+            for one in fields.get("findings", ())
+        ),
         **{name: fields.get(name) for name in _COPIED_FIELDS},
     )
     return row, None if answer is None else (answer["asset"], answer["name"], answer["sha256"])
-
-
-def _parse_finding(fields: dict[str, Any]) -> PlannedFinding:
-    facts = orjson.dumps(fields["facts"]).decode()
-    return PlannedFinding(fields["check"], fields["severity"], fields["message"], fields["value"], facts)
