@@ -204,7 +204,7 @@ class AnswerCache:
 
 @contextmanager
 def _errors_translated(path: Path) -> Iterator[None]:
-    """Raise SettingsError for an error of the file, so that a caller that also reads a journal can tell them apart."""
+    """Raise SettingsError for an error of the file, unlike errors of a journal that the same block reads."""
     try:
         yield
     except (sqlite.Error, OSError) as error:

@@ -1,6 +1,6 @@
 """Reuse of answers across runs: rows are answered from the cache, and answers of a run are added to it.
 
-It is off unless the settings name a folder, because pictures at a URL change and the user decides how old an answer may
+It is off unless the settings name a folder, because images at a URL change and the user decides how old an answer may
 be. The cache is read when a plan is made, so that the plan's price excludes cached rows. It is filled from the journal
 when a run ends. If the process is killed, the next start of the run adds the missing answers.
 """

@@ -48,7 +48,7 @@ _CHARGE_UNKNOWN: Final = (
 
 
 class Accounting:
-    """Writes holds, charges and unknown outcomes to the journal, and counts them in the run state."""
+    """Writes reserved credits, charges and unknown outcomes to the journal, and counts them in the run state."""
 
     def __init__(self, session: Session, run_state: RunState, prices: RequestPrices) -> None:
         self._session = session
@@ -98,7 +98,7 @@ class Accounting:
             self._run_state.set_key_budget_exhausted(exhausted=False)
 
     async def record_resend(self, request: InFlightRequest) -> None:
-        """Record that a lost request is sent again under the same idempotency key; its price stays held."""
+        """Record that a lost request is sent again under the same idempotency key; its price stays reserved."""
         await self._session.journal.write(resend(request.submission_id, self._now()))
         self._run_state.move_rows("in_doubt", "pending", len(request.rows))
 
@@ -225,12 +225,12 @@ class Accounting:
     async def record_unknown_outcome(
         self, request: InFlightRequest, reason: str, received: ReceivedAnswer | None = None
     ) -> None:
-        """Record that no usable answer came: the request may have been charged, so its price stays held.
+        """Record that no usable answer came: the request may have been charged, so its price stays reserved.
 
         Args:
             request: The request.
             reason: What happened, as a sentence.
-            received: The unusable answer, such as the first part of one; None if nothing came.
+            received: The unusable answer, such as a cut one; None if nothing came.
         """
         await self._session.journal.write(mark_uncertain(request.submission_id, reason, self._now(), received))
         self._run_state.add_unresolved(request.hold)

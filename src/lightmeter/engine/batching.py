@@ -40,7 +40,7 @@ PriceFunction = Callable[[Sequence[PendingRow]], int]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The rows of one request, and the credits to reserve for it (`hold`)."""
+    """The rows of one request; `hold` is the credits to reserve for it."""
 
     rows: tuple[PendingRow, ...]
     hold: int

@@ -205,7 +205,7 @@ class Dispatcher:
         return self._requests_outstanding() and not self._exposure_allows(batch)
 
     async def _trim_to_risk_cap(self, batch: Batch) -> Batch | None:
-        """Return the part of a batch that `max_at_risk` allows; mark rows that exceed a cap even alone."""
+        """Return as many rows of a batch as `max_at_risk` allows; record rows that exceed a cap even alone."""
         if self._run_state.budget is not None and any(row.frames_high is None for row in batch.rows):
             await self._mark_over_caps(batch.rows, "no_bound")
             return None

@@ -1,7 +1,7 @@
 """Run the pending rows of an open session: never over budget, never paid twice.
 
-The engine calls its parts in this order: it collects the answers of requests that an earlier process left, resolves
-requests with an unknown outcome, and only then sends new ones. The parts share a `RunState` and never call the engine.
+The engine works in this order: it collects the answers of requests that an earlier process left, resolves
+requests with an unknown outcome, and only then sends new ones. These objects share a `RunState`.
 """
 
 from __future__ import annotations

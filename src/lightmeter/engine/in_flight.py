@@ -1,4 +1,4 @@
-"""Requests that wait for an answer, with the credits reserved for them; the parts of the engine exchange them. Pure."""
+"""Requests that wait for an answer, with the credits reserved for them. Pure."""
 
 from __future__ import annotations
 

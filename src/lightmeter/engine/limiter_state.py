@@ -18,10 +18,10 @@ from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.store import open_read_only
 
 _META_KEY: Final = "pace"
-"""Name of the journal's meta entry that holds the state."""
+"""Name under which the journal stores the state."""
 
 SHARE_INTERVAL_S: Final = 0.5
-"""Seconds between two exchanges of state. In that time several processes may use the same part of the limit."""
+"""Seconds between two exchanges of state. In that time several processes together may exceed the limit."""
 
 
 def learn_from_answer(

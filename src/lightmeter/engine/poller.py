@@ -1,6 +1,6 @@
 """Poll for the answers of requests that the service accepted. A heap orders them by the time of the next poll.
 
-Polls have a rate limiter of their own, because a service may limit polls and submissions differently.
+Polls have a rate limiter of their own, because a service may limit polls and other requests differently.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ _WAIT_NOTE: Final = (
 )
 
 _ACCOUNT_KEY: Final = "account_read"
-"""Name of the journal's meta entry that identifies the account whose balance was read."""
+"""Name under which the journal stores an id of the account whose balance was read."""
 
 _STATUS_AFTER: Final = {Event.PROVE_UNPAID: "pending", Event.PROVE_PAID: "failed"}
 """New status of the rows of a lost request, by the ruling; other rulings change nothing."""
@@ -136,7 +136,7 @@ class Reconciler:
         await self._session.journal.write(put_meta({_ACCOUNT_KEY: self._account()}))
 
     def _account(self, run_id: str | None = None) -> str:
-        """Return an id of the account, which reveals nothing about the key: only its own readings can be compared."""
+        """Return an id of the account that reveals nothing about its key; balances of two accounts are not compared."""
         key = self._session.endpoint.api_key
         secret = "" if key is None else key.get_secret_value()
         return hashlib.sha256(f"{run_id or self._session.header.run_id}\0{secret}".encode()).hexdigest()[:16]
@@ -272,7 +272,7 @@ class Reconciler:
         return pending
 
     async def _rule_unprovable(self, reading: BalanceReading) -> None:
-        """Record that nothing can be proven about the lost requests: they stay in doubt."""
+        """Record that nothing can be proven about the lost requests: their charge stays unknown."""
         reason = "No balance of this account was read before the request: nothing can be proven."
         with open_read_only(self._session.out) as db:
             rulings = [

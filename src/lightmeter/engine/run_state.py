@@ -1,6 +1,6 @@
 """State of a run in memory: row counts, credits, requests under way, and the reason to stop.
 
-All parts of the engine read this state. Only its own methods change it: `tests/engine/test_run_state.py` checks that.
+All modules of the engine read this state. Only its own methods change it: `tests/engine/test_run_state.py` checks that.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from lightmeter.planning.progress import Phase, Progress
 
 @dataclass
 class RunState:
-    """Shared state of the engine's parts. It belongs to one event loop and needs no locks.
+    """State of a run that the engine's modules share. It belongs to one event loop and needs no locks.
 
     Attributes:
         counts: Rows by status.
         paid: Credits paid by the whole run.
-        held: Credits held for requests that may still be charged.
+        held: Credits that the journal reserves for requests that may still be charged.
         started_at_s: When this process began to work on the run, in monotonic seconds.
         budget: Most credits that the run may spend; None means no limit.
         name_reliability: Whether the names in answers identify images, so that images can share a request.
-        uploads: URLs whose content is sent in place of the URL.
+        uploads: URLs whose content is sent instead of the URL.
         bisection: Rows of refused batches, which are sent again in halves.
         phase: The phase of the run, for progress events.
         requests: Requests sent by this process.
@@ -52,7 +52,7 @@ class RunState:
             have ended.
         interrupted: The user stopped the run: it does not wait for answers that the next start can collect.
         stopping: Set when no more requests may be sent.
-        state_changed: Set when a request ended or the run must stop; waiting parts then check their condition again.
+        state_changed: Set when a request ended or the run must stop; code that waits then checks its condition again.
     """
 
     counts: Counter[str]
@@ -155,7 +155,7 @@ class RunState:
         self.name_reliability.on_request_started(len(batch.rows))
 
     def end_reservation(self, batch: Batch) -> None:
-        """Release the reservation: the batch is held in the journal, or it will not be sent."""
+        """Release the reservation: the journal reserves the credits now, or the batch will not be sent."""
         self.reserved -= batch.hold
 
     def end_batch(self, batch: Batch) -> None:
@@ -175,11 +175,11 @@ class RunState:
         self.state_changed.set()
 
     def hold(self, credits_: int) -> None:
-        """Count credits as held."""
+        """Count credits that the journal now reserves for a request."""
         self.held += credits_
 
     def release_hold(self, held: int, paid: int = 0) -> None:
-        """Count held credits as released, of which `paid` were charged."""
+        """Count credits as no longer reserved; `paid` of them were charged."""
         self.held -= held
         self.paid += paid
         self.state_changed.set()
@@ -206,12 +206,12 @@ class RunState:
         self.unresolved_credits += hold
 
     def remove_unresolved(self, hold: int) -> None:
-        """Count a request as resolved: its answer was found after all."""
+        """Count a request with an unknown outcome as no longer one: its answer was found after all."""
         self.unresolved_requests -= 1
         self.unresolved_credits = max(0, self.unresolved_credits - hold)
 
     def clear_unresolved(self) -> None:
-        """Record that a balance reading was made for all lost requests."""
+        """Record that the balance was read for all requests with an unknown outcome."""
         self.unresolved_requests = self.unresolved_credits = 0
 
     def set_must_resolve(self, *, required: bool) -> None:
@@ -224,12 +224,12 @@ class RunState:
 
     @property
     def exposure(self) -> int:
-        """Credits that are held or reserved."""
+        """Credits reserved, in the journal or only here."""
         return self.held + self.reserved
 
     @property
     def budget_left(self) -> int | None:
-        """Credits that may still be held; None if there is no budget."""
+        """Credits that may still be reserved; None if there is no budget."""
         return None if self.budget is None else max(0, self.budget - self.paid - self.exposure)
 
     @property

@@ -74,12 +74,12 @@ class Sender:
     async def resend(
         self, request: InFlightRequest, sources: Sequence[tuple[str, str | None]], retry: AnswerRetry | None = None
     ) -> None:
-        """Send a lost request again under its idempotency key, to a service that honors such keys.
+        """Send a lost request again under its idempotency key, to a service that charges each key once.
 
         Args:
             request: The lost request.
             sources: (url, path) of each row; the path is None unless the row is a local file.
-            retry: The repeated question, if the request is a retry; None otherwise.
+            retry: Why the user's question is repeated, if the request repeats it; None otherwise.
 
         Raises:
             MediaTooLarge: a file is larger than the service accepts.

@@ -31,7 +31,7 @@ from lightmeter.settings import Settings
 PLAN_NAME: Final = "plan.json"
 
 _ANCHOR_KEY: Final = "clock_anchor"
-"""Name of the journal's meta entry that holds the clock readings of the last session."""
+"""Name under which the journal stores the times of the machine's clocks at the start of the last session."""
 
 _SPARE_CONNECTIONS: Final = 16
 """Connections for polls and for balance readings, beside those for requests that cost credits."""
@@ -90,8 +90,8 @@ def prepare_folder(out: Path) -> None:
 def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
     """Create the journal of `out` from the plan's rows unless it has one already; return the run's header.
 
-    A finished run of another manifest is moved to `out/runs/<its run id>/`. The run's lock is held meanwhile, so that
-    only one of two processes that start at the same time gets the folder.
+    A finished run of another manifest is moved to `out/runs/<its run id>/`. Of two processes that start at the
+    same time, only one gets the folder.
 
     Raises:
         SettingsError: the folder holds a run of another manifest that is not finished, or a run with other options; or
@@ -199,8 +199,8 @@ async def open_session(
 
     Raises:
         JournalConflict: the journal is older than its run, or a copy; nothing was sent.
-        JournalError: there is no run there, another process is running it, or the ledger of the key cannot be used.
-        SettingsError: a service is named and there is no key for it.
+        JournalError: there is no run there, another process is running it, or the key's budget file is unusable.
+        SettingsError: the options name a service, and there is no key for it.
     """
     with open_read_only(out):  # raises if there is no run, before a lock file is made
         pass
@@ -234,7 +234,7 @@ async def open_session(
 
 
 async def _start_clock(journal: Journal, out: Path, machine: MachineClock) -> tuple[RunClock, int]:
-    """Return the clock of a new session, and the number of its first request; store the clock's readings."""
+    """Return the clock of a new session, and the number of its first request; store the clock's start."""
     with open_read_only(out) as db:
         stored = get_meta(db).get(_ANCHOR_KEY)
         last = last_submission_id(db)

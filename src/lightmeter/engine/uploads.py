@@ -1,6 +1,6 @@
 """Send the content of a URL as a file, for hosts that the service cannot reach.
 
-The row keeps its identity, its price and its place in the tables. An image within the limits is sent byte for byte; a
+The row keeps its id, its price and its position in the tables. An image within the limits is sent byte for byte; a
 larger image is turned upright and scaled down to the size that known back ends use. In the mode `fallback` a
 URL is sent first, and its content only if the answer says that the URL could not be fetched and that this was free.
 """
@@ -58,7 +58,7 @@ class UploadSelection:
         return bool(self._pending)
 
     def must_upload(self, url: str) -> bool:
-        """Whether the content of this URL is sent in place of the URL."""
+        """Whether the content of this URL is sent instead of the URL."""
         return self._mode == "always" or url in self._selected
 
     def schedule_upload(self, url: str, message: str | None) -> bool:

@@ -97,7 +97,7 @@ def cost_breakdown(db: sqlite.Connection, prices_json: str | None) -> CostBreakd
 
     Args:
         db: The journal of the run.
-        prices_json: JSON object that the plan stored: `backend feature` to millicredits for a picture; None if the plan
+        prices_json: JSON object that the plan stored: `backend feature` to millicredits for an image; None if the plan
             stored none.
     """
     low, high, unbounded, paid, incomplete = paid_frames(db)

@@ -160,7 +160,7 @@ def _resolutions(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> 
 
 
 def _split_charge(total: int | None, holds: dict[int, int]) -> dict[int, int]:
-    """Split `total` credits over the requests: each gets at least 1 and at most its hold. None: each gets its hold."""
+    """Split `total` credits over requests: each gets 1 to its upper price in `holds`; None: that price."""
     if total is None:
         return holds
     shares, left = {}, total

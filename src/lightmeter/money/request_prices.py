@@ -1,6 +1,6 @@
 """Prices of a run's requests, learned from their charges.
 
-They decide how many credits to hold for a request, and whether to send single images first to learn the price.
+They decide how many credits to reserve for a request, and whether to send single images first to learn the price.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def _conflict(known: WatermarkRecord, folder: Path, run_id: str, now: JournalPos
 
 
 def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
-    """Whether the folder of the watermark is another one and still holds the run. A folder that was moved does not."""
+    """Whether the folder of the watermark is another one, and still contains the run: it was not just moved."""
     last, here = journal_path(known.folder), journal_path(folder)
     try:
         if not last.exists() or last.samefile(here):

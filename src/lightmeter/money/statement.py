@@ -1,4 +1,4 @@
-"""The credit statement of a run: predicted, held, paid and saved credits, compared with the account balances.
+"""The credit statement of a run: predicted, reserved, paid and saved credits, compared with the account balances.
 
 It is computed from the journal alone and sends no request. Credits that left the account without an answer are not
 assigned to a request by guess; they are shown as gaps between balances, with the requests that may have cost them.
@@ -226,7 +226,7 @@ def read_statement(out: Path) -> Statement:
 
 
 def requests_frame(out: Path) -> pd.DataFrame:
-    """Return an Arrow-backed table with a row for each request: credits held and paid, and the balance after it.
+    """Return an Arrow-backed table with a row for each request: credits reserved and paid, and the balance after it.
 
     Columns: submission_id, request_id, state, assets, credits_held, credits_paid, credits_remaining, sent_at and
     answered_at (UTC), note.

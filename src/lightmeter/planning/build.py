@@ -269,7 +269,7 @@ def _check_manifest(saved: PlanFile) -> None:
 
 
 def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
-    """Return the meta entries for the plan's journal; raise PlanChanged if the price of an image changed."""
+    """Return the plan's facts for its journal; raise PlanChanged if the price of an image changed."""
     head: dict[str, Any] = saved.head
     _check_price(head["price_per_image_millicredits"], prices, "the price table")
     manifest = head["manifest"]
