@@ -75,7 +75,7 @@ def price_meta(options: Options, settings: Settings, service: ServiceInfo) -> di
         service: The back ends that the service reported.
 
     Raises:
-        SettingsError: an option cannot be priced, the service lacks a back end, or no back end offers a requested feature.
+        SettingsError: an option cannot be priced, the service lacks a back end, or none offers a requested feature.
     """
     check_backends_offered(options, settings, service)
     rates, prompt_chars = rates_for(options, settings, service), len(options.sent_prompt or "")
