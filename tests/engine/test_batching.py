@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from lightmeter.engine.batching import (
     MAX_AUTO_BATCH_SIZE,
     Batch,
-    BatchSizeInputs,
     Bisection,
     auto_batch_size,
     group_into_batches,
@@ -30,15 +29,15 @@ rows = st.lists(
     ),
     max_size=30,
 )
-terms = st.builds(
-    BatchSizeInputs,
-    price_per_image_milli=st.integers(1, 5000),
-    rounding=st.sampled_from([None, *Rounding]),
-    requests_per_s=st.none() | st.floats(0.01, 1000),
-    latency_s=st.floats(0.001, 60),
-    max_in_flight=st.integers(1, 256),
-    rows_left=st.integers(0, 10**6),
-    max_at_risk=st.none() | st.integers(1, 100),
+terms = st.fixed_dictionaries(
+    {
+        "price_per_image_milli": st.integers(1, 5000),
+        "rounding": st.sampled_from([None, *Rounding]),
+        "requests_per_s": st.none() | st.floats(0.01, 1000),
+        "unlimited_per_s": st.floats(0.01, 256_000),
+        "rows_left": st.integers(0, 10**6),
+        "max_at_risk": st.none() | st.integers(1, 100),
+    }
 )
 
 
@@ -53,7 +52,7 @@ def pictures(batch):
 @given(rows, st.integers(1, 7))
 def test_every_row_is_in_one_batch_and_its_price_is_held(waiting, size):
     """No row is missing or repeated, and a batch holds the price of its rows together."""
-    batches = list(group_into_batches(waiting, lambda: size, pictures))
+    batches = list(group_into_batches(waiting, lambda: size, pictures, Bisection()))
     assert sorted((row for batch in batches for row in batch.rows), key=repr) == sorted(waiting, key=repr)
     assert all(batch.hold == pictures(batch.rows) for batch in batches)
 
@@ -61,7 +60,7 @@ def test_every_row_is_in_one_batch_and_its_price_is_held(waiting, size):
 @given(rows, st.integers(1, 7))
 def test_no_batch_exceeds_its_size_and_videos_and_files_are_alone(waiting, size):
     """A batch has at most the requested number of rows; a video or a file has a request of its own."""
-    for batch in group_into_batches(waiting, lambda: size, len):
+    for batch in group_into_batches(waiting, lambda: size, len, Bisection()):
         assert 1 <= len(batch.rows) <= size
         if any(row.kind == "video" or row.path for row in batch.rows):
             assert len(batch.rows) == 1
@@ -104,53 +103,51 @@ def test_halves_stay_apart_when_they_are_sent_later():
 @given(terms)
 def test_auto_stays_in_its_bounds(given_terms):
     """The size is 1 to the documented maximum, and a batch of several images never costs more than the risk cap."""
-    size = auto_batch_size(given_terms)
+    size = auto_batch_size(**given_terms)
     assert 1 <= size <= MAX_AUTO_BATCH_SIZE
-    if given_terms.max_at_risk is not None and size > 1:
-        rounding = given_terms.rounding or Rounding.IMAGE
-        assert request_price(given_terms.price_per_image_milli, [1] * size, rounding) <= given_terms.max_at_risk
+    if given_terms["max_at_risk"] is not None and size > 1:
+        rounding = given_terms["rounding"] or Rounding.IMAGE
+        assert request_price(given_terms["price_per_image_milli"], [1] * size, rounding) <= given_terms["max_at_risk"]
 
 
 @given(terms)
 def test_auto_sends_single_images_without_a_reason_for_batches(given_terms):
     """The size is 1 without a limit on requests and without rounding per request."""
-    plain = BatchSizeInputs(
-        given_terms.price_per_image_milli, Rounding.IMAGE, None, given_terms.latency_s, given_terms.max_in_flight
-    )
-    assert auto_batch_size(plain) == 1
+    plain = {**given_terms, "rounding": Rounding.IMAGE, "requests_per_s": None}
+    assert auto_batch_size(**plain) == 1
 
 
 def test_auto_fills_whole_credits_where_requests_are_rounded():
     """The size is the one that wastes least by rounding: at 0.15 credits per image, six images cost 0.9 of 1 credit."""
-    assert auto_batch_size(BatchSizeInputs(150, Rounding.REQUEST)) == 6
-    assert auto_batch_size(BatchSizeInputs(200, Rounding.REQUEST)) == 5
-    assert auto_batch_size(BatchSizeInputs(1000, Rounding.REQUEST)) == 1
-    assert auto_batch_size(BatchSizeInputs(150, Rounding.IMAGE)) == 1
+    assert auto_batch_size(150, Rounding.REQUEST) == 6
+    assert auto_batch_size(200, Rounding.REQUEST) == 5
+    assert auto_batch_size(1000, Rounding.REQUEST) == 1
+    assert auto_batch_size(150, Rounding.IMAGE) == 1
 
 
 def test_auto_tries_a_batch_to_learn_the_rounding_if_many_rows_are_left():
     """While the rounding is unknown and many rows are left, the size fits rounding per request."""
-    assert auto_batch_size(BatchSizeInputs(150, None, rows_left=1000)) == 6
-    assert auto_batch_size(BatchSizeInputs(150, None, rows_left=20)) == 1
+    assert auto_batch_size(150, None, rows_left=1000) == 6
+    assert auto_batch_size(150, None, rows_left=20) == 1
 
 
 @given(terms)
 def test_auto_batches_never_cost_more_than_single_images(given_terms):
     """With rounding per request, a batch of the chosen size costs no more than its images one by one."""
-    if given_terms.rounding is Rounding.REQUEST:
-        size, milli = auto_batch_size(given_terms), given_terms.price_per_image_milli
+    if given_terms["rounding"] is Rounding.REQUEST:
+        size, milli = auto_batch_size(**given_terms), given_terms["price_per_image_milli"]
         assert request_price(milli, [1] * size, Rounding.REQUEST) <= size * request_price(milli, [1], Rounding.REQUEST)
 
 
 def test_auto_batches_when_the_request_limit_slows_the_run():
     """At 2 requests a second with capacity for 40 images a second, requests get the largest documented size."""
-    limited = BatchSizeInputs(1000, Rounding.IMAGE, requests_per_s=2.0, latency_s=0.2, rows_left=10_000)
-    assert auto_batch_size(limited) == MAX_AUTO_BATCH_SIZE
-    assert auto_batch_size(BatchSizeInputs(1000, Rounding.IMAGE, 20.0, 0.2, 8, 10_000)) == 2
-    assert auto_batch_size(BatchSizeInputs(1000, Rounding.IMAGE, 2.0, 0.2, 8, 40)) == 1, (
+    limited = {"requests_per_s": 2.0, "unlimited_per_s": 40.0, "rows_left": 10_000}
+    assert auto_batch_size(1000, Rounding.IMAGE, **limited) == MAX_AUTO_BATCH_SIZE
+    assert auto_batch_size(1000, Rounding.IMAGE, requests_per_s=20.0, unlimited_per_s=40.0, rows_left=10_000) == 2
+    assert auto_batch_size(1000, Rounding.IMAGE, **{**limited, "rows_left": 40}) == 1, (
         "so few rows are done sooner one by one"
     )
-    assert auto_batch_size(BatchSizeInputs(1000, Rounding.IMAGE, 2.0, 0.2, 8, 10_000, max_at_risk=3)) == 3
+    assert auto_batch_size(1000, Rounding.IMAGE, **limited, max_at_risk=3) == 3
 
 
 @given(st.integers(1, 40), st.integers(0, 60), st.integers(1, 3000), st.sampled_from(Rounding))

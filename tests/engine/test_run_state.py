@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
-
 import lightmeter
 
 PACKAGE = Path(lightmeter.__file__).parent
@@ -15,21 +13,21 @@ RUN_STATE = {"run_state", "_run_state"}
 
 
 def assigned_fields(tree: ast.AST) -> list[ast.Attribute]:
-    """Every attribute that a module assigns to or deletes."""
+    """Return every attribute that a module assigns to or deletes."""
     return [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_only_the_run_state_changes_its_fields(path):
+def test_only_the_run_state_changes_its_fields():
     """No other module assigns to a field of the run state."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    aliases = {
-        target.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and getattr(node.value, "attr", getattr(node.value, "id", "")) in RUN_STATE
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    for field in assigned_fields(tree):
-        owner = getattr(field.value, "attr", getattr(field.value, "id", ""))
-        assert owner not in RUN_STATE | aliases, f"line {field.lineno}: {field.attr}"
+    for path in MODULES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        aliases = {
+            target.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and getattr(node.value, "attr", getattr(node.value, "id", "")) in RUN_STATE
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for field in assigned_fields(tree):
+            owner = getattr(field.value, "attr", getattr(field.value, "id", ""))
+            assert owner not in RUN_STATE | aliases, f"{path}:{field.lineno}: {field.attr}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lightmeter.journal.store import open_read_only
-from lightmeter.money.request_prices import MAX_PROBES
+from lightmeter.money.request_prices import MAX_UNPRICED_ANSWERS
 from lightmeter.money.statement import read_statement
 from lightmeter.pricing.rates import Rounding
 from tests.engine.hostile import Hostile
@@ -94,6 +94,6 @@ async def test_answers_without_a_charge_do_not_limit_a_run_to_one_request(try_ou
     for event in events:
         in_flight += (event == "send") - (event == "answer")
         most.append(in_flight)
-    probing = [place for place, event in enumerate(events) if event == "answer"][MAX_PROBES - 1]
+    probing = [place for place, event in enumerate(events) if event == "answer"][MAX_UNPRICED_ANSWERS - 1]
     assert max(most[:probing]) == 1
     assert max(most) > 1

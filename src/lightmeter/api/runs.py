@@ -291,7 +291,7 @@ async def _run_engine(
         open_engine(session, limits.rows, pay_again=limits.pay_again) as engine,
     ):
         work, stopped = asyncio.create_task(_recover_and_spend(engine)), asyncio.create_task(stop.wait())
-        stopped.add_done_callback(lambda task: None if task.cancelled() else engine.stop())
+        stopped.add_done_callback(lambda task: None if task.cancelled() else engine.run_state.interrupt())
         live = LiveExport(folder)
         try:
             while not work.done():
@@ -301,7 +301,7 @@ async def _run_engine(
                 yield progress
                 await asyncio.wait({work}, timeout=PROGRESS_INTERVAL_S)
         except (GeneratorExit, asyncio.CancelledError):
-            engine.stop()
+            engine.run_state.interrupt()
             await asyncio.shield(asyncio.wait({work}))
             raise
         finally:

@@ -1,7 +1,7 @@
-"""A cache of settled answers in one SQLite file, which many processes of a machine may read and write.
+"""A cache of paid answers in one SQLite file, which many processes of a machine may read and write.
 
-Each answer is stored once, unchanged. Its assets are found by a digest of the question and by the asset's canonical URL
-or the hash of its content. Entries that are too old, and answers without entries, are removed.
+Each answer is stored once, unchanged. The assets in it are found by a digest of the request's options and the service,
+and by the asset's canonical URL or the hash of its content.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS answers (
     raw BLOB NOT NULL
 ) STRICT;
 CREATE TABLE IF NOT EXISTS assets (
-    question TEXT NOT NULL,            -- digest of the question and the service
+    question TEXT NOT NULL,            -- digest of the request's options and the service
     identity TEXT,                     -- canonical URL; NULL for local files
     content_sha256 TEXT,
     size_bytes INTEGER,
@@ -49,7 +49,7 @@ CREATE INDEX IF NOT EXISTS assets_by_identity ON assets (question, identity) WHE
 CREATE INDEX IF NOT EXISTS assets_by_content ON assets (question, content_sha256) WHERE content_sha256 IS NOT NULL;
 CREATE INDEX IF NOT EXISTS assets_by_answer ON assets (answer_id);
 CREATE INDEX IF NOT EXISTS assets_by_age ON assets (answered_at);
--- For each run, the id of the last settlement in its journal that was scanned.
+-- For each run, the id of the last transition in its journal that was scanned.
 CREATE TABLE IF NOT EXISTS runs (run_id TEXT PRIMARY KEY, read_to INTEGER NOT NULL) STRICT;
 """
 
@@ -79,15 +79,6 @@ class AssetFingerprint:
 
 
 @dataclass(frozen=True, slots=True)
-class CacheHit:
-    """A cached answer, with the position and the name of the asset in it."""
-
-    asset: int
-    name: str | None
-    answer: CachedAnswer
-
-
-@dataclass(frozen=True, slots=True)
 class CachedAsset:
     """An asset to be stored: its fingerprint, its position in the answer, and its name there."""
 
@@ -97,7 +88,7 @@ class CachedAsset:
 
 
 def is_same_asset(cached: AssetFingerprint, current: AssetFingerprint) -> bool:
-    """Return whether two fingerprints belong to the same asset, as far as their known properties show.
+    """Whether two fingerprints belong to the same asset, as far as their known properties show.
 
     Equal content is the same asset, whatever its URL. An equal URL is the same asset, unless both fingerprints have the
     content hash, the size or the entity tag, and it differs.
@@ -113,8 +104,9 @@ def is_same_asset(cached: AssetFingerprint, current: AssetFingerprint) -> bool:
 class AnswerCache:
     """The cache in a folder; create it with `open`."""
 
-    def __init__(self, connection: sqlite.Connection) -> None:
+    def __init__(self, connection: sqlite.Connection, path: Path) -> None:
         self._db = connection
+        self._path = path
 
     @classmethod
     @contextmanager
@@ -124,50 +116,45 @@ class AnswerCache:
         Raises:
             SettingsError: the folder cannot be used, or the file in it is damaged.
         """
-        connection = None
-        try:
+        path = folder / FILE_NAME
+        with _errors_translated(path):
             folder.mkdir(parents=True, exist_ok=True)
             # A power cut may lose the last commits, but never an answer: the journals contain all of them.
-            connection = sqlite.open_wal(folder / FILE_NAME, synchronous="normal", busy_timeout_ms=BUSY_TIMEOUT_MS)
-            with sqlite.write_transaction(connection):
-                connection.execute(_SCHEMA)
-            yield cls(connection)
-        except (sqlite.Error, OSError) as error:
-            raise _unusable(folder / FILE_NAME, error) from error
-        finally:
-            if connection is not None:
+            connection = sqlite.open_wal(path, synchronous="normal", busy_timeout_ms=BUSY_TIMEOUT_MS)
+            try:
+                with sqlite.write_transaction(connection):
+                    connection.execute(_SCHEMA)
+                yield cls(connection, path)
+            finally:
                 connection.close()
 
-    def find(self, question: str, asset: AssetFingerprint, *, since: float) -> CacheHit | None:
-        """Return the newest answer to a question about an asset; None without one.
-
-        An answer whose stored bytes are damaged is ignored.
+    def find(
+        self, question: str, asset: AssetFingerprint, *, since: float
+    ) -> tuple[int, str | None, CachedAnswer] | None:
+        """Return (position of an asset in its newest intact answer, its name there, that answer); None without one.
 
         Args:
-            question: Digest of the question.
+            question: Digest of the options of a request and the service, from `question_digest`.
             asset: The asset.
             since: Oldest time of an answer, in seconds since the epoch.
 
         Raises:
             SettingsError: the file is damaged; so for all methods.
         """
-        with self._errors_translated():
-            return self._find(question, asset, since)
-
-    def _find(self, question: str, asset: AssetFingerprint, since: float) -> CacheHit | None:
-        for column, value in (("content_sha256", asset.content_sha256), ("identity", asset.identity)):
-            if value is None:
-                continue
-            for *properties, position, name, sha256, request_id, answered_at, raw in self._db.execute(
-                _FIND_ASSET.format(column=column), (question, value, since)
-            ):
-                if is_same_asset(AssetFingerprint(*properties), asset) and _is_intact(sha256, raw):
-                    return CacheHit(position, name, CachedAnswer(sha256, request_id, answered_at, raw))
+        with _errors_translated(self._path):
+            for column, value in (("content_sha256", asset.content_sha256), ("identity", asset.identity)):
+                if value is None:
+                    continue
+                for *properties, position, name, sha256, request_id, answered_at, raw in self._db.execute(
+                    _FIND_ASSET.format(column=column), (question, value, since)
+                ):
+                    if is_same_asset(AssetFingerprint(*properties), asset) and _is_intact(sha256, raw):
+                        return position, name, CachedAnswer(sha256, request_id, answered_at, raw)
         return None
 
     def answer(self, sha256: str) -> CachedAnswer | None:
         """Return the answer with a hash, however old it is; None if it is not cached, or damaged."""
-        with self._errors_translated():
+        with _errors_translated(self._path):
             row = self._db.execute(
                 "SELECT sha256, request_id, answered_at, raw FROM answers WHERE sha256 = ?", (sha256,)
             ).fetchone()
@@ -175,7 +162,7 @@ class AnswerCache:
 
     def last_scanned(self, run_id: str) -> int:
         """Return the id of the last transition in a run's journal that was scanned for answers; 0 for none."""
-        with self._errors_translated():
+        with _errors_translated(self._path):
             row = self._db.execute("SELECT read_to FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         return row[0] if row else 0
 
@@ -185,61 +172,50 @@ class AnswerCache:
         """Store answers with their assets, and how far the run's journal was scanned, in one transaction.
 
         Args:
-            question: Digest of the question.
+            question: Digest of the options of the requests and the service, from `question_digest`.
             answers: Each answer with its assets.
             run_id: The run that they come from.
             scanned: Id of the last transition in the run's journal that was scanned.
         """
-        with self._errors_translated(), self._db:
+        with _errors_translated(self._path), self._db:
             for answer, assets in answers:
-                self._store(question, answer, assets)
+                self._db.execute(
+                    "INSERT INTO answers (sha256, request_id, answered_at, raw) VALUES (?, ?, ?, ?) "
+                    "ON CONFLICT DO NOTHING",
+                    astuple(answer),
+                )
+                ((answer_id,),) = self._db.execute("SELECT answer_id FROM answers WHERE sha256 = ?", (answer.sha256,))
+                for asset in assets:
+                    self._db.execute(
+                        "INSERT OR REPLACE INTO assets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                        (question, *astuple(asset.fingerprint), answer_id, asset.asset, asset.name, answer.answered_at),
+                    )
             self._db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (run_id, scanned))
-
-    def _store(self, question: str, answer: CachedAnswer, assets: Sequence[CachedAsset]) -> None:
-        values = (answer.sha256, answer.request_id, answer.answered_at, answer.raw)
-        self._db.execute(
-            "INSERT INTO answers (sha256, request_id, answered_at, raw) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            values,
-        )
-        ((answer_id,),) = self._db.execute("SELECT answer_id FROM answers WHERE sha256 = ?", (answer.sha256,))
-        for asset in assets:
-            fingerprint = asset.fingerprint
-            properties = (
-                *(fingerprint.identity, fingerprint.content_sha256),
-                *(fingerprint.size_bytes, fingerprint.etag),
-            )
-            self._db.execute(
-                "INSERT OR REPLACE INTO assets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (question, *properties, answer_id, asset.asset, asset.name, answer.answered_at),
-            )
 
     def remove_older(self, before: float) -> int:
         """Remove assets whose answer is older than a time (seconds since the epoch); return their number."""
-        with self._errors_translated(), self._db:
+        with _errors_translated(self._path), self._db:
             self._db.execute("DELETE FROM assets WHERE answered_at < ?", (before,))
             removed = self._db.changes()
             if removed:
                 self._db.execute("DELETE FROM answers WHERE answer_id NOT IN (SELECT answer_id FROM assets)")
         return removed
 
-    @contextmanager
-    def _errors_translated(self) -> Iterator[None]:
-        # Translated here, because a caller that also reads a journal would take it for an error of the journal.
-        try:
-            yield
-        except sqlite.Error as error:
-            raise _unusable(Path(self._db.filename), error) from error
 
-
-def _unusable(path: Path, error: Exception) -> SettingsError:
-    return SettingsError(
-        f"{path} cannot be used: {error}.",
-        hint=f"Delete {path}: later answers are cached again. Or name another folder in LIGHTMETER_ANSWERS_DIR.",
-    )
+@contextmanager
+def _errors_translated(path: Path) -> Iterator[None]:
+    """Raise SettingsError for an error of the file, unlike errors of a journal that the same block reads."""
+    try:
+        yield
+    except (sqlite.Error, OSError) as error:
+        raise SettingsError(
+            f"{path} cannot be used: {error}.",
+            hint=f"Delete {path}: later answers are cached again. Or name another folder in LIGHTMETER_ANSWERS_DIR.",
+        ) from error
 
 
 def _is_intact(sha256: str, raw: bytes) -> bool:
-    """Return whether a cached answer still has the hash that it was stored under."""
+    """Whether a cached answer still has the hash under which it was stored."""
     try:
         return hashlib.sha256(decompress(raw)).hexdigest() == sha256
     except Exception:  # noqa: BLE001 (a decompressor may raise anything on damaged bytes)

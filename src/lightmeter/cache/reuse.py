@@ -1,6 +1,6 @@
 """Reuse of answers across runs: rows are answered from the cache, and answers of a run are added to it.
 
-It is off unless the settings name a folder, because pictures at a URL change and the user decides how old an answer may
+It is off unless the settings name a folder, because images at a URL change and the user decides how old an answer may
 be. The cache is read when a plan is made, so that the plan's price excludes cached rows. It is filled from the journal
 when a run ends. If the process is killed, the next start of the run adds the missing answers.
 """
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import orjson
 
-from lightmeter import __version__, sqlite
+from lightmeter import __version__
 from lightmeter.ask.question import Ask
 from lightmeter.cache.answer_cache import AnswerCache, AssetFingerprint, CachedAsset
 from lightmeter.client.base_url import canonical_base_url
@@ -43,9 +43,9 @@ _log: Final = logging.getLogger(__name__)
 
 
 def question_digest(options: Options, settings: Settings) -> str | None:
-    """Return a digest of the question and the service; None if the account's settings choose the back ends.
+    """Return a digest of the request's options and the service; None if the account's settings choose the back ends.
 
-    The question is the features, back ends and other options of the requests. For the embedded service the digest
+    Two requests with the same digest would get equal answers about an asset. For the embedded service the digest
     includes the version of lightmeter, because that decides the models.
     """
     if is_embedded(options, settings):
@@ -71,7 +71,7 @@ def reuse_answers(journal: Journal, options: Options, settings: Settings, now: f
 
     Args:
         journal: The plan's journal, open for writing.
-        options: The run's options, which include the question.
+        options: The run's options.
         settings: The cache's folder, and how old an answer may be.
         now: Seconds since the epoch.
 
@@ -85,11 +85,8 @@ def reuse_answers(journal: Journal, options: Options, settings: Settings, now: f
     with AnswerCache.open(settings.answers_dir) as cache, open_read_only(journal.folder) as db:
         rows = pending_asset_marks(db)
         while chunk := list(islice(rows, CHUNK)):
-            answered = []
-            for seq, marks in chunk:
-                one = cache.find(question, _asset(marks), since=since)
-                if one is not None:
-                    answered.append(CachedRow(seq, one.asset, one.name, one.answer))
+            found = [(seq, cache.find(question, _asset(marks), since=since)) for seq, marks in chunk]
+            answered = [CachedRow(seq, *hit) for seq, hit in found if hit is not None]
             if answered:
                 journal.submit(apply_cached_rows(answered)).result()
             total += len(answered)
@@ -138,7 +135,7 @@ def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, 
         out: The run's output folder.
         run_id: The run.
         options: The run's options.
-        settings: The cache's folder, and how long they are used.
+        settings: The cache's folder, and how long its answers are used.
         now: Seconds since the epoch.
     """
     question = question_digest(options, settings)
@@ -147,21 +144,17 @@ def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, 
     try:
         with AnswerCache.open(settings.answers_dir) as cache, open_read_only(out) as db:
             cache.remove_older(now - settings.answers_days * DAY_S)
-            return _store_new_answers(cache, db, options.ask, (question, run_id))
+            answers = groupby(settled_assets(db, cache.last_scanned(run_id)), key=attrgetter("transition_id"))
+            scanned = ((transition_id, _to_cached(list(rows), options.ask)) for transition_id, rows in answers)
+            total = 0
+            while chunk := list(islice(scanned, CHUNK)):
+                cacheable = [answer for _, answer in chunk if answer is not None]
+                cache.store(question, cacheable, run_id, chunk[-1][0])
+                total += len(cacheable)
+            return total
     except SettingsError as error:
         _log.warning("%s The answers of this run are not cached for later runs.", error)
         return 0
-
-
-def _store_new_answers(cache: AnswerCache, db: sqlite.Connection, ask: Ask | None, key: tuple[str, str]) -> int:
-    (question, run_id), total = key, 0
-    settled = groupby(settled_assets(db, cache.last_scanned(run_id)), key=attrgetter("transition_id"))
-    scanned = ((settlement, _to_cached(list(rows), ask)) for settlement, rows in settled)
-    while chunk := list(islice(scanned, CHUNK)):
-        answers = [answer for _, answer in chunk if answer is not None]
-        cache.store(question, answers, run_id, chunk[-1][0])
-        total += len(answers)
-    return total
 
 
 def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAnswer, list[CachedAsset]] | None:
@@ -177,9 +170,8 @@ def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAns
         if _is_unchanged(row.marks)
         and (ask is None or answer is None or all_descriptions_valid(ask, answer, row.asset))
     ]
-    return (
-        (CachedAnswer(hashlib.sha256(raw).hexdigest(), request_id, answered_at, compressed), assets) if assets else None
-    )
+    cached = CachedAnswer(hashlib.sha256(raw).hexdigest(), request_id, answered_at, compressed)
+    return (cached, assets) if assets else None
 
 
 def _has_errors(raw: bytes) -> bool:
@@ -189,7 +181,7 @@ def _has_errors(raw: bytes) -> bool:
 
 
 def _is_unchanged(marks: AssetMarks) -> bool:
-    """Return whether a local file still has the content of the plan; if not, other content may have been sent."""
+    """Whether a local file still has the content of the plan; if not, other content may have been sent."""
     if marks.path is None:
         return True
     if marks.content_sha256 is None:

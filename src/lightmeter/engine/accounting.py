@@ -1,22 +1,25 @@
 """Record every change of a run's credits: first in the journal, then in the run state.
 
-The order matters. A request and its hold are on disk before its first byte is sent. An answer is on disk before any
-code interprets it. (A *hold* is the highest price of a request, reserved until its charge is known.)
+A request is in the journal before its first byte is sent, and an answer before any code interprets it. A *hold* is the
+highest price of a request: these credits are reserved until the charge of the request is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from lightmeter import sqlite
 from lightmeter.client.classify import Classification, ResponseVerdict
+from lightmeter.client.http_answer import RawAnswer
 from lightmeter.engine.batching import NameReliability
-from lightmeter.engine.in_flight import AcknowledgedRequest, InFlightRequest
+from lightmeter.engine.in_flight import InFlightRequest, PolledRequest
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
 from lightmeter.engine.uploads import free_failure_message
 from lightmeter.errors import BudgetReached, JournalError
 from lightmeter.export.asset_matching import UNMATCHED, expected_asset_name, outcome_of
+from lightmeter.facts.lenient_json import parse_object_strict
 from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.journal.commands.record_answer import receive_and_release, receive_and_settle
 from lightmeter.journal.commands.submissions import (
@@ -34,9 +37,7 @@ from lightmeter.journal.commands.submissions import (
 )
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal
 from lightmeter.journal.queries.items import PendingRow, has_failed_with
-from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import Event, State
-from lightmeter.money.key_budget import KeyBudget
 from lightmeter.money.request_prices import RequestPrices
 from lightmeter.pricing.estimate import FrameRange
 
@@ -47,28 +48,19 @@ _CHARGE_UNKNOWN: Final = (
 
 
 class Accounting:
-    """Writes holds, charges, releases and unknown outcomes to the journal, and counts them in the run state.
+    """Writes reserved credits, charges and unknown outcomes to the journal, and counts them in the run state."""
 
-    Args:
-        session: The open run.
-        run_state: The state to update.
-        prices: Learns prices from charges.
-        key: The budget of the key over all runs; None if there is none.
-    """
-
-    def __init__(
-        self, session: Session, run_state: RunState, prices: RequestPrices, key: KeyBudget | None = None
-    ) -> None:
+    def __init__(self, session: Session, run_state: RunState, prices: RequestPrices) -> None:
         self._session = session
         self._run_state = run_state
         self._prices = prices
-        self._key = key
+        self._key = session.key
 
     def _now(self) -> float:
         return self._session.clock.now()
 
     async def hold(self, rows: Sequence[PendingRow], credits_: int) -> InFlightRequest | None:
-        """Hold the price of a request and record that it is being sent; returns None if a budget has no room for it.
+        """Reserve the price of a request and record that it is being sent; return None if a budget has no room for it.
 
         Raises:
             JournalError: the disk is full; the space that is left is reserved for answers to requests in flight.
@@ -106,19 +98,31 @@ class Accounting:
             self._run_state.set_key_budget_exhausted(exhausted=False)
 
     async def record_resend(self, request: InFlightRequest) -> None:
-        """Record that a lost request is sent again under the same idempotency key; its price stays held."""
+        """Record that a lost request is sent again under the same idempotency key; its price stays reserved."""
         await self._session.journal.write(resend(request.submission_id, self._now()))
         self._run_state.move_rows("in_doubt", "pending", len(request.rows))
 
-    async def record_acknowledgement(self, request: InFlightRequest, request_id: str) -> AcknowledgedRequest:
-        """Record that the service accepted a request and will give its answer under `request_id`."""
+    async def record_acknowledgement(self, request: InFlightRequest, request_id: str) -> None:
+        """Record that the service accepted a request; poll for its answer under `request_id`."""
         now = self._now()
         await self._session.journal.write(acknowledge(request.submission_id, request_id, now))
-        return AcknowledgedRequest(request, request_id, now)
+        self._run_state.add_poll(PolledRequest(self._session.clock.monotonic(), request, request_id, now))
 
-    async def store_raw_answer(self, request: InFlightRequest, received: ReceivedAnswer) -> None:
-        """Store the bytes of an answer that is not strict JSON, before anything interprets them."""
-        await self._session.journal.write(store_raw_answer(request.submission_id, received))
+    async def classify(
+        self, request: InFlightRequest, raw: RawAnswer, classifier: Callable[..., Classification]
+    ) -> Classification:
+        """Return what an answer means. Bytes that are not strict JSON are stored first.
+
+        Args:
+            request: The request that was answered.
+            raw: The answer.
+            classifier: `classify_submission` or `classify_poll`.
+        """
+        data, now = parse_object_strict(raw.body), self._now()
+        if data is None:
+            received = ReceivedAnswer(raw.body, raw.status, now)
+            await self._session.journal.write(store_raw_answer(request.submission_id, received))
+        return classifier(raw, now=now, data=data)
 
     async def record_answer(
         self, request: InFlightRequest, received: ReceivedAnswer, event: Event, classification: Classification
@@ -135,7 +139,9 @@ class Accounting:
             classification: What the answer means.
         """
         if self._must_resend(request, classification):
-            await self._release_for_resend(request, received, event, classification)
+            outcome = outcome_of(received.raw, request.rows, request.hold, classification.data)
+            await self._session.journal.write(receive_and_release(request.submission_id, received, event, outcome))
+            await self._release_hold(request.hold, outcome.paid)
             return
         self._run_state.bisection.on_batch_accepted(request.seqs)
         try:
@@ -161,52 +167,39 @@ class Accounting:
         """Move the rows of a lost request back to pending, because its stored answer can be read after all.
 
         Args:
-            state: The state of the submission in the journal.
-            hold: Credits held for it.
+            state: The state of the request in the journal.
+            hold: Credits reserved for it.
             rows: The number of its rows.
         """
         if state is State.UNCERTAIN:
             self._run_state.remove_unresolved(hold)
         self._run_state.move_rows("in_doubt", "pending", rows)
 
-    async def settle_stored_answer(self, request: InFlightRequest, raw: bytes) -> None:
+    async def count_stored_answer(self, request: InFlightRequest, raw: bytes) -> None:
         """Record the charge and the assets of an answer whose bytes are in the journal already."""
         outcome, note = self._interpret(request, raw, None)
         await self._session.journal.write(settle(request.submission_id, outcome, self._now(), note))
         await self._count_outcome(request, outcome)
 
-    async def _release_for_resend(
-        self, request: InFlightRequest, received: ReceivedAnswer, event: Event, classification: Classification
-    ) -> None:
-        outcome = outcome_of(received.raw, request.rows, request.hold, classification.data)
-        await self._session.journal.write(receive_and_release(request.submission_id, received, event, outcome))
-        await self._release_hold(request.hold, outcome.paid)
-
     def _interpret(
         self, request: InFlightRequest, raw: bytes, answer: Mapping[str, Any] | None
     ) -> tuple[AnswerOutcome, str | None]:
-        """Return (outcome of an answer, note about an unexpected charge); update prices and name reliability."""
+        """Return (outcome of an answer, note about an unexpected charge); learn prices and whether names identify."""
         outcome = outcome_of(raw, request.rows, request.hold, answer)
         if request.is_retry:
             self._prices.observe_retry(request.max_images, outcome.paid)
             return outcome, None
-        self._learn_from_names(request, outcome)
         images = len(request.rows)
+        if outcome.rows_identified is not None and all("://" in name for _, name in request.rows):
+            self._run_state.name_reliability.on_answer(images, identified=outcome.rows_identified)
+            batches_wanted = images > 1 or self._session.header.options.batch_size not in {1, "auto"}
+            if not outcome.rows_identified and batches_wanted:
+                self._run_state.add_note(_SINGLE_IMAGES)
         if outcome.charge_evidence > 1 and request.kinds and all(row.error is None for row in outcome.rows):
             frames = FrameRange(min(images, request.max_images or images), request.max_images)
             return outcome, self._prices.observe(request.kinds, frames, outcome.paid)
         self._prices.observe_unpriced(request.kinds or (None,))
         return outcome, None
-
-    def _learn_from_names(self, request: InFlightRequest, outcome: AnswerOutcome) -> None:
-        """Learn from the answer to a request of URLs whether asset names identify images."""
-        images = len(request.rows)
-        if outcome.rows_identified is None or not all("://" in name for _, name in request.rows):
-            return
-        self._run_state.name_reliability.on_answer(images, identified=outcome.rows_identified)
-        batches_wanted = images > 1 or self._session.header.options.batch_size not in {1, "auto"}
-        if not outcome.rows_identified and batches_wanted:
-            self._run_state.add_note(_SINGLE_IMAGES)
 
     async def _count_outcome(self, request: InFlightRequest, outcome: AnswerOutcome) -> None:
         failed = sum(row.error is not None for row in outcome.rows)
@@ -232,12 +225,12 @@ class Accounting:
     async def record_unknown_outcome(
         self, request: InFlightRequest, reason: str, received: ReceivedAnswer | None = None
     ) -> None:
-        """Record that no usable answer came: the request may have been charged, so its price stays held.
+        """Record that no usable answer came: the request may have been charged, so its price stays reserved.
 
         Args:
             request: The request.
             reason: What happened, as a sentence.
-            received: The unusable answer, such as the first part of one; None if nothing came.
+            received: The unusable answer, such as a cut one; None if nothing came.
         """
         await self._session.journal.write(mark_uncertain(request.submission_id, reason, self._now(), received))
         self._run_state.add_unresolved(request.hold)
@@ -257,24 +250,21 @@ class Accounting:
         await self._session.journal.write(fail_row(row.seq, reason, error))
         self._run_state.move_rows("pending", "failed", 1)
 
-    async def apply_ruling(self, hold: int, paid: int, rows: int, status: str) -> None:
-        """Apply a ruling that is in the journal to the run state, and release the hold of its request.
-
-        A ruling is what a proof from account balances decides about one request.
+    async def release_proven(self, hold: int, paid: int, rows: int, status: str) -> None:
+        """Release the credits reserved for a request whose charge the account balances have proven.
 
         Args:
-            hold: Credits that were held.
-            paid: Credits that the proof shows were charged.
-            rows: Number of rows that were in doubt: all rows of a lost request, none of a failed one.
+            hold: Credits that were reserved.
+            paid: Credits that were charged.
+            rows: Number of rows with the status `in_doubt`: all rows of a lost request, none of a failed one.
             status: Their new status.
         """
         await self._release_hold(hold, paid)
         self._run_state.move_rows("in_doubt", status, rows)
 
 
-def initial_name_reliability(session: Session) -> NameReliability:
-    """Return what earlier starts of the run learned about the names of assets in answers."""
-    if session.endpoint.embedded:
+def initial_name_reliability(db: sqlite.Connection, *, embedded: bool) -> NameReliability:
+    """Return what is known at the start of a run about the names of assets in the service's answers."""
+    if embedded:
         return NameReliability.BATCHES_IDENTIFY
-    with open_read_only(session.out) as db:
-        return NameReliability.DO_NOT_IDENTIFY if has_failed_with(db, UNMATCHED) else NameReliability.UNKNOWN
+    return NameReliability.DO_NOT_IDENTIFY if has_failed_with(db, UNMATCHED) else NameReliability.UNKNOWN

@@ -11,6 +11,7 @@ row in a batch of n costs at most 2 · ⌈log2 n⌉ more requests and no credit.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,14 +26,13 @@ from lightmeter.pricing.rates import Rounding
 MAX_AUTO_BATCH_SIZE: Final = 10
 """Most images that `auto` puts into one request: public clients send this many; no limit is documented."""
 
-UNLIMITED_IMAGES: Final = 1 << 30
-"""Images in a request if nothing limits them."""
-
-MIN_ROWS_FOR_ROUNDING_PROBE: Final = 50
+MIN_ROWS_TO_LEARN_ROUNDING: Final = 50
 """Least pending rows for which a batch is sent to learn the rounding of charges: it costs seconds, but no credits."""
 
 MIN_RUN_TIME_FOR_BATCHES_S: Final = 30.0
 """Batches are used only if the rest of the run takes longer than this: their answers come seconds later, by polling."""
+
+_MILLI: Final = 1000
 
 PriceFunction = Callable[[Sequence[PendingRow]], int]
 """Returns the upper price of rows as one request, in whole credits."""
@@ -40,75 +40,45 @@ PriceFunction = Callable[[Sequence[PendingRow]], int]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of one request.
-
-    Attributes:
-        rows: The rows.
-        hold: Credits to hold for it.
-    """
+    """The rows of one request; `hold` is the credits to reserve for it."""
 
     rows: tuple[PendingRow, ...]
     hold: int
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSizeInputs:
-    """The facts that decide the batch size.
+def auto_batch_size(
+    price_per_image_milli: int,
+    rounding: Rounding | None,
+    *,
+    requests_per_s: float | None = None,
+    unlimited_per_s: float = 80.0,
+    rows_left: int = 0,
+    max_at_risk: int | None = None,
+) -> int:
+    """Return the number of images in one request for `--batch-size auto`: 1 to `MAX_AUTO_BATCH_SIZE`.
 
-    Attributes:
+    Args:
         price_per_image_milli: Millicredits per image, before rounding.
         rounding: Where the service rounds charges up; None while that is not known.
         requests_per_s: The learned limit on requests per second; None if none is known. Also None for a service that is
             merely slow, because larger batches would not make it faster.
-        latency_s: Seconds until a single image is answered, above 0.
-        max_in_flight: Most requests in flight, 1 or more.
+        unlimited_per_s: Requests per second that the run could send without that limit.
         rows_left: Rows that are pending.
         max_at_risk: Most credits in one request; None means no cap.
     """
-
-    price_per_image_milli: int
-    rounding: Rounding | None = None
-    requests_per_s: float | None = None
-    latency_s: float = 0.1
-    max_in_flight: int = 8
-    rows_left: int = 0
-    max_at_risk: int | None = None
-
-
-def auto_batch_size(inputs: BatchSizeInputs) -> int:
-    """Return the number of images in one request for `--batch-size auto`: 1 to `MAX_AUTO_BATCH_SIZE`."""
-    size = max(_size_for_speed(inputs), 1)
-    if _may_round_requests(inputs):
-        cheapest = cheapest_batch(inputs.price_per_image_milli, MAX_AUTO_BATCH_SIZE, Rounding.REQUEST)
+    size = 1
+    if requests_per_s is not None and rows_left / requests_per_s >= MIN_RUN_TIME_FOR_BATCHES_S:
+        size = min(MAX_AUTO_BATCH_SIZE, max(1, ceil(unlimited_per_s / requests_per_s)))
+    if rounding is Rounding.REQUEST or (rounding is None and rows_left >= MIN_ROWS_TO_LEARN_ROUNDING):
+        # Requests that fill whole credits are cheaper.
+        cheapest = cheapest_batch(price_per_image_milli, MAX_AUTO_BATCH_SIZE, Rounding.REQUEST)
         size = min(MAX_AUTO_BATCH_SIZE, ceil(size / cheapest) * cheapest)
         size -= size % cheapest if size > cheapest else 0
-    return max(1, min(size, MAX_AUTO_BATCH_SIZE, _size_within_risk_cap(inputs)))
-
-
-def _may_round_requests(inputs: BatchSizeInputs) -> bool:
-    """Whether the service rounds per request, or may do so: then requests that fill whole credits are cheaper."""
-    worth_probing = inputs.rows_left >= MIN_ROWS_FOR_ROUNDING_PROBE
-    return inputs.rounding is Rounding.REQUEST or (inputs.rounding is None and worth_probing)
-
-
-def _size_for_speed(inputs: BatchSizeInputs) -> int:
-    """Return the smallest size with which the limit on requests no longer slows the run down."""
-    if inputs.requests_per_s is None:
-        return 1
-    unlimited_per_s = inputs.max_in_flight / max(0.001, inputs.latency_s)
-    run_time_s = inputs.rows_left / inputs.requests_per_s
-    if inputs.requests_per_s >= unlimited_per_s or run_time_s < MIN_RUN_TIME_FOR_BATCHES_S:
-        return 1
-    return min(MAX_AUTO_BATCH_SIZE, ceil(unlimited_per_s / inputs.requests_per_s))
-
-
-def _size_within_risk_cap(inputs: BatchSizeInputs) -> int:
-    """Return how many images the risk cap allows; each price counts as rounded up while the rounding is unknown."""
-    if inputs.max_at_risk is None:
-        return MAX_AUTO_BATCH_SIZE
-    if inputs.rounding is Rounding.REQUEST:
-        return inputs.max_at_risk * 1000 // max(1, inputs.price_per_image_milli)
-    return inputs.max_at_risk // max(1, ceil(inputs.price_per_image_milli / 1000))
+    if max_at_risk is not None:
+        # While the rounding is unknown, the price of each image counts as rounded up.
+        image = price_per_image_milli if rounding is Rounding.REQUEST else ceil(price_per_image_milli / _MILLI) * _MILLI
+        size = min(size, max_at_risk * _MILLI // max(1, image))
+    return max(1, size)
 
 
 class NameReliability(StrEnum):
@@ -132,20 +102,15 @@ _TRANSITIONS: Final[dict[tuple[NameReliability, bool, bool], NameReliability]] =
 }
 """State changes after an answer; any other combination changes nothing."""
 
-_TRIAL_BATCH_SIZE: Final = 2
-
 
 class NameReliabilityTracker:
     """Learns whether images may share requests: first from single images, then from one batch of two.
 
     If names do not identify the images of a batch, their assets are paid for and lost. So images are sent one by one
     until the names of some answers have identified them, and always after a name did not.
-
-    Attributes:
-        reliability: The present state of that knowledge.
     """
 
-    def __init__(self, reliability: NameReliability = NameReliability.UNKNOWN) -> None:
+    def __init__(self, reliability: NameReliability) -> None:
         self.reliability = reliability
         self._batches_under_way = 0
 
@@ -153,9 +118,8 @@ class NameReliabilityTracker:
     def max_images_per_request(self) -> int:
         """Most images that may share a request now."""
         if self.reliability is NameReliability.BATCHES_IDENTIFY:
-            return UNLIMITED_IMAGES
-        may_try = self.reliability is NameReliability.SINGLES_IDENTIFY and not self._batches_under_way
-        return _TRIAL_BATCH_SIZE if may_try else 1
+            return sys.maxsize
+        return 2 if self.reliability is NameReliability.SINGLES_IDENTIFY and not self._batches_under_way else 1
 
     def on_request_started(self, images: int) -> None:
         """Count a request with this number of images that begins to be sent, or to be polled for."""
@@ -166,14 +130,19 @@ class NameReliabilityTracker:
         self._batches_under_way -= images > 1
 
     def on_answer(self, images: int, *, identified: bool) -> None:
-        """Learn from an answer; `identified` says whether the name of each of its images identifies it."""
+        """Learn from the answer to a request with this number of images whether names identify images.
+
+        Args:
+            images: The number of images in the request.
+            identified: Whether the name of each asset in the answer identifies its image.
+        """
         if not identified:
             self.reliability = NameReliability.DO_NOT_IDENTIFY
         self.reliability = _TRANSITIONS.get((self.reliability, images > 1, identified), self.reliability)
 
 
 class Bisection:
-    """Rows of refused batches, and the halves in which they are sent again."""
+    """The halves in which the rows of refused batches are sent again."""
 
     def __init__(self) -> None:
         self._halves: dict[int, tuple[int, int]] = {}
@@ -198,9 +167,8 @@ class Bisection:
 
     def on_batch_accepted(self, seqs: Iterable[int]) -> None:
         """Forget the rows of a request that was accepted."""
-        if self._halves:
-            for seq in seqs:
-                self._halves.pop(seq, None)
+        for seq in seqs:
+            self._halves.pop(seq, None)
 
     def half_of(self, seq: int) -> tuple[int, int] | None:
         """Return (number, row count) of the half that a row belongs to; None if its batch was never refused."""
@@ -211,13 +179,13 @@ def group_into_batches(
     rows: Iterable[PendingRow],
     batch_size: Callable[[], int],
     price: PriceFunction,
-    bisection: Bisection | None = None,
+    bisection: Bisection,
 ) -> Iterator[Batch]:
     """Yield batches of rows, nearly in their order; read no more rows than the next batch needs.
 
     Args:
         rows: The pending rows.
-        batch_size: Returns the most images in the next request; called for each batch, because the answer changes.
+        batch_size: Returns the most images in the next request; called for each batch, because the number changes.
         price: Upper price of rows in one request.
         bisection: Rows of refused batches; each half has a request of its own.
     """
@@ -225,38 +193,38 @@ def group_into_batches(
     size = 0
     halves: dict[int, list[PendingRow]] = {}
     for row in rows:
-        half = bisection.half_of(row.seq) if bisection is not None else None
+        half = bisection.half_of(row.seq)
         if half is not None:
             number, row_count = half
             halves.setdefault(number, []).append(row)
             if len(halves[number]) == row_count:
-                yield _batch(halves.pop(number), price)
+                yield _priced(halves.pop(number), price)
         elif row.kind == "video" or row.path is not None:
-            yield _batch([row], price)
+            yield _priced([row], price)
         else:
             size = size if waiting else batch_size()
             waiting.append(row)
             if len(waiting) >= size:
-                yield _batch(waiting, price)
+                yield _priced(waiting, price)
                 waiting = []
     for remaining in (waiting, *halves.values()):
         if remaining:
-            yield _batch(remaining, price)
+            yield _priced(remaining, price)
 
 
-def _batch(rows: Sequence[PendingRow], price: PriceFunction) -> Batch:
+def _priced(rows: Sequence[PendingRow], price: PriceFunction) -> Batch:
     return Batch(tuple(rows), price(rows))
 
 
-def trim_batch(batch: Batch, max_credits: int, price: PriceFunction) -> Batch | None:
+def trim_batch(batch: Batch, max_credits: int | None, price: PriceFunction) -> Batch | None:
     """Return the longest start of a batch that costs at most `max_credits`; None if its first row costs more.
 
     Args:
         batch: The batch; rows that are cut off stay pending.
-        max_credits: Most credits to hold.
+        max_credits: Most credits to reserve; None means no limit.
         price: Upper price of rows; it must not fall when rows are added.
     """
-    if batch.hold <= max_credits:
+    if max_credits is None or batch.hold <= max_credits:
         return batch
     fits, too_many = 0, len(batch.rows)
     while too_many - fits > 1:
@@ -265,4 +233,4 @@ def trim_batch(batch: Batch, max_credits: int, price: PriceFunction) -> Batch | 
             fits = middle
         else:
             too_many = middle
-    return _batch(batch.rows[:fits], price) if fits else None
+    return _priced(batch.rows[:fits], price) if fits else None

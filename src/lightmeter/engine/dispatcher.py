@@ -13,7 +13,7 @@ from math import inf
 from typing import Final
 
 from lightmeter.client.rate_limit import AdaptiveLimiter
-from lightmeter.engine.batching import Batch, BatchSizeInputs, auto_batch_size, group_into_batches, trim_batch
+from lightmeter.engine.batching import Batch, auto_batch_size, group_into_batches, trim_batch
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.session import Session
@@ -27,13 +27,13 @@ from lightmeter.pricing.estimate import FrameRange
 from lightmeter.pricing.rates import Rounding
 
 MAX_UNRESOLVED_SHARE: Final = 0.02
-"""Share of the budget that may be in doubt. Above it, lost requests are resolved before more rows are sent."""
+"""Share of the budget that lost requests may have cost. Above it, they are resolved before more rows are sent."""
 
 EXPOSURE_GROWTH: Final = 4
-"""Credits that may be held for each credit charged so far: exposure starts at one image and grows with the charges."""
+"""Credits that may be reserved for each credit charged so far, so that a wrong price is noticed early."""
 
 AMPLE_BUDGET_FACTOR: Final = 10
-"""With a budget of this many times the held price, an unexpected price does no harm, and no slow start is needed."""
+"""If the budget left is this many times the credits reserved, an unexpected price does no harm: no slow start."""
 
 LAST_REQUESTS: Final = 8
 """If the budget has room for fewer requests than this, they are sent one at a time."""
@@ -42,15 +42,7 @@ _IMAGE: Final = PendingRow(0, "", None, "image", 1)
 
 
 class Dispatcher:
-    """Sends the pending rows of a run.
-
-    Args:
-        session: The open run.
-        run_state: Budgets, counts and outstanding requests.
-        prices: Upper prices of requests.
-        limiter: Decides when the next request may leave.
-        sender: Sends one request.
-    """
+    """Sends the pending rows of a run."""
 
     def __init__(
         self, session: Session, run_state: RunState, prices: RequestPrices, limiter: AdaptiveLimiter, sender: Sender
@@ -64,21 +56,21 @@ class Dispatcher:
         self._sending: set[asyncio.Task[None]] = set()
 
     async def dispatch_rows(self, first: int, last: int) -> int:
-        """Send the pending rows first ≤ seq ≤ last; returns the number of requests sent.
+        """Send the pending rows from number `first` to `last`; return the number of requests sent.
 
         It returns early when the run stops, or when lost requests must be resolved first (`RunState.must_resolve`).
         """
-        sent = await self._probe_price(first, last)
+        sent = await self._send_first_image(first, last)
         with open_read_only(self._session.out) as db:
             rows = pending_rows(db, first, last)
             batches = group_into_batches(rows, self._batch_size, self._prices.max_credits, self._run_state.bisection)
             return sent + await self._send_all(batches)
 
     async def dispatch_retries(self, first: int, last: int) -> int:
-        """Repeat the user's question for rows first ≤ seq ≤ last whose answer is invalid; return the requests sent.
+        """Repeat the user's question (`--ask`) for the rows `first` to `last` whose answer is not valid.
 
         Each row has a request of its own, because the prompt names the error in the row's first answer. The method
-        returns early for the same reasons as `dispatch_rows`.
+        returns the number of requests sent, early for the same reasons as `dispatch_rows`.
         """
         with open_read_only(self._session.out) as db:
             rows = waiting_retries(db, first, last)
@@ -95,7 +87,7 @@ class Dispatcher:
         for batch in batches:
             if self._run_state.stopping.is_set() or self._run_state.must_resolve:
                 break
-            admitted = await self._admit_within_caps(batch)
+            admitted = await self._admit(batch)
             if admitted is not None:
                 self._launch(admitted)
                 sent += 1
@@ -117,36 +109,26 @@ class Dispatcher:
                 self._sending.discard(task)
             self._run_state.end_batch(batch)
 
-    async def _probe_price(self, first: int, last: int) -> int:
-        """While no price is known, send one image before all other rows, to learn the price.
-
-        A video could cost many more credits.
-
-        Returns:
-            The number of requests sent, 0 or 1.
-        """
+    async def _send_first_image(self, first: int, last: int) -> int:
+        """While no price is known, send one image to learn it; return the number of requests sent, 0 or 1."""
         if self._prices.price_known:
             return 0
         with open_read_only(self._session.out) as db:
             row = first_pending_image(db, first, last)
-        probe = None if row is None else await self._admit_within_caps(Batch((row,), self._prices.max_credits([row])))
-        if probe is None:
+        image = None if row is None else await self._admit(Batch((row,), self._prices.max_credits([row])))
+        if image is None:
             return 0
         before, unpriced_answers = await self._balance(), self._prices.unpriced_answers
-        self._launch(probe)
+        self._launch(image)
         await self.wait_until_idle()
         if before is not None and self._prices.unpriced_answers > unpriced_answers and not self._prices.price_known:
-            await self._learn_price_from_balance(probe, before)
+            after = await self._balance()  # the answer names no charge: the change of the balance shows it
+            if after is not None and after < before:
+                self._prices.observe([row.kind for row in image.rows], FrameRange(1, 1), before - after)
         return 1
 
-    async def _learn_price_from_balance(self, probe: Batch, before: int) -> None:
-        """Learn the price of one image from the change of the balance, where answers name no charge."""
-        after = await self._balance()
-        if after is not None and after < before:
-            self._prices.observe([row.kind for row in probe.rows], FrameRange(1, 1), before - after)
-
     async def _balance(self) -> int | None:
-        """Return the balance; None if it cannot be read now, because a run does not depend on it."""
+        """Return the balance; None if it cannot be read now."""
         try:
             return await self._session.client.credits()
         except LightmeterError:
@@ -159,58 +141,52 @@ class Dispatcher:
         if not self._prices.price_known:  # until a charge is known, only one image is exposed
             return 1
         requested, cap = self._options.batch_size, self._options.max_at_risk
-        size = self._auto_batch_size() if requested == "auto" else requested
-        size = min(self._run_state.name_reliability.max_images_per_request, size)
+        if requested == "auto" and self._session.endpoint.embedded:  # batches do not make it faster
+            return 1
+        size = self._run_state.name_reliability.max_images_per_request
+        if requested == "auto":
+            milli = self._session.header.price_per_image_milli
+            requested = auto_batch_size(
+                milli,
+                self._prices.learner.likely_rounding if milli % 1000 else Rounding.IMAGE,
+                requests_per_s=self._limiter.requests_per_s,
+                unlimited_per_s=self._options.max_concurrency / max(0.001, self._limiter.latency_s),
+                rows_left=self._run_state.counts["pending"],
+                max_at_risk=cap,
+            )
+        size = min(size, requested)
         while cap is not None and size > 1 and self._prices.max_credits([_IMAGE] * size) > cap:
             size -= 1
         return size
 
-    def _auto_batch_size(self) -> int:
-        if self._session.endpoint.embedded:  # batches do not make it faster
-            return 1
-        milli = self._session.header.price_per_image_milli
-        return auto_batch_size(
-            BatchSizeInputs(
-                price_per_image_milli=milli,
-                rounding=self._prices.learner.likely_rounding if milli % 1000 else Rounding.IMAGE,
-                requests_per_s=self._limiter.requests_per_s,
-                latency_s=self._limiter.latency_s,
-                max_in_flight=self._options.max_concurrency,
-                rows_left=self._run_state.counts["pending"],
-                max_at_risk=self._options.max_at_risk,
-            )
-        )
-
-    async def _admit_within_caps(self, batch: Batch) -> Batch | None:
-        """Trim a batch to the cap on credits at risk, then wait as `_admit` does; return the part that may be sent."""
-        within_caps = await self._trim_to_risk_cap(batch)
-        return None if within_caps is None else await self._admit(within_caps)
-
     async def _admit(self, batch: Batch) -> Batch | None:
-        """Wait until a batch may be sent.
+        """Wait until a batch may be sent; return it trimmed to the budget and the cap on credits at risk.
 
-        Returns:
-            The batch at its present price, trimmed to the budget. None if it must not be sent: the run stops, the
-            budget has no room for its first row, or lost requests must be resolved first.
+        Return None if the run stops, its first row alone is too expensive, or lost requests must be resolved first.
         """
+        within_cap = await self._trim_to_risk_cap(batch)
+        if within_cap is None:
+            return None
+        batch = within_cap
         state = self._run_state
         while not state.stopping.is_set():
-            batch = self._reprice(batch)
+            batch = replace(batch, hold=self._prices.max_credits(batch.rows))  # by all charges known so far
             wait_s = self._limiter.wait_s(self._session.clock.monotonic(), len(self._sending))
             if not state.fits_budget(batch.hold) or state.key_budget_exhausted:
                 if self._requests_outstanding():  # a charge below its hold may make room
                     await state.wait_for_change()
                     continue
-                trimmed = None if state.key_budget_exhausted else self._trim(batch, state.budget_left)
+                room = 0 if state.key_budget_exhausted else state.budget_left
+                trimmed = trim_batch(batch, room, self._prices.max_credits)
                 if trimmed is None:
                     return None
                 batch = trimmed
             elif self._must_wait_for_others(batch):
                 await state.wait_for_change()
             elif state.unresolved_requests and not self._session.endpoint.embedded and self._must_leave_alone(batch):
-                state.require_resolution()  # of several lost requests, fewer can be told apart
+                state.set_must_resolve(required=True)  # of several lost requests, fewer can be told apart
                 return None
-            elif wait_s <= 0 and self._fits_risk_cap(batch):
+            elif wait_s <= 0 and state.at_risk + batch.hold <= (self._options.max_at_risk or inf):
                 return batch
             else:
                 full = len(self._sending) >= self._options.max_concurrency  # only the end of a request makes room
@@ -227,17 +203,12 @@ class Dispatcher:
             return True
         return self._requests_outstanding() and not self._exposure_allows(batch)
 
-    def _reprice(self, batch: Batch) -> Batch:
-        """Return the batch with its upper price, recomputed from all charges known so far."""
-        hold = self._prices.max_credits(batch.rows)
-        return batch if hold == batch.hold else replace(batch, hold=hold)
-
     async def _trim_to_risk_cap(self, batch: Batch) -> Batch | None:
-        """Return the part of a batch that `max_at_risk` allows; mark rows that exceed a cap even alone."""
+        """Return as many rows of a batch as `max_at_risk` allows; record rows that exceed a cap even alone."""
         if self._run_state.budget is not None and any(row.frames_high is None for row in batch.rows):
             await self._mark_over_caps(batch.rows, "no_bound")
             return None
-        trimmed = self._trim(batch, self._options.max_at_risk)
+        trimmed = trim_batch(batch, self._options.max_at_risk, self._prices.max_credits)
         if trimmed is None:
             await self._mark_over_caps(batch.rows[:1], "at_risk")
         return trimmed
@@ -250,15 +221,11 @@ class Dispatcher:
             await self._session.journal.write(mark_over_budget(reason, row.seq, row.seq))
         self._run_state.mark_over_caps(len(rows))
 
-    def _trim(self, batch: Batch, max_credits: int | None) -> Batch | None:
-        return batch if max_credits is None else trim_batch(batch, max_credits, self._prices.max_credits)
-
     def _must_leave_alone(self, batch: Batch) -> bool:
         """Whether a batch may be sent only while no other request is in flight.
 
-        If its answer is lost, the balance then proves whether it was charged. This holds while no price is known, for
-        the last requests that the budget has room for, and after so many credits were lost that the run could not use
-        its budget up.
+        If its answer is lost, the balance then proves whether it was charged. It is needed while no price is known, for
+        the last requests that the budget pays for, and after `MAX_UNRESOLVED_SHARE` of the budget was lost.
         """
         state = self._run_state
         if self._session.endpoint.embedded:  # it honors idempotency keys, and its prices are known
@@ -274,12 +241,8 @@ class Dispatcher:
         return self._prices.price_known if batch.rows[0].retry is None else self._prices.retry_price_known
 
     def _exposure_allows(self, batch: Batch) -> bool:
-        """Whether the charges so far allow to hold the price of this batch too: the service may charge other prices."""
+        """Whether this batch keeps to `EXPOSURE_GROWTH`, or the budget is ample, or the prices are certain."""
         free, exposure = self._run_state.budget_left, self._run_state.exposure + batch.hold
         if free is None or self._prices.trusted:
             return True
         return exposure <= EXPOSURE_GROWTH * self._run_state.paid or free >= AMPLE_BUDGET_FACTOR * exposure
-
-    def _fits_risk_cap(self, batch: Batch) -> bool:
-        cap = self._options.max_at_risk
-        return cap is None or self._run_state.at_risk + batch.hold <= cap

@@ -1,7 +1,7 @@
 """Run the pending rows of an open session: never over budget, never paid twice.
 
-The engine calls its parts in this order: it collects the answers of requests that an earlier process left, resolves
-requests with an unknown outcome, and only then sends new ones. The parts share a `RunState` and never call the engine.
+The engine works in this order: it collects the answers of requests that an earlier process left, resolves
+requests with an unknown outcome, and only then sends new ones. These objects share a `RunState`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from lightmeter import sqlite
 from lightmeter.client.polling import PollSchedule
 from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.clock import STEP_S
@@ -59,15 +58,7 @@ ALL_ROWS: SeqRange = (0, 1 << 62)
 
 
 class Engine:
-    """Runs the pending rows of an open session. Use `open_engine` to create one.
-
-    Args:
-        session: The open run.
-        run_state: The state of the run.
-        prices: Upper prices of requests.
-        rows: The rows to run.
-        pay_again: Most credits that may be spent to send requests again that may have been charged already.
-    """
+    """Runs the pending rows of an open session. `open_engine` creates it."""
 
     def __init__(
         self, session: Session, run_state: RunState, prices: RequestPrices, rows: SeqRange, pay_again: int = 0
@@ -83,53 +74,44 @@ class Engine:
             jitter=random.Random().random,  # noqa: S311 (spreads pauses; no secret)
         )
         self.uploads = UploadFetcher()
-        self._accounting = Accounting(session, run_state, prices, session.key)
+        self._accounting = Accounting(session, run_state, prices)
         self._poller = Poller(session, run_state, self._accounting, PollSchedule())
         sender = Sender(session, run_state, self._accounting, self.limiter, self.uploads)
         self.reconciler = Reconciler(session, run_state, self._accounting, sender)
         self._dispatcher = Dispatcher(session, run_state, prices, self.limiter, sender)
 
     def progress(self) -> Progress:
-        """Return the state of the run as a progress event."""
-        self._note_clock_step()
-        return self.run_state.progress(self.session.clock.monotonic())
-
-    def _note_clock_step(self) -> None:
-        """Add a note when the machine's clock was set. Nothing depends on it, but times in the tables may look odd."""
+        """Return the state of the run as a progress event; add a note to it when the machine's clock was set."""
         step_s = self.session.clock.step_s
-        if abs(step_s - self._noted_step_s) >= STEP_S:
-            change_s = step_s - self._noted_step_s
+        if abs(change_s := step_s - self._noted_step_s) >= STEP_S:
             self._noted_step_s = step_s
             self.run_state.add_note(
                 f"The machine's clock was set {'forward' if change_s > 0 else 'back'} by {abs(change_s):.0f} s. The "
                 "run measures time by another clock and continues."
             )
-
-    def stop(self) -> None:
-        """Send no more requests; wait for those in flight, and leave acknowledged ones to the next start."""
-        self.run_state.interrupt()
+        return self.run_state.progress(self.session.clock.monotonic())
 
     async def poll(self) -> None:
         """Poll until cancelled. An internal error, such as a full disk, stops the run."""
         try:
             await self._poller.poll_forever()
         except Exception as error:  # noqa: BLE001 (whatever it is: it is raised once all requests have ended)
-            self.run_state.fail(_first_cause(error))
+            while isinstance(error, ExceptionGroup):
+                error = error.exceptions[0]
+            self.run_state.fail(error)
 
     async def recover(self) -> None:
-        """Recover from an earlier process: stored answers, acknowledged requests, requests without an answer."""
+        """Take up what an earlier process left: stored answers, requests to poll for, requests without an answer."""
         self.run_state.enter_phase("collecting")
         await recover_open_submissions(self.session, self.run_state, self._accounting)
         sole_spender = self.session.header.options.sole_spender
-        if self.run_state.unresolved_requests or (sole_spender and self._has_rows_in_doubt()):
+        with open_read_only(self.session.out) as db:
+            in_doubt = in_doubt_totals(db).requests > 0
+        if self.run_state.unresolved_requests or (sole_spender and in_doubt):
             await self._resolve()
         if self._pay_again and not self.run_state.stopping.is_set():
             await self.session.journal.write(requeue_unanswered_rows(self._pay_again, self.session.clock.now()))
             self._reload_counts()
-
-    def _has_rows_in_doubt(self) -> bool:
-        with open_read_only(self.session.out) as db:
-            return in_doubt_totals(db).requests > 0
 
     def _reload_counts(self) -> None:
         with open_read_only(self.session.out) as db:
@@ -142,11 +124,7 @@ class Engine:
         return 0 if self.run_state.cannot_poll else await self.reconciler.resolve()
 
     async def _wait_for_polls(self) -> None:
-        """Wait until no request needs to be polled for, or polling is pointless.
-
-        Raises:
-            BaseException: an internal error, such as a full disk.
-        """
+        """Wait until no request needs to be polled for, or polling is pointless; raise an internal error of polling."""
         while self.run_state.polls_outstanding and not self.run_state.cannot_poll:
             await self.run_state.wait_for_change()
         self.run_state.raise_internal_error()
@@ -156,16 +134,12 @@ class Engine:
         await self._dispatcher.wait_until_idle()
 
     async def _wait_for_requests(self) -> None:
-        """Wait until no request is in flight.
-
-        Raises:
-            BaseException: an internal error in one of them, such as a full disk.
-        """
+        """Wait until no request is in flight; raise an internal error of one of them."""
         await self.wait_until_idle()
         self.run_state.raise_internal_error()
 
     async def spend(self) -> int:
-        """Send the pending rows until none is left or nothing more may be sent; returns the number of requests."""
+        """Send the pending rows until none is left or nothing more may be sent; return the number of requests."""
         self.run_state.enter_phase("running")
         total = 0
         while not self.run_state.stopping.is_set():
@@ -179,13 +153,10 @@ class Engine:
         return total
 
     async def _resolve_if_required(self) -> bool:
-        """Resolve lost requests if the dispatcher requires it; return whether it did.
-
-        The run stops if their outcome cannot be determined now.
-        """
+        """Resolve lost requests if `RunState.must_resolve` is set, or stop the run; return whether it was set."""
         if not self.run_state.must_resolve:
             return False
-        self.run_state.start_resolution()
+        self.run_state.set_must_resolve(required=False)
         await self._resolve()
         if self.run_state.unresolved_requests:
             hint = "Continue later: lightmeter resume DIR"
@@ -193,7 +164,7 @@ class Engine:
         return True
 
     async def finish(self) -> None:
-        """Wait for requests under way, resolve lost ones, repeat questions, and record how the run ended."""
+        """Wait for requests under way, resolve lost ones, repeat the user's question, and record how the run ended."""
         state, embedded = self.run_state, self.session.endpoint.embedded
         await self._drain()
         while state.has_rows_to_resend and await self.spend():  # free failures that came by polling
@@ -217,10 +188,9 @@ class Engine:
         await self._wait_for_polls()
 
     async def _retry_invalid_answers(self) -> None:
-        """Repeat the user's question once for each row whose answer is not valid, with the error in the prompt.
+        """Repeat the user's question (`--ask`) once for each invalid answer, with the error in the prompt.
 
-        Each start checks the stored first answers again. The journal records which questions were repeated, so none is
-        sent a third time.
+        Each start checks the stored first answers again. The journal records the repetitions, so none is sent twice.
         """
         state, options = self.run_state, self.session.header.options
         ask = options.ask
@@ -262,59 +232,37 @@ class Engine:
         key, reason = self.session.key if state.key_budget_exhausted else None, self._limit_reached()
         marked = await self.session.journal.write(mark_over_budget(reason, *self._rows))
         if marked and key is not None:
-            state.set_stop_reason(
-                BudgetReached(
-                    f"The budget of the key, {key.credits} credits a {key.length}, is too small for {marked} rows.",
-                    hint="Continue later, or raise LIGHTMETER_KEY_BUDGET: lightmeter resume DIR",
-                )
-            )
+            message = f"The budget of the key, {key.credits} credits a {key.length}, is too small for {marked} rows."
+            hint = "Continue later, or raise LIGHTMETER_KEY_BUDGET: lightmeter resume DIR"
         elif marked and not no_credits:
-            state.set_stop_reason(
-                BudgetReached(
-                    f"The budget of {state.budget} credits is too small for {marked} rows.",
-                    hint="Continue with a higher limit: lightmeter resume DIR --budget CREDITS",
-                )
-            )
-        elif state.rows_over_caps and state.stop_reason is None:
-            state.set_stop_reason(
-                BudgetReached(
-                    f"{state.rows_over_caps} rows may cost more than --max-at-risk allows for one, "
-                    "or have no upper price.",
-                    hint="Continue with a higher limit: lightmeter resume DIR --max-at-risk CREDITS",
-                )
-            )
+            message = f"The budget of {state.budget} credits is too small for {marked} rows."
+            hint = "Continue with a higher limit: lightmeter resume DIR --budget CREDITS"
+        elif state.rows_over_caps:
+            rows = f"{state.rows_over_caps} rows"
+            message = f"{rows} may cost more than --max-at-risk allows for one, or have no upper price."
+            hint = "Continue with a higher limit: lightmeter resume DIR --max-at-risk CREDITS"
+        else:
+            return
+        state.stop(BudgetReached(message, hint=hint))
 
 
-def _first_cause(error: BaseException) -> BaseException:
-    """Return the first exception inside a group of exceptions."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def _initial_state(
-    db: sqlite.Connection, session: Session, started_at_s: float, names: NameReliabilityTracker
-) -> RunState:
-    """Return the run state, read from the journal."""
-    paid, held = credit_totals(db)
-    lost = count_submissions_in(db, State.UNCERTAIN)
-    options = session.header.options
-    return RunState(
-        counts=Counter(count_by_status(db)),
-        paid=paid,
-        held=held,
-        started_at_s=started_at_s,
-        budget=options.budget,
-        name_reliability=names,
-        uploads=UploadSelection(options.upload),
-        unresolved_requests=lost,
-    )
-
-
-def _initial_prices(db: sqlite.Connection, session: Session) -> RequestPrices:
-    header = session.header
-    trusted, retry_milli = session.endpoint.embedded, header.retry_per_image_milli
-    return RequestPrices(learner_from_journal(db, header, MAX_RECENT_CHARGES), trusted=trusted, retry_milli=retry_milli)
+def _initial_state(session: Session, started_at_s: float) -> tuple[RunState, RequestPrices]:
+    """Return the run state and the learned prices, read from the journal."""
+    header, embedded = session.header, session.endpoint.embedded
+    with open_read_only(session.out) as db:
+        paid, held = credit_totals(db)
+        run_state = RunState(
+            counts=Counter(count_by_status(db)),
+            paid=paid,
+            held=held,
+            started_at_s=started_at_s,
+            budget=header.options.budget,
+            name_reliability=NameReliabilityTracker(initial_name_reliability(db, embedded=embedded)),
+            uploads=UploadSelection(header.options.upload),
+            unresolved_requests=count_submissions_in(db, State.UNCERTAIN),
+        )
+        learner = learner_from_journal(db, header, MAX_RECENT_CHARGES)
+    return run_state, RequestPrices(learner, trusted=embedded, retry_milli=header.retry_per_image_milli)
 
 
 @asynccontextmanager
@@ -337,9 +285,7 @@ async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again:
         meta["balance_before"] = str(balance)
     await session.journal.write(put_balance_meta(meta))
     await session.journal.write(clear_over_budget(*rows))
-    names = NameReliabilityTracker(initial_name_reliability(session))
-    with open_read_only(session.out) as db:
-        run_state, prices = _initial_state(db, session, started_at_s, names), _initial_prices(db, session)
+    run_state, prices = _initial_state(session, started_at_s)
     if (step_s := session.clock.restart_step_s) is not None and abs(step_s) >= STEP_S:
         run_state.add_note(
             f"The machine's clock was set by {step_s:+.0f} s since the last start of the run: times "
@@ -349,11 +295,11 @@ async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again:
     await engine.reconciler.check_opening_balance(balance)
     polling = asyncio.create_task(engine.poll())
     try:
-        async with engine.uploads, persisted_limiter(session, engine.limiter):
+        async with engine.uploads.prober, persisted_limiter(session, engine.limiter):
             with collector_eased():
                 yield engine
     finally:
-        engine.stop()
+        run_state.interrupt()
         await asyncio.shield(engine.wait_until_idle())
         polling.cancel()
         await asyncio.wait({polling})

@@ -1,8 +1,8 @@
-"""Requests whose price is held and whose answer is not settled yet; the parts of the engine exchange them. Pure."""
+"""Requests that wait for an answer, with the credits reserved for them. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lightmeter.export.asset_matching import expected_asset_name
 from lightmeter.journal.queries.submissions import SubmissionRecord
@@ -10,15 +10,15 @@ from lightmeter.journal.queries.submissions import SubmissionRecord
 
 @dataclass(frozen=True, slots=True)
 class InFlightRequest:
-    """A submission that was written to the journal and is not settled yet.
+    """A request that was written to the journal and whose charge is not known yet.
 
     Attributes:
         submission_id: Its id in the journal.
-        hold: Credits held for it.
-        rows: Its rows as (seq, expected asset name); empty for a retry.
+        hold: Credits reserved for it.
+        rows: Its rows as (row number, expected asset name in the answer); empty for a retry.
         kinds: Media kind of each row: image, video, or None if unknown.
-        max_images: Most images that it can be charged for; None if there is no upper bound.
-        is_retry: Whether it repeats a question about a row that has an answer; the row then keeps its status.
+        max_images: Most images and video frames that it can be charged for; None if there is no upper bound.
+        is_retry: Whether it repeats the user's question (`--ask`) about a row whose answer was not valid.
     """
 
     submission_id: int
@@ -30,29 +30,35 @@ class InFlightRequest:
 
     @property
     def seqs(self) -> list[int]:
-        """The numbers of its rows."""
+        """The row numbers."""
         return [seq for seq, _ in self.rows]
 
 
-@dataclass(frozen=True, slots=True)
-class AcknowledgedRequest:
-    """A submission whose answer must be polled for.
+@dataclass(order=True, slots=True)
+class PolledRequest:
+    """A request that the service accepted and whose answer must be polled for, ordered by the time of the next poll.
 
     Attributes:
-        request: The submission.
+        due_s: When to poll next, in monotonic seconds; before the first poll is planned, when the poller received it.
+        request: The request.
         request_id: The id that the service gave it.
-        acked_at: When the service acknowledged it, in seconds since the epoch.
+        acked_at: When the service accepted it, in seconds since the epoch.
         resume_position: Its position among the requests that an earlier process left, oldest first; None for a
             request of this process.
+        polls: Polls so far.
+        pending_s: Its age in seconds when it was last known to be unfinished.
     """
 
-    request: InFlightRequest
-    request_id: str
-    acked_at: float
-    resume_position: int | None = None
+    due_s: float
+    request: InFlightRequest = field(compare=False)
+    request_id: str = field(compare=False)
+    acked_at: float = field(compare=False)
+    resume_position: int | None = field(default=None, compare=False)
+    polls: int = field(default=0, compare=False)
+    pending_s: float = field(default=0.0, compare=False)
 
 
 def to_in_flight_request(record: SubmissionRecord) -> InFlightRequest:
-    """Convert a submission that was read back from the journal."""
+    """Convert a request that was read back from the journal."""
     rows = tuple((seq, expected_asset_name(url, path)) for seq, url, path in record.rows)
     return InFlightRequest(record.submission_id, record.hold, rows, is_retry=record.retry is not None)

@@ -1,4 +1,4 @@
-"""Store the rate limiter's state for later runs, and share the limit with other processes that use the same key."""
+"""Teach rate limiters by answers, store their state for later runs, and share a limit between processes."""
 
 from __future__ import annotations
 
@@ -9,24 +9,46 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Final
 
 from lightmeter.client.base_url import canonical_base_url
-from lightmeter.client.rate_limit import AdaptiveLimiter
+from lightmeter.client.classify import Classification, ResponseVerdict
+from lightmeter.client.http_answer import RawAnswer
+from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord, parse_quota
 from lightmeter.client.shared_limit import SharedLimitMember, join_shared_limit
 from lightmeter.engine.session import Session
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.store import open_read_only
 
 _META_KEY: Final = "pace"
-"""Name of the journal's meta entry that holds the state."""
+"""Name under which the journal stores the state."""
 
 SHARE_INTERVAL_S: Final = 0.5
-"""Seconds between two exchanges of state. In that time several processes may use the same part of the limit."""
+"""Seconds between two exchanges of state. In that time several processes together may exceed the limit."""
+
+
+def learn_from_answer(
+    limiter: AdaptiveLimiter, record: SendRecord, raw: RawAnswer, classification: Classification, now_s: float
+) -> None:
+    """Tell a limiter what an answer says about the rate that the service allows.
+
+    Args:
+        limiter: The limiter.
+        record: The sending of the request, as the limiter recorded it.
+        raw: The answer.
+        classification: What the answer means.
+        now_s: When the answer came, in monotonic seconds.
+    """
+    if classification.verdict is ResponseVerdict.THROTTLED:
+        limiter.on_throttled(now_s, classification.retry_after_s, record)
+    else:
+        limiter.on_answer(now_s, now_s - record.sent_at, record)
+    if classification.retry_after_s is None and (quota := parse_quota(raw.headers)) is not None:
+        limiter.on_quota(now_s, quota)
 
 
 @asynccontextmanager
 async def persisted_limiter(session: Session, limiter: AdaptiveLimiter) -> AsyncIterator[None]:
     """Start a limiter from stored state, share the limit while the block lasts, and store what was learned.
 
-    The embedded service belongs to this run alone and has no rate limit: nothing is shared or stored.
+    For the embedded service, which has no rate limit, nothing is shared or stored.
     """
     if session.endpoint.embedded:
         yield
@@ -74,7 +96,7 @@ def _stored_state(session: Session) -> Mapping[str, float]:
 
 
 async def _share_forever(session: Session, limiter: AdaptiveLimiter, member: SharedLimitMember) -> None:
-    """Exchange state with other processes again and again; the files are small, so no thread is needed."""
+    """Exchange state with other processes until cancelled; the files are small, so no thread is needed."""
     while True:
         with suppress(OSError):  # (such as a full disk: the shares then stay as they are)
             limiter.share(member.exchange_states(limiter.state()), session.clock.monotonic())

@@ -1,6 +1,6 @@
-"""Poll for the answers of acknowledged requests. A heap orders them by due time, so waiting requests cost nothing.
+"""Poll for the answers of requests that the service accepted. A heap orders them by the time of the next poll.
 
-Polls have a rate limiter of their own, because a service may limit polls and submissions differently.
+Polls have a rate limiter of their own, because a service may limit polls and other requests differently.
 """
 
 from __future__ import annotations
@@ -8,19 +8,19 @@ from __future__ import annotations
 import asyncio
 import heapq
 import random
-from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
-from lightmeter.client.classify import Classification, ResponseVerdict, classify_poll
+from lightmeter.client.classify import ResponseVerdict, classify_poll
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.client.polling import PollSchedule
-from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord, parse_quota
+from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord
 from lightmeter.engine.accounting import Accounting
-from lightmeter.engine.in_flight import AcknowledgedRequest
+from lightmeter.engine.in_flight import PolledRequest
+from lightmeter.engine.limiter_state import learn_from_answer
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
 from lightmeter.errors import AccessDenied, OutcomeUnknown, Unreachable
-from lightmeter.facts.lenient_json import parse_object_strict
 from lightmeter.journal.outcome import ReceivedAnswer
 from lightmeter.journal.submission_states import Event
 from lightmeter.wire.constants import VIDEO_SUFFIXES
@@ -36,42 +36,18 @@ MAX_DELAY_S: Final = 600.0
 """Longest delay that `UNFINISHED_POLLS_PER_S` may cause."""
 
 NEW_ID_S: Final = 60.0
-"""A service may not know an id that it has just issued: up to this age in seconds, `not found` means `poll again`."""
-
-
-@dataclass(order=True, slots=True)
-class _PollTask:
-    """A request to poll for, ordered by due time.
-
-    Attributes:
-        due_s: When to poll next, in monotonic seconds.
-        acknowledged: The request.
-        polls: Polls so far.
-        pending_s: Its age in seconds when it was last known to be unfinished.
-    """
-
-    due_s: float
-    acknowledged: AcknowledgedRequest = field(compare=False)
-    polls: int = field(default=0, compare=False)
-    pending_s: float = field(default=0.0, compare=False)
+"""A service may not know an id that it has just issued: below this age in seconds, a 404 only means `poll again`."""
 
 
 class Poller:
-    """Polls for each acknowledged request until it has an answer, or until the service has deleted the answer.
-
-    Args:
-        session: The open run.
-        run_state: Its queue `new_polls` supplies the requests.
-        accounting: Records answers.
-        schedule: Decides how long to wait between polls.
-    """
+    """Polls for each request in the queue `RunState.new_polls` until its answer came, or was deleted by the service."""
 
     def __init__(self, session: Session, run_state: RunState, accounting: Accounting, schedule: PollSchedule) -> None:
         self._session = session
         self._run_state = run_state
         self._accounting = accounting
         self._schedule = schedule
-        self._heap: list[_PollTask] = []
+        self._heap: list[PolledRequest] = []
         self._rescheduled = asyncio.Event()
         self._slots = asyncio.Semaphore(MAX_POLLS_IN_FLIGHT)
         self._in_flight = 0
@@ -82,11 +58,7 @@ class Poller:
         )
 
     async def poll_forever(self) -> None:
-        """Poll until cancelled.
-
-        Raises:
-            ExceptionGroup: an internal error, such as a full disk.
-        """
+        """Poll until cancelled; raise ExceptionGroup for an internal error, such as a full disk."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._receive_new_polls())
             while True:
@@ -104,25 +76,24 @@ class Poller:
                     continue
 
     async def _receive_new_polls(self) -> None:
-        """Move acknowledged requests from the queue of the run state to the heap."""
+        """Move accepted requests from the queue of the run state to the heap."""
         while True:
-            added_at_s, acknowledged = await self._run_state.new_polls.get()
-            task = _PollTask(0.0, acknowledged)
-            if acknowledged.resume_position is None:
-                delay_s = self._schedule.next_delay(0, self._age_s(task), *_size_class(acknowledged))
+            polled = await self._run_state.new_polls.get()
+            if polled.resume_position is None:
+                delay_s = self._schedule.next_delay(0, self._age_s(polled), *_size_class(polled))
             else:
-                task.pending_s = float("inf")  # it may have been done long ago: its first poll says nothing about times
-                delay_s = self._schedule.resumed_poll_delay(acknowledged.resume_position)
-            self._push(task, added_at_s + delay_s)
+                polled.pending_s = inf  # it may have been done long ago: its first poll says nothing about times
+                delay_s = self._schedule.resumed_poll_delay(polled.resume_position)
+            self._push(polled, polled.due_s + delay_s)
 
-    def _push(self, task: _PollTask, due_s: float) -> None:
-        task.due_s = due_s
-        heapq.heappush(self._heap, task)
+    def _push(self, polled: PolledRequest, due_s: float) -> None:
+        polled.due_s = due_s
+        heapq.heappush(self._heap, polled)
         self._rescheduled.set()
 
-    def _reschedule(self, task: _PollTask, min_delay_s: float = 0.0) -> None:
-        delay_s = self._schedule.next_delay(task.polls, self._age_s(task), *_size_class(task.acknowledged))
-        self._push(task, self._session.clock.monotonic() + max(min_delay_s, delay_s))
+    def _reschedule(self, polled: PolledRequest, min_delay_s: float = 0.0) -> None:
+        delay_s = self._schedule.next_delay(polled.polls, self._age_s(polled), *_size_class(polled))
+        self._push(polled, self._session.clock.monotonic() + max(min_delay_s, delay_s))
 
     async def _wait_for_limiter(self) -> None:
         clock = self._session.clock
@@ -131,78 +102,59 @@ class Poller:
         self._limiter.on_admitted(clock.monotonic())
         self._in_flight += 1
 
-    async def _poll(self, task: _PollTask) -> None:
+    async def _poll(self, polled: PolledRequest) -> None:
         record = self._limiter.on_sent(self._session.clock.monotonic())
         try:
-            task.polls += 1
+            polled.polls += 1
             try:
-                raw = await self._session.client.fetch_response(task.acknowledged.request_id)
+                raw = await self._session.client.fetch_response(polled.request_id)
             except (OutcomeUnknown, Unreachable) as error:  # a poll is free: it is repeated
                 self._limiter.on_lost(record)
-                await self._retry_or_give_up(task, str(error))
+                await self._retry_or_give_up(polled, str(error))
             else:
-                await asyncio.shield(self._handle_answer(record, task, raw))
+                await asyncio.shield(self._handle_answer(record, polled, raw))
         finally:
             self._in_flight -= 1
             self._slots.release()
 
-    async def _handle_answer(self, record: SendRecord, task: _PollTask, raw: RawAnswer) -> None:
-        """Interpret an answer; bytes that are not strict JSON are written to disk first."""
-        data, now = parse_object_strict(raw.body), self._session.clock.now()
-        if data is None:
-            received = ReceivedAnswer(raw.body, raw.status, now)
-            await self._accounting.store_raw_answer(task.acknowledged.request, received)
-        classification = classify_poll(raw, now=now, data=data)
-        self._update_limiter(record, raw, classification)
-        await self._record(task, raw, classification)
-
-    def _update_limiter(self, record: SendRecord, raw: RawAnswer, classification: Classification) -> None:
-        now = self._session.clock.monotonic()
-        if classification.verdict is ResponseVerdict.THROTTLED:
-            self._limiter.on_throttled(now, classification.retry_after_s, record)
-        else:
-            self._limiter.on_answer(now, now - record.sent_at, record)
-        if classification.retry_after_s is None and (quota := parse_quota(raw.headers)) is not None:
-            self._limiter.on_quota(now, quota)
-
-    async def _record(self, task: _PollTask, raw: RawAnswer, classification: Classification) -> None:
+    async def _handle_answer(self, record: SendRecord, polled: PolledRequest, raw: RawAnswer) -> None:
+        classification = await self._accounting.classify(polled.request, raw, classify_poll)
         verdict = classification.verdict
+        learn_from_answer(self._limiter, record, raw, classification, self._session.clock.monotonic())
         if verdict in {ResponseVerdict.ANSWERED, ResponseVerdict.FAILED}:
-            self._schedule.on_done(*_size_class(task.acknowledged), task.pending_s, self._age_s(task))
-            received = ReceivedAnswer(raw.body, raw.status, self._session.clock.now(), task.polls)
-            await self._accounting.record_answer(task.acknowledged.request, received, Event.COLLECT, classification)
-            self._run_state.end_poll(task.acknowledged)
+            self._schedule.on_done(*_size_class(polled), polled.pending_s, self._age_s(polled))
+            received = ReceivedAnswer(raw.body, raw.status, self._session.clock.now(), polled.polls)
+            await self._accounting.record_answer(polled.request, received, Event.COLLECT, classification)
+            self._run_state.end_poll(polled)
         elif verdict is ResponseVerdict.DENIED:
             self._run_state.stop(AccessDenied(classification.error or "Access denied."))
-            self._reschedule(task)
-        elif verdict is ResponseVerdict.NOT_FOUND and self._age_s(task) > NEW_ID_S:
-            await self._give_up(task, classification.error or "The service no longer has the answer.")
+            self._reschedule(polled)
+        elif verdict is ResponseVerdict.NOT_FOUND and self._age_s(polled) > NEW_ID_S:
+            await self._give_up(polled, classification.error or "The service no longer has the answer.")
         else:
             reason = classification.error or f"status {raw.status}"
-            await self._retry_or_give_up(task, reason, classification.retry_after_s or 0.0)
+            await self._retry_or_give_up(polled, reason, classification.retry_after_s or 0.0)
 
-    def _age_s(self, task: _PollTask) -> float:
-        """Seconds since the acknowledgement; the clock may have been set since an earlier process received it."""
-        acknowledged = task.acknowledged
-        earlier = acknowledged.resume_position is not None
-        return self._session.clock.min_age_s(acknowledged.acked_at, earlier=earlier)
+    def _age_s(self, polled: PolledRequest) -> float:
+        """Return the seconds since the service accepted a request, even if the machine's clock was set since."""
+        return self._session.clock.min_age_s(polled.acked_at, earlier=polled.resume_position is not None)
 
-    async def _retry_or_give_up(self, task: _PollTask, reason: str, min_delay_s: float = 0.0) -> None:
+    async def _retry_or_give_up(self, polled: PolledRequest, reason: str, min_delay_s: float = 0.0) -> None:
         """Schedule the next poll, unless the service has deleted the answer by now."""
-        if self._age_s(task) > self._schedule.deadline_s:
-            await self._give_up(task, f"No answer before it expired; last: {reason}")
+        if self._age_s(polled) > self._schedule.deadline_s:
+            await self._give_up(polled, f"No answer before it expired; last: {reason}")
         else:
-            task.pending_s = self._age_s(task)
+            polled.pending_s = self._age_s(polled)
             crowd_delay_s = min(MAX_DELAY_S, self._run_state.polls_outstanding / UNFINISHED_POLLS_PER_S)
-            self._reschedule(task, max(min_delay_s, crowd_delay_s))
+            self._reschedule(polled, max(min_delay_s, crowd_delay_s))
 
-    async def _give_up(self, task: _PollTask, reason: str) -> None:
-        await self._accounting.record_unknown_outcome(task.acknowledged.request, reason)
-        self._run_state.end_poll(task.acknowledged)
+    async def _give_up(self, polled: PolledRequest, reason: str) -> None:
+        await self._accounting.record_unknown_outcome(polled.request, reason)
+        self._run_state.end_poll(polled)
 
 
-def _size_class(acknowledged: AcknowledgedRequest) -> tuple[str, int]:
-    """Return the media kind and the number of rows, by which completion times are learned."""
-    rows = acknowledged.request.rows
+def _size_class(polled: PolledRequest) -> tuple[str, int]:
+    """Return the media kind and the number of rows, by which the poll schedule learns completion times."""
+    rows = polled.request.rows
     video = any(name.partition("?")[0].lower().endswith(VIDEO_SUFFIXES) for _, name in rows)
     return "video" if video else "image", len(rows)

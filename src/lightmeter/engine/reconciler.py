@@ -1,8 +1,8 @@
 """Find out whether requests that got no answer were charged, so that no row is paid for twice.
 
 If a service honors idempotency keys, the request is sent again under the same key. Otherwise only the balance of the
-account tells. It is read when no request is under way and no charge can come any more, until two readings in a row are
-equal. A *ruling* is what such a proof decides about one request.
+account can prove it. The balance is read when no request is under way and no charge can come any more, until two
+readings in a row are equal. A *ruling* is what such a proof decides about one request: charged, not charged, unknown.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ READING_INTERVAL_S: Final = 1.0
 MAX_READINGS: Final = 8
 """Most readings of a balance that keeps changing, because somebody else spends from the account."""
 
-MAX_FRUITLESS_ROUNDS: Final = 3
-"""After so many rounds in a row in which every request was lost, the run stops."""
+MAX_FRUITLESS_CALLS: Final = 3
+"""After so many calls of `resolve` in a row without an answer to any request in between, the run stops."""
 
 MAX_SLEEP_S: Final = 0.5
 """Longest sleep while waiting: after it, the wait reacts to Ctrl-C and shows the time left."""
@@ -54,31 +54,24 @@ _WAIT_NOTE: Final = (
 )
 
 _ACCOUNT_KEY: Final = "account_read"
-"""Name of the journal's meta entry that identifies the account whose balance was read."""
+"""Name under which the journal stores an id of the account whose balance was read."""
 
 _STATUS_AFTER: Final = {Event.PROVE_UNPAID: "pending", Event.PROVE_PAID: "failed"}
-"""Status of a lost request's rows after each ruling that decides."""
+"""New status of the rows of a lost request, by the ruling; other rulings change nothing."""
 
 BalancePair = tuple[BalanceReading, BalanceReading]
 """Two balance readings in a row that are equal, the later one second."""
 
 
 class Reconciler:
-    """Resolves requests with an unknown outcome. Call it only while nothing is in flight or polled for.
-
-    Args:
-        session: The open run.
-        run_state: The state to update.
-        accounting: Records rulings.
-        sender: Sends requests again where that is safe.
-    """
+    """Resolves requests with an unknown outcome. Call it only while nothing is in flight or polled for."""
 
     def __init__(self, session: Session, run_state: RunState, accounting: Accounting, sender: Sender) -> None:
         self._session = session
         self._run_state = run_state
         self._accounting = accounting
         self._sender = sender
-        self._fruitless_rounds = 0
+        self._fruitless_calls = 0
         self._rows_answered = -1
 
     async def resolve(self) -> int:
@@ -88,15 +81,20 @@ class Reconciler:
             return 0
         rows_answered = self._run_state.counts["ok"] + self._run_state.counts["failed"]
         if self._rows_answered == rows_answered:
-            self._fruitless_rounds += 1
+            self._fruitless_calls += 1
         else:
-            self._fruitless_rounds, self._rows_answered = 0, rows_answered
-        if self._fruitless_rounds >= MAX_FRUITLESS_ROUNDS:
+            self._fruitless_calls, self._rows_answered = 0, rows_answered
+        if self._fruitless_calls >= MAX_FRUITLESS_CALLS:
             message = "The service accepts requests and does not answer them."
             self._run_state.stop(OutcomeUnknown(message, hint="Continue later: lightmeter resume DIR"))
             return 0
         pending = await self._resolve_by_balance()
-        return pending + await self._rule_on_past_windows()
+        if self._session.header.options.sole_spender:  # then readings may prove more than before the user said so
+            with open_read_only(self._session.out) as db:
+                earlier = windows_in_doubt(db)
+            for opening, closing in earlier:
+                pending += await self._rule(opening, (closing, closing), again=True)
+        return pending
 
     async def _resend_lost(self) -> None:
         """Send lost requests again to the embedded service: it honors idempotency keys, so each is paid for once."""
@@ -114,16 +112,14 @@ class Reconciler:
                 continue
 
     async def check_opening_balance(self, balance: int) -> None:
-        """Compare the balance at the start with the journal, and open a new window of balance readings.
-
-        A window is the time between two readings; proofs cover the requests that were sent in it.
+        """Compare the balance at the start of a run with the journal, and record it as the start of later proofs.
 
         Raises:
             JournalConflict: the balance is lower than the journal explains, so the journal must be an older copy.
         """
         session = self._session
         if not session.endpoint.embedded:
-            accounts = [self._account_of(run_id) for run_id in session.header.run_ids]
+            accounts = [self._account(run_id) for run_id in session.header.run_ids]
             with open_read_only(session.out) as db:
                 gap = balance_gap(db, balance) if get_meta(db).get(_ACCOUNT_KEY) in accounts else 0
             now, sole = session.clock.now(), session.header.options.sole_spender
@@ -132,29 +128,23 @@ class Reconciler:
         await self._open_window(balance)
 
     async def _open_window(self, balance: int) -> None:
-        """Open a window with this balance, unless an earlier request may still be charged."""
+        """Record the balance with which later balances are compared, unless an earlier request may still be charged."""
         with open_read_only(self._session.out) as db:
             if open_submissions(db):
                 return
         await self._session.journal.write(record_balance(balance, self._session.clock.now(), opens=True))
-        await self._session.journal.write(put_meta({_ACCOUNT_KEY: self._account}))
+        await self._session.journal.write(put_meta({_ACCOUNT_KEY: self._account()}))
 
-    @property
-    def _account(self) -> str:
-        """Return an id of the account, because only readings of one account can be compared."""
-        return self._account_of(self._session.header.run_id)
-
-    def _account_of(self, run_id: str) -> str:
-        """Return a digest that differs between keys and reveals nothing about them."""
+    def _account(self, run_id: str | None = None) -> str:
+        """Return an id of the account that reveals nothing about its key; balances of two accounts are not compared."""
         key = self._session.endpoint.api_key
         secret = "" if key is None else key.get_secret_value()
-        return hashlib.sha256(f"{run_id}\0{secret}".encode()).hexdigest()[:16]
+        return hashlib.sha256(f"{run_id or self._session.header.run_id}\0{secret}".encode()).hexdigest()[:16]
 
     async def check_balance(self) -> None:
         """Check by the balance what throttled requests cost, and failed requests whose answer names no charge.
 
-        Throttled requests count as free; their rows were sent again. The price of failed requests stays held until a
-        balance decides. This method does not wait: the next start checks requests that may still be charged.
+        It does not wait: requests that may still be charged are checked at the next start.
         """
         with open_read_only(self._session.out) as db:
             opening = opening_reading(db)
@@ -162,7 +152,7 @@ class Reconciler:
                 return
             throttled = throttled_since(db, opening.place)
             failed = unknown_charges_since(db, opening.place)
-            same_account = get_meta(db).get(_ACCOUNT_KEY) == self._account
+            same_account = get_meta(db).get(_ACCOUNT_KEY) == self._account()
         if self._seconds_until_final(failed) > 0:
             return
         if same_account and (throttled or failed) and (readings := await self._read_stable_balance()) is not None:
@@ -175,7 +165,7 @@ class Reconciler:
             opening = opening_reading(db)
             lost = [(one.submission_id, len(one.rows)) for one in submissions_in(db, {State.UNCERTAIN})]
             sent_at = sent_times(db, State.UNCERTAIN)
-            if get_meta(db).get(_ACCOUNT_KEY) != self._account:
+            if get_meta(db).get(_ACCOUNT_KEY) != self._account():
                 opening = None
         if not lost:
             self._run_state.clear_unresolved()
@@ -196,18 +186,9 @@ class Reconciler:
     async def _decisive_readings(
         self, opening: BalanceReading | None, sent_at: Mapping[int, float], *, rows: int
     ) -> BalancePair | None:
-        """Read balances from which a proof can rule on the lost requests.
+        """Return two equal balance readings; None if the balance keeps changing, or the user stops the wait.
 
-        The reading waits until no charge can come any more. It does not wait if a first reading already decides all
-        requests, because later charges cannot undo that.
-
-        Args:
-            opening: The first reading of the window; None if nothing can be proven.
-            sent_at: When each lost request was sent, in seconds since the epoch.
-            rows: Number of their rows, for the message.
-
-        Returns:
-            Two equal readings; None if the balance keeps changing, or the user stops the wait.
+        They are read once no charge can come any more, or at once if that already decides about all lost requests.
         """
         if not self._seconds_until_final(sent_at) or opening is None:
             return await self._read_stable_balance()
@@ -229,12 +210,9 @@ class Reconciler:
 
     def _seconds_until_final(self, sent_at: Mapping[int, float]) -> float:
         """Return the seconds until none of these requests can be charged any more; 0 if that is so now."""
-        final_s = self._session.charges_final_s
-        return max((final_s - self._age_s(submission_id, at) for submission_id, at in sent_at.items()), default=0.0)
-
-    def _age_s(self, submission_id: int, sent_at: float) -> float:
-        earlier = submission_id < self._session.first_submission_id
-        return self._session.clock.min_age_s(sent_at, earlier=earlier)
+        clock, first = self._session.clock, self._session.first_submission_id
+        ages_s = (clock.min_age_s(at, earlier=submission_id < first) for submission_id, at in sent_at.items())
+        return max((self._session.charges_final_s - age_s for age_s in ages_s), default=0.0)
 
     async def _wait_until_final(self, sent_at: Mapping[int, float], rows: int) -> bool:
         """Wait until no charge can come any more; return False if the user stops the run before that."""
@@ -269,15 +247,9 @@ class Reconciler:
         return None
 
     async def _rule(self, opening: BalanceReading | None, readings: BalancePair, *, again: bool = False) -> int:
-        """Rule on the requests between two readings, and record the proof.
+        """Rule on the requests sent between readings, and record the proof; return how many rows are pending again.
 
-        Args:
-            opening: The first reading; None if the journal has none of this account.
-            readings: The last two readings.
-            again: Whether an earlier proof used these readings, without the assumption that nobody else spends.
-
-        Returns:
-            Number of rows that are pending again.
+        `again`: an earlier proof used these readings, without the assumption that nobody else spends.
         """
         if opening is None:
             await self._rule_unprovable(readings[1])
@@ -293,11 +265,14 @@ class Reconciler:
         holds = {one.submission_id: one.hold for one in submissions}
         pending = 0
         for ruling in rulings:
-            pending += await self._apply(ruling, holds[ruling.submission_id], rows.get(ruling.submission_id, 0))
+            status, row_count = _STATUS_AFTER.get(ruling.event), rows.get(ruling.submission_id, 0)
+            if status is not None:
+                await self._accounting.release_proven(holds[ruling.submission_id], ruling.paid, row_count, status)
+                pending += row_count if status == "pending" else 0
         return pending
 
     async def _rule_unprovable(self, reading: BalanceReading) -> None:
-        """Record that nothing can be proven about the lost requests: they stay in doubt."""
+        """Record that nothing can be proven about the lost requests: their charge stays unknown."""
         reason = "No balance of this account was read before the request: nothing can be proven."
         with open_read_only(self._session.out) as db:
             rulings = [
@@ -306,19 +281,3 @@ class Reconciler:
             ]
         document = unprovable_document(reading, rulings, reason)
         await self._session.journal.write(apply_resolutions(reading, reading, document, rulings))
-
-    async def _apply(self, ruling: SubmissionResolution, hold: int, rows: int) -> int:
-        """Apply a ruling to the run state if it decides the charge; return the number of rows pending again."""
-        status = _STATUS_AFTER.get(ruling.event)
-        if status is None:
-            return 0
-        await self._accounting.apply_ruling(hold, ruling.paid, rows, status)
-        return rows if status == "pending" else 0
-
-    async def _rule_on_past_windows(self) -> int:
-        """Rule again on earlier readings, which prove more once the user has said that nobody else spends."""
-        if not self._session.header.options.sole_spender:
-            return 0
-        with open_read_only(self._session.out) as db:
-            windows = windows_in_doubt(db)
-        return sum([await self._rule(opening, (closing, closing), again=True) for opening, closing in windows])

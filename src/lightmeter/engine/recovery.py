@@ -7,7 +7,7 @@ from typing import Final
 from lightmeter.client.classify import ResponseVerdict, classify_submission
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.engine.accounting import Accounting
-from lightmeter.engine.in_flight import AcknowledgedRequest, to_in_flight_request
+from lightmeter.engine.in_flight import PolledRequest, to_in_flight_request
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
 from lightmeter.journal.outcome import ReceivedAnswer
@@ -16,44 +16,43 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import IN_DOUBT, Event, State
 
 _OPEN: Final = frozenset({State.HELD, State.SENT, State.ANSWERED, State.ACKED, State.POLLED})
-_NOT_SETTLED: Final = frozenset({State.ANSWERED, State.POLLED})
-"""States of submissions whose answer is stored and was not settled."""
+_CHARGE_NOT_RECORDED: Final = frozenset({State.ANSWERED, State.POLLED})
+"""States of requests whose answer is stored, but not its charge and its assets."""
 
 
 async def recover_open_submissions(session: Session, run_state: RunState, accounting: Accounting) -> None:
-    """Settle stored answers, pass acknowledged requests to the poller, and record lost requests.
+    """Record the charges of stored answers, pass requests to the poller, and record requests that got no answer.
 
-    The oldest acknowledged request is polled for first, because a service keeps answers for 24 hours.
+    The oldest request that the service accepted is polled for first, because a service keeps answers for 24 hours.
 
     Args:
         session: The open run.
         run_state: Receives the requests to poll for.
         accounting: Records answers and lost requests.
     """
-    await _settle_readable_answers(session, accounting)
+    await _record_readable_answers(session, accounting)
     with open_read_only(session.out) as db:
         records = list(submissions_in(db, _OPEN))
         answers = {
             record.submission_id: read_answer(db, record.submission_id)
             for record in records
-            if record.state in _NOT_SETTLED
+            if record.state in _CHARGE_NOT_RECORDED
         }
     acked = [record for record in records if record.state is State.ACKED and record.request_id is not None]
     for position, record in enumerate(sorted(acked, key=lambda record: record.acked_at or 0.0)):
-        request = to_in_flight_request(record)
-        acknowledged = AcknowledgedRequest(request, record.request_id or "", record.acked_at or 0.0, position)
-        run_state.add_poll(acknowledged, session.clock.monotonic())
+        now, request = session.clock.monotonic(), to_in_flight_request(record)
+        run_state.add_poll(PolledRequest(now, request, record.request_id or "", record.acked_at or 0.0, position))
     for record in records:
-        if record.state in _NOT_SETTLED:
+        if record.state in _CHARGE_NOT_RECORDED:
             answer = answers[record.submission_id] or b""
-            await accounting.settle_stored_answer(to_in_flight_request(record), answer)
+            await accounting.count_stored_answer(to_in_flight_request(record), answer)
         elif record.state is State.SENT:
             request = to_in_flight_request(record)
             await accounting.record_unknown_outcome(request, "The process ended before the answer came.")
 
 
-async def _settle_readable_answers(session: Session, accounting: Accounting) -> None:
-    """Settle stored answers that an older version could not read and this one can; no request is sent."""
+async def _record_readable_answers(session: Session, accounting: Accounting) -> None:
+    """Record stored answers that an older version could not read and this one can."""
     now = session.clock.now()
     with open_read_only(session.out) as db:
         stored = [(record, read_answer(db, record.submission_id)) for record in submissions_in(db, IN_DOUBT)]

@@ -1,6 +1,6 @@
 """State of a run in memory: row counts, credits, requests under way, and the reason to stop.
 
-All parts of the engine read this state. Only its own methods change it: `tests/engine/test_run_state.py` checks that.
+All modules of the engine read this state. Only its own methods change it: `tests/engine/test_run_state.py` checks that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lightmeter.engine.batching import Batch, Bisection, NameReliabilityTracker
-from lightmeter.engine.in_flight import AcknowledgedRequest
+from lightmeter.engine.in_flight import PolledRequest
 from lightmeter.engine.uploads import UploadSelection
 from lightmeter.errors import AccessDenied, LightmeterError, Unreachable
 from lightmeter.planning.progress import Phase, Progress
@@ -20,31 +20,31 @@ from lightmeter.planning.progress import Phase, Progress
 
 @dataclass
 class RunState:
-    """Shared state of the engine's parts. It belongs to one event loop and needs no locks.
+    """State of a run that the engine's modules share. It belongs to one event loop and needs no locks.
 
     Attributes:
         counts: Rows by status.
         paid: Credits paid by the whole run.
-        held: Credits held for requests that may still be charged.
+        held: Credits that the journal reserves for requests that may still be charged.
         started_at_s: When this process began to work on the run, in monotonic seconds.
         budget: Most credits that the run may spend; None means no limit.
         name_reliability: Whether the names in answers identify images, so that images can share a request.
-        uploads: URLs whose content is sent in place of the URL.
+        uploads: URLs whose content is sent instead of the URL.
         bisection: Rows of refused batches, which are sent again in halves.
         phase: The phase of the run, for progress events.
         requests: Requests sent by this process.
-        reserved: Credits of requests that were admitted and are not written to the journal yet.
-        at_risk: Credits of requests that were admitted and have no answer of any kind yet.
+        reserved: Credits of requests that may be sent and are not written to the journal yet.
+        at_risk: Credits of requests that may be sent, or were sent, and have no answer of any kind yet.
         in_flight: Requests that were sent and have no answer of any kind yet.
-        polls_outstanding: Requests that were acknowledged and whose answer has not been collected.
-        new_polls: Acknowledged requests that the poller has not taken yet, with the monotonic time of each.
+        polls_outstanding: Requests that the service accepted and whose answer must be polled for.
+        new_polls: Those of them that the poller has not received yet.
         unresolved_requests: Requests with an unknown outcome that no balance reading has been made for yet.
         unresolved_credits: Most credits that those may have cost.
         must_resolve: The next batch may leave only after the unresolved requests were resolved.
         key_budget_exhausted: The budget of the key, over all runs, has no room for the next request.
         rows_over_caps: Rows that exceed a cap even in a request of their own; they are marked as over budget.
         finished_rows: Rows that this process finished.
-        retries_pending: The user stopped the run before all questions with an invalid answer were repeated.
+        retries_pending: The user stopped the run before the question (`--ask`) was repeated for all invalid answers.
         waiting: A sentence that says what the run waits for, and for how long at most; None if it does not wait.
         notes: Messages to the user about the run, one sentence each, in the order of events.
         stop_reason: Why no more requests may be sent; None while there is no reason.
@@ -52,7 +52,7 @@ class RunState:
             have ended.
         interrupted: The user stopped the run: it does not wait for answers that the next start can collect.
         stopping: Set when no more requests may be sent.
-        state_changed: Set when a request ended or the run must stop; waiting parts then check their condition again.
+        state_changed: Set when a request ended or the run must stop; code that waits then checks its condition again.
     """
 
     counts: Counter[str]
@@ -69,7 +69,7 @@ class RunState:
     at_risk: int = 0
     in_flight: int = 0
     polls_outstanding: int = 0
-    new_polls: asyncio.Queue[tuple[float, AcknowledgedRequest]] = field(default_factory=asyncio.Queue)
+    new_polls: asyncio.Queue[PolledRequest] = field(default_factory=asyncio.Queue)
     unresolved_requests: int = 0
     unresolved_credits: int = 0
     must_resolve: bool = False
@@ -86,7 +86,7 @@ class RunState:
     state_changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def enter_phase(self, phase: Phase) -> Phase:
-        """Change the phase; returns the one before."""
+        """Change the phase; return the one before."""
         before, self.phase = self.phase, phase
         return before
 
@@ -106,7 +106,7 @@ class RunState:
         self.state_changed.set()
 
     def interrupt(self) -> None:
-        """Stop because the user asked for it."""
+        """Stop because the user asked for it; leave the answers that can be polled for to the next start."""
         self.interrupted = True
         self.stop()
 
@@ -115,16 +115,8 @@ class RunState:
         self.internal_error = self.internal_error or error
         self.stop()
 
-    def set_stop_reason(self, reason: LightmeterError) -> None:
-        """Set why the run ended with rows that were not sent."""
-        self.stop_reason = reason
-
     def raise_internal_error(self) -> None:
-        """Raise the internal error, if there is one.
-
-        Raises:
-            BaseException: an exception that no service can cause, such as a full disk.
-        """
+        """Raise `internal_error`, if there is one."""
         if self.internal_error is not None:
             raise self.internal_error
 
@@ -153,7 +145,7 @@ class RunState:
         self.rows_over_caps += rows
 
     def end_retries(self) -> None:
-        """Record that the repetition of questions has ended; after an interruption some may be left."""
+        """Record that retries of invalid answers have ended; after an interruption some may be left."""
         self.retries_pending = self.interrupted
 
     def admit(self, batch: Batch) -> None:
@@ -163,7 +155,7 @@ class RunState:
         self.name_reliability.on_request_started(len(batch.rows))
 
     def end_reservation(self, batch: Batch) -> None:
-        """Release the reservation: the batch is held in the journal, or it will not be sent."""
+        """Release the reservation: the journal reserves the credits now, or the batch will not be sent."""
         self.reserved -= batch.hold
 
     def end_batch(self, batch: Batch) -> None:
@@ -183,11 +175,11 @@ class RunState:
         self.state_changed.set()
 
     def hold(self, credits_: int) -> None:
-        """Count credits as held."""
+        """Count credits that the journal now reserves for a request."""
         self.held += credits_
 
     def release_hold(self, held: int, paid: int = 0) -> None:
-        """Count held credits as released, of which `paid` were charged."""
+        """Count credits as no longer reserved; `paid` of them were charged."""
         self.held -= held
         self.paid += paid
         self.state_changed.set()
@@ -196,52 +188,48 @@ class RunState:
         """Record whether the budget of the key has no room for the next request."""
         self.key_budget_exhausted = exhausted
 
-    def add_poll(self, request: AcknowledgedRequest, now_s: float) -> None:
-        """Hand an acknowledged request to the poller; `now_s` is monotonic seconds."""
+    def add_poll(self, polled: PolledRequest) -> None:
+        """Pass a request that the service accepted to the poller."""
         self.polls_outstanding += 1
-        self.name_reliability.on_request_started(len(request.request.rows))
-        self.new_polls.put_nowait((now_s, request))
+        self.name_reliability.on_request_started(len(polled.request.rows))
+        self.new_polls.put_nowait(polled)
 
-    def end_poll(self, request: AcknowledgedRequest) -> None:
+    def end_poll(self, polled: PolledRequest) -> None:
         """Record that a request no longer needs to be polled for."""
         self.polls_outstanding -= 1
-        self.name_reliability.on_request_ended(len(request.request.rows))
+        self.name_reliability.on_request_ended(len(polled.request.rows))
         self.state_changed.set()
 
     def add_unresolved(self, hold: int) -> None:
-        """Count a request with an unknown outcome and the credits held for it."""
+        """Count a request with an unknown outcome, and the credits reserved for it."""
         self.unresolved_requests += 1
         self.unresolved_credits += hold
 
     def remove_unresolved(self, hold: int) -> None:
-        """Count a request as resolved: its answer was found after all."""
+        """Count a request with an unknown outcome as no longer one: its answer was found after all."""
         self.unresolved_requests -= 1
         self.unresolved_credits = max(0, self.unresolved_credits - hold)
 
     def clear_unresolved(self) -> None:
-        """Record that a balance reading was made for all lost requests."""
+        """Record that the balance was read for all requests with an unknown outcome."""
         self.unresolved_requests = self.unresolved_credits = 0
 
-    def require_resolution(self) -> None:
-        """Record that lost requests must be resolved before the next batch leaves."""
-        self.must_resolve = True
-
-    def start_resolution(self) -> None:
-        """Record that the required resolution of lost requests has begun."""
-        self.must_resolve = False
+    def set_must_resolve(self, *, required: bool) -> None:
+        """Record whether lost requests must be resolved before the next batch leaves."""
+        self.must_resolve = required
 
     def fits_budget(self, hold: int) -> bool:
-        """Return whether the budget has room for a number of credits."""
+        """Whether the budget has room for a request with this many credits."""
         return self.budget is None or self.paid + self.exposure + hold <= self.budget
 
     @property
     def exposure(self) -> int:
-        """Credits that are held or reserved."""
+        """Credits reserved, in the journal or only here."""
         return self.held + self.reserved
 
     @property
     def budget_left(self) -> int | None:
-        """Credits that may still be held; None if there is no budget."""
+        """Credits that may still be reserved; None if there is no budget."""
         return None if self.budget is None else max(0, self.budget - self.paid - self.exposure)
 
     @property

@@ -8,11 +8,12 @@ from typing import Final
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_submission
 from lightmeter.client.file_upload import encode_files
 from lightmeter.client.http_answer import RawAnswer
-from lightmeter.client.rate_limit import AdaptiveLimiter, parse_quota
+from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.client.request_body import RequestBodyBuilder
 from lightmeter.engine.accounting import Accounting
 from lightmeter.engine.batching import Batch
 from lightmeter.engine.in_flight import InFlightRequest
+from lightmeter.engine.limiter_state import learn_from_answer
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
 from lightmeter.engine.uploads import UploadFetcher
@@ -25,9 +26,8 @@ from lightmeter.errors import (
     Unreachable,
     UsageError,
 )
-from lightmeter.facts.lenient_json import parse_object_strict
 from lightmeter.journal.outcome import ReceivedAnswer, Refusal
-from lightmeter.journal.queries.items import AnswerRetry, PendingRow
+from lightmeter.journal.queries.items import AnswerRetry
 from lightmeter.journal.submission_states import Event
 
 MAX_UNREACHABLE: Final = 5
@@ -38,15 +38,7 @@ UNREACHABLE_PAUSE_S: Final = 0.5
 
 
 class Sender:
-    """Sends batches and records their outcomes.
-
-    Args:
-        session: The open run.
-        run_state: Counts requests, and receives those that must be polled for.
-        accounting: Records holds and outcomes.
-        limiter: Learns from each answer when the next request may leave.
-        uploads: Downloads the content of URLs that are sent as files.
-    """
+    """Sends batches, records their outcomes, and teaches the rate limiter by the answers."""
 
     def __init__(
         self,
@@ -66,23 +58,28 @@ class Sender:
 
     async def send(self, batch: Batch) -> None:
         """Send an admitted batch and record the outcome, whatever it is."""
+        first, request = batch.rows[0], None
         try:
-            body = await self._build_or_fail(batch.rows)
-            request = None if body is None else await self._accounting.hold(batch.rows, batch.hold)
+            body = await self._build([(row.url, row.path) for row in batch.rows], first.retry)
+        except (FetchError, MediaError, UsageError) as error:  # a file, which has a request of its own
+            reason = "unreadable_file" if first.path is not None else "not_uploaded"
+            await self._accounting.fail_row(first, reason, str(error))
+        else:
+            request = await self._accounting.hold(batch.rows, batch.hold)
         finally:
             self._run_state.end_reservation(batch)
-        if body is not None and request is not None:
+        if request is not None:
             await self._post(request, body)
 
     async def resend(
         self, request: InFlightRequest, sources: Sequence[tuple[str, str | None]], retry: AnswerRetry | None = None
     ) -> None:
-        """Send a lost request again under its idempotency key, to a service that honors such keys.
+        """Send a lost request again under its idempotency key, to a service that charges each key once.
 
         Args:
             request: The lost request.
             sources: (url, path) of each row; the path is None unless the row is a local file.
-            retry: The repeated question, if the request is a retry; None otherwise.
+            retry: Why the user's question is repeated, if the request repeats it; None otherwise.
 
         Raises:
             MediaTooLarge: a file is larger than the service accepts.
@@ -91,15 +88,6 @@ class Sender:
         body = await self._build(sources, retry)
         await self._accounting.record_resend(request)
         await self._post(request, body)
-
-    async def _build_or_fail(self, rows: Sequence[PendingRow]) -> bytes | None:
-        """Return the body of a request for these rows. If a file cannot be read, fail its row and return None."""
-        try:
-            return await self._build([(row.url, row.path) for row in rows], rows[0].retry)
-        except (FetchError, MediaError, UsageError) as error:  # a file, which has a request of its own
-            reason = "unreadable_file" if rows[0].path is not None else "not_uploaded"
-            await self._accounting.fail_row(rows[0], reason, str(error))
-            return None
 
     async def _build(self, sources: Sequence[tuple[str, str | None]], retry: AnswerRetry | None) -> bytes:
         bodies, uploads = self._bodies, self._run_state.uploads
@@ -120,8 +108,7 @@ class Sender:
         """POST a request. A POST is never retried and never cancelled, because it may have been charged."""
         clock = self._session.clock
         self._run_state.start_request()
-        started_at_s = clock.monotonic()
-        record = self._limiter.on_sent(started_at_s)
+        record = self._limiter.on_sent(clock.monotonic())
         key = self._session.header.idempotency_key(request.submission_id)
         try:
             raw = await self._session.client.send_request(body, idempotency_key=key)
@@ -135,37 +122,21 @@ class Sender:
         else:
             self._unreachable_in_a_row = 0
             now = clock.monotonic()
-            classification = await self._classify(request, raw)
-            if classification.verdict is ResponseVerdict.THROTTLED:
-                self._limiter.on_throttled(now, classification.retry_after_s, record)
-            else:
-                self._limiter.on_answer(now, now - started_at_s, record)
-            if (quota := parse_quota(raw.headers)) is not None and classification.retry_after_s is None:
-                self._limiter.on_quota(now, quota)
+            classification = await self._accounting.classify(request, raw, classify_submission)
+            learn_from_answer(self._limiter, record, raw, classification, now)
             await self._record(request, raw, classification)
         finally:
             self._run_state.end_request()
 
-    async def _classify(self, request: InFlightRequest, raw: RawAnswer) -> Classification:
-        """Return what an answer means; bytes that are not strict JSON are written to disk first."""
-        data = parse_object_strict(raw.body)
-        if data is None:
-            await self._accounting.store_raw_answer(request, self._received(raw))
-        return classify_submission(raw, now=self._session.clock.now(), data=data)
-
-    def _received(self, raw: RawAnswer) -> ReceivedAnswer:
-        return ReceivedAnswer(raw.body, raw.status, self._session.clock.now())
-
     async def _record(self, request: InFlightRequest, raw: RawAnswer, classification: Classification) -> None:
         """Record the outcome of a request, by the classification of its answer."""
-        received = self._received(raw)
+        received = ReceivedAnswer(raw.body, raw.status, self._session.clock.now())
         verdict, error = classification.verdict, classification.error or f"HTTP {raw.status}"
         accepted = {ResponseVerdict.ACKNOWLEDGED, ResponseVerdict.PROCESSING}
         if verdict in {ResponseVerdict.ANSWERED, ResponseVerdict.FAILED}:
             await self._accounting.record_answer(request, received, Event.ANSWER, classification)
         elif verdict in accepted and classification.request_id:
-            acknowledged = await self._accounting.record_acknowledgement(request, classification.request_id)
-            self._run_state.add_poll(acknowledged, self._session.clock.monotonic())
+            await self._accounting.record_acknowledgement(request, classification.request_id)
         elif verdict is ResponseVerdict.THROTTLED:
             await self._accounting.revert_to_planned(request, Event.THROTTLE, error)
         elif verdict is ResponseVerdict.DENIED:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Final
 
 from lightmeter.client.client import Client
@@ -24,17 +25,16 @@ from lightmeter.manifest.readers import ManifestSource, digest_of
 from lightmeter.money.key_budget import KeyBudget, open_key_budget
 from lightmeter.money.stale_journal import JournalCheck, track_watermark
 from lightmeter.options import READ_OPTIONS, REQUEST_OPTIONS, Options
-from lightmeter.planning.output_folder import prepare_folder
 from lightmeter.planning.plan import Plan
 from lightmeter.settings import Settings
 
 PLAN_NAME: Final = "plan.json"
 
 _ANCHOR_KEY: Final = "clock_anchor"
-"""Name of the journal's meta entry that holds the clock readings of the last session."""
+"""Name under which the journal stores the times of the machine's clocks at the start of the last session."""
 
 _SPARE_CONNECTIONS: Final = 16
-"""Connections beside those for submissions: for polls, and for balance readings."""
+"""Connections for polls and for balance readings, beside those for requests that cost credits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class Session:
         header: The plan's facts and the options.
         endpoint: The service.
         client: The client of the service.
-        clock: The run's clock, which does not step while the session is open.
-        first_submission_id: Number of the first submission of this session; lower numbers are of earlier sessions.
+        clock: The run's clock, which ignores that somebody sets the machine's clock.
+        first_submission_id: Number of the first request of this session; lower numbers are of earlier sessions.
         charges_final_s: Seconds after sending during which a request without an answer may still be charged.
         key: The budget of the API key over all runs of this machine; None if there is none.
         state_dir: Folder where processes of this machine share the rate limit of a key; None if they do not.
-        check: Whether the journal is known to be the run's latest state.
+        check: Whether the journal is known to be the latest state of the run.
     """
 
     out: Path
@@ -68,11 +68,30 @@ class Session:
     check: JournalCheck = "unknown"
 
 
+def prepare_folder(out: Path) -> None:
+    """Create the output folder if it is missing, and check that files can be written there.
+
+    Raises:
+        SettingsError: `out` is a file, or the folder is not writable.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out):
+            pass
+    except (FileExistsError, NotADirectoryError) as error:
+        raise SettingsError(f"{out} is a file, or lies below one.", hint="Choose a folder for --out.") from error
+    except OSError as error:
+        raise SettingsError(
+            f"{out} cannot be written to: {error.strerror or error}.",
+            hint="Choose another folder, or change its permissions.",
+        ) from error
+
+
 def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
     """Create the journal of `out` from the plan's rows unless it has one already; return the run's header.
 
-    A finished run of another manifest is moved to `out/runs/<its run id>/` with its whole journal. All of this happens
-    under the run's lock: if two processes start at the same time, one of them gets the folder.
+    A finished run of another manifest is moved to `out/runs/<its run id>/`. Of two processes that start at the
+    same time, only one gets the folder.
 
     Raises:
         SettingsError: the folder holds a run of another manifest that is not finished, or a run with other options; or
@@ -95,11 +114,7 @@ def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
 
 
 def _archive_run(out: Path, header: RunHeader) -> None:
-    """Move a finished run to `out/runs/<its run id>/`.
-
-    Raises:
-        SettingsError: it is not finished.
-    """
+    """Move a run to `out/runs/<its run id>/`; raise SettingsError if it is not finished."""
     with open_read_only(out) as db:
         counts = count_by_status(db)
         unfinished = sum(counts[status] for status in ("pending", "over_budget", "in_doubt")) or open_submissions(db)
@@ -147,16 +162,8 @@ async def store_options(out: Path, options: Options) -> None:
         await journal.write(put_meta({"options": options.model_dump_json()}))
 
 
-def _find_run(out: Path) -> RunHeader | None:
-    """Return the header of the run in `out`; None if there is no run."""
-    return read_run_header(out) if journal_path(out).exists() else None
-
-
 def find_run_of_manifest(out: Path, source: ManifestSource, options: Options) -> RunHeader | None:
-    """Return the header of the run in `out` if its manifest is exactly this one; then no new plan is needed.
-
-    The manifest is read only if the folder holds a run.
-    """
+    """Return the header of the run in `out` if its manifest is exactly this one; then no new plan is needed."""
     header = _find_run(out)
     same = header is not None and header.manifest_sha256 == digest_of(source, options.read_options)
     return header if same else None
@@ -166,6 +173,10 @@ def find_run_of_plan(out: Path, plan: Plan) -> RunHeader | None:
     """Return the header of the run in `out` if it has the manifest of this plan; None otherwise."""
     header = _find_run(out)
     return header if header is not None and header.manifest_sha256 == plan.manifest_sha256 else None
+
+
+def _find_run(out: Path) -> RunHeader | None:
+    return read_run_header(out) if journal_path(out).exists() else None
 
 
 @asynccontextmanager
@@ -188,8 +199,8 @@ async def open_session(
 
     Raises:
         JournalConflict: the journal is older than its run, or a copy; nothing was sent.
-        JournalError: there is no run there, another process is running it, or the ledger of the key cannot be used.
-        SettingsError: a service is named and there is no key for it.
+        JournalError: there is no run there, another process is running it, or the key's budget file is unusable.
+        SettingsError: the options name a service, and there is no key for it.
     """
     with open_read_only(out):  # raises if there is no run, before a lock file is made
         pass
@@ -223,7 +234,7 @@ async def open_session(
 
 
 async def _start_clock(journal: Journal, out: Path, machine: SystemClock) -> tuple[RunClock, int]:
-    """Return the clock of a new session, after storing its readings for the next one, and its first submission id."""
+    """Return the clock of a new session, and the number of its first request; store the start of the clock."""
     with open_read_only(out) as db:
         stored = get_meta(db).get(_ANCHOR_KEY)
         last = last_submission_id(db)

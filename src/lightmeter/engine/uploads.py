@@ -1,6 +1,6 @@
 """Send the content of a URL as a file, for hosts that the service cannot reach.
 
-The row keeps its identity, its price and its place in the tables. An image within the limits is sent byte for byte; a
+The row keeps its id, its price and its position in the tables. An image within the limits is sent byte for byte; a
 larger image is turned upright and scaled down to the size that known back ends use. In the mode `fallback` a
 URL is sent first, and its content only if the answer says that the URL could not be fetched and that this was free.
 """
@@ -11,8 +11,7 @@ import asyncio
 import re
 from base64 import b64encode
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from lightmeter.errors import FetchError, MediaTooLarge
@@ -59,17 +58,20 @@ class UploadSelection:
         return bool(self._pending)
 
     def must_upload(self, url: str) -> bool:
-        """Return whether the content of this URL is sent in place of the URL."""
+        """Whether the content of this URL is sent instead of the URL."""
         return self._mode == "always" or url in self._selected
 
     def schedule_upload(self, url: str, message: str | None) -> bool:
-        """Select a URL that the service refused for free with this message; returns whether its content will be sent.
+        """Whether the content of a URL will be sent, because the service refused the URL for free with this message.
 
         Each URL is selected at most once: if the service refuses its content too, the row fails.
         """
-        if self._mode != "fallback" or url in self._selected or "://" not in url:
-            return False
-        if not _FETCH_ERROR.search(message or ""):
+        if (
+            self._mode != "fallback"
+            or url in self._selected
+            or "://" not in url
+            or not _FETCH_ERROR.search(message or "")
+        ):
             return False
         self._selected.add(url)
         self._pending.add(url)
@@ -81,20 +83,11 @@ class UploadSelection:
 
 
 class UploadFetcher:
-    """Downloads the content of URLs that are sent as files. An async context manager."""
+    """Downloads the content of URLs that are sent as files, while its HTTP client `prober` is open."""
 
     def __init__(self) -> None:
-        self._prober = UrlProber(connections=_MAX_DOWNLOADS)
+        self.prober = UrlProber(connections=_MAX_DOWNLOADS)
         self._slots = asyncio.Semaphore(_MAX_DOWNLOADS)
-
-    async def __aenter__(self) -> Self:
-        await self._prober.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._prober.__aexit__(kind, error, trace)
 
     async def fetch_content(self, url: str) -> tuple[str, str]:
         """Return the content of a URL in base64, ready to be sent, and a file name for it.
@@ -106,7 +99,7 @@ class UploadFetcher:
         async with self._slots:
             with LockedTempDir() as folder:
                 path = folder.path / "media"
-                response = await self._prober.download(url, path, _MAX_DOWNLOAD_BYTES)
+                response = await self.prober.download(url, path, _MAX_DOWNLOAD_BYTES)
                 if not response.ok:
                     raise FetchError(f"The server answered with HTTP status {response.status}.")
                 if response.sha256 is None:

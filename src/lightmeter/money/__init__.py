@@ -1,1 +1,1 @@
-"""Where the credits of a run went: key budget, balance verdicts, statement, cost breakdown."""
+"""Where the credits of a run went: budget of a key, proofs from account balances, statement, cost by feature."""

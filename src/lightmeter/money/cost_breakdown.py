@@ -1,4 +1,4 @@
-"""Compute the credits that a run saved, and its cost by back end and feature, from its rows and learned prices."""
+"""Compute the credits that a run saved, and split its cost by back end and feature."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CostShare:
     Attributes:
         backend: Name of the back end.
         feature: Name of the feature.
-        pictures: Images and video frames.
+        pictures: Number of images and video frames.
         credits: Exact credits, before rounding up.
     """
 
@@ -66,33 +66,25 @@ class CostBreakdown:
 
 
 def saved_credits(db: sqlite.Connection, learner: PriceLearner, options: Options) -> SavedCredits:
-    """Return the credits that duplicates, cached answers and pre-checks saved.
+    """Return the credits that duplicates, cached answers and pre-checks saved, by the learned prices.
 
     Args:
         db: The journal of the run.
         learner: The prices learned from the charges of the run.
         options: The options of the run.
     """
-    return SavedCredits(
-        _priced(duplicate_groups(db), learner),
-        _priced(cached_groups(db), learner),
-        _saved_by_prechecks(db, learner, options),
-    )
+    prechecks = CreditRange(0, 0)
+    for kind, seconds, rows in skipped_lengths(db):
+        frames = frame_range(kind, seconds, options.capture_interval, options.max_frames)
+        most = _times(learner.expected(price_key_of([kind]), frames), rows)
+        prechecks += CreditRange(0, most.high)
+    return SavedCredits(_priced(duplicate_groups(db), learner), _priced(cached_groups(db), learner), prechecks)
 
 
 def _priced(groups: Iterable[FrameGroup], learner: PriceLearner) -> CreditRange:
     saved = CreditRange(0, 0)
     for kind, low, high, rows in groups:
         saved += _times(learner.expected(price_key_of([kind]), FrameRange(low, high)), rows)
-    return saved
-
-
-def _saved_by_prechecks(db: sqlite.Connection, learner: PriceLearner, options: Options) -> CreditRange:
-    saved = CreditRange(0, 0)
-    for kind, seconds, rows in skipped_lengths(db):
-        frames = frame_range(kind, seconds, options.capture_interval, options.max_frames)
-        most = _times(learner.expected(price_key_of([kind]), frames), rows)
-        saved += CreditRange(0, most.high)
     return saved
 
 
@@ -105,7 +97,7 @@ def cost_breakdown(db: sqlite.Connection, prices_json: str | None) -> CostBreakd
 
     Args:
         db: The journal of the run.
-        prices_json: JSON object that the plan stored: `backend feature` to millicredits for a picture; None if the plan
+        prices_json: JSON object that the plan stored: `backend feature` to millicredits for an image; None if the plan
             stored none.
     """
     low, high, unbounded, paid, incomplete = paid_frames(db)

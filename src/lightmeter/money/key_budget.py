@@ -31,13 +31,13 @@ Period = Literal["day", "week", "month"]
 _FORMATS: Final[dict[Period, str]] = {"day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m"}
 
 
-def period_of(at: float, length: Period) -> str:
-    """Return the name of the UTC calendar period that contains a time (epoch seconds), such as `2026-W07`."""
+def _period_of(at: float, length: Period) -> str:
+    """Return the UTC calendar period that contains a time (epoch seconds), such as `2026-W07`."""
     return f"{utc_from_timestamp(at):{_FORMATS[length]}}"
 
 
 class KeyBudget:
-    """The budget of a key as one run uses it: the run holds credits, and replaces each hold by the charge.
+    """The budget of a key as one run uses it: the run reserves credits, and replaces them by the charge.
 
     `open_key_budget` makes it.
 
@@ -55,21 +55,21 @@ class KeyBudget:
         self._lock = asyncio.Lock()
 
     async def hold(self, credits_: int) -> bool:
-        """Hold credits and return True, or return False if all runs together would then exceed the budget."""
+        """Reserve credits and return True, or return False if all runs together would then exceed the budget."""
         async with self._lock:
             fits = await self._put(self._paid, self._held + credits_, self.credits)
             self._held += credits_ if fits else 0
         return fits
 
     async def settle(self, held: int, paid: int) -> None:
-        """Replace a hold by the credits charged, 0 or more."""
+        """Replace `held` reserved credits by the `paid` credits that were charged, 0 or more."""
         async with self._lock:
             self._held -= held
             self._paid += paid
             await self._put(self._paid, self._held, None)
 
     async def _put(self, paid: int, held: int, cap: int | None) -> bool:
-        period = period_of(self._clock.now(), self.length)
+        period = _period_of(self._clock.now(), self.length)
         return await asyncio.to_thread(self._ledger.record, period, RunTotals(paid, held), cap)
 
 
@@ -101,7 +101,7 @@ def open_key_budget(
         former = [former_id for former_id, _ in json.loads(get_meta(db).get(FORMER_RUNS, "[]"))]
     ledger = KeyLedger(path, ledger_account(key), run_id, out)
     try:
-        period = period_of(clock.now(), length)
+        period = _period_of(clock.now(), length)
         ledger.migrate_legacy_accounts(
             period, lambda account, folder: _is_legacy_account(account, key, [where.base_url, *_used_base_urls(folder)])
         )

@@ -1,4 +1,4 @@
-"""Infer from two account balances what became of requests without an answer: a proof, and what to do with each. Pure.
+"""Prove from account balances whether requests without an answer were charged. Pure.
 
 By default other users may spend from the account. Then only one thing can be proven: if no credits are missing, the
 requests were not charged. If the user says that nobody else spends, missing credits can also prove that a request was
@@ -9,13 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any, Final
 
 from lightmeter.journal.balance_proofs import BalanceReading, SubmissionResolution, WindowSubmission
-from lightmeter.journal.submission_states import Event, State
-from lightmeter.money.balance_window import balance_window
-from lightmeter.pricing.charge_inference import ProofOutcome, Reconciliation, reconcile
+from lightmeter.journal.submission_states import HOLDING, Event, State
+from lightmeter.pricing.charge_inference import (
+    AnsweredRequest,
+    BalanceWindow,
+    ProofOutcome,
+    Reconciliation,
+    UncertainRequest,
+    reconcile,
+)
 
+_CHARGED: Final = frozenset({State.SETTLED, State.PROVEN_PAID_LOST})
 _RESOLVABLE: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS, State.CHARGE_UNKNOWN})
 """States of requests that a proof can resolve."""
 
@@ -26,6 +34,30 @@ _SOLE_SPENDER: Final = "Nobody else spent from the account between the readings,
 _SEQUENTIAL: Final = "One request at a time was in flight: each answer names the balance right after its charge."
 
 
+def balance_window(opening: int, closing: tuple[int, int], submissions: Sequence[WindowSubmission]) -> BalanceWindow:
+    """Return what is known about the charges of all requests between two balances.
+
+    A request that the service refused as too fast (429) should cost nothing. It counts as uncertain, so that the
+    balances show whether it was charged all the same.
+
+    Args:
+        opening: The balance before the first request, in credits.
+        closing: Two balances after the last request, read while no request was in flight; they are equal.
+        submissions: All requests that were first sent between `opening` and `closing`.
+    """
+    answers, uncertain = [], []
+    for one in submissions:
+        if one.state in _CHARGED:
+            reported = one.charge_reported or one.state is State.PROVEN_PAID_LOST
+            paid = one.paid if reported else None
+            answers.append(AnsweredRequest(one.submission_id, one.hold, paid, one.remaining, one.sent))
+        elif one.state in HOLDING or one.throttled:
+            uncertain.append(UncertainRequest(one.submission_id, one.hold, one.sent))
+    by_send = sorted(submissions, key=lambda one: one.sent)
+    one_at_a_time = all(a.answered is not None and a.answered < b.sent for a, b in pairwise(by_send))
+    return BalanceWindow(opening, closing, tuple(answers), tuple(uncertain), one_at_a_time)
+
+
 def build_proof(
     opening: BalanceReading,
     readings: tuple[BalanceReading, BalanceReading],
@@ -33,7 +65,7 @@ def build_proof(
     *,
     sole_spender: bool,
 ) -> tuple[dict[str, Any], list[SubmissionResolution]]:
-    """Return the proof as a JSON document, and a resolution for each request without an answer.
+    """Return the proof as a JSON document, and the result for each request without an answer.
 
     Args:
         opening: The balance before the first of the requests.
@@ -83,16 +115,12 @@ def unprovable_document(
 
     Args:
         reading: The balance.
-        resolutions: The resolution of each request without an answer.
+        resolutions: The result for each request without an answer: nothing is proven.
         why: Why there is no earlier balance to compare with, as a sentence.
     """
+    outcome = ProofOutcome.AMBIGUOUS.value
     verdicts = [
-        {
-            "submission_id": one.submission_id,
-            "verdict": ProofOutcome.AMBIGUOUS.value,
-            "done": one.event.value,
-            "proof": why,
-        }
+        {"submission_id": one.submission_id, "verdict": outcome, "done": one.event.value, "proof": why}
         for one in resolutions
     ]
     return {
@@ -115,7 +143,8 @@ def _resolutions(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> 
     if result.foreign_at_least or result.added_at_least:
         cause = _FOREIGN if result.foreign_at_least else result.notes[0]
         why = f"{cause} {result.missing} credits are missing."
-        return [_give_up(one.key, why) for one in lost if by_id[one.key].state is State.UNCERTAIN]
+        unknown = [one.key for one in lost if by_id[one.key].state is State.UNCERTAIN]
+        return [SubmissionResolution(key, Event.GIVE_UP, why) for key in unknown]
     charged = [one.key for one in result.verdicts if one.outcome is ProofOutcome.PAID]
     all_proven = all(one.outcome is not ProofOutcome.AMBIGUOUS for one in result.verdicts)
     paid = _split_charge(result.missing if all_proven else None, {key: by_id[key].hold for key in charged})
@@ -126,16 +155,12 @@ def _resolutions(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> 
         elif one.outcome is ProofOutcome.PAID:
             resolutions.append(SubmissionResolution(one.key, Event.PROVE_PAID, one.proof, paid[one.key]))
         elif by_id[one.key].state is State.UNCERTAIN:
-            resolutions.append(_give_up(one.key, one.proof))
+            resolutions.append(SubmissionResolution(one.key, Event.GIVE_UP, one.proof))
     return resolutions
 
 
-def _give_up(key: int, why: str) -> SubmissionResolution:
-    return SubmissionResolution(key, Event.GIVE_UP, why)
-
-
 def _split_charge(total: int | None, holds: dict[int, int]) -> dict[int, int]:
-    """Split `total` credits over the requests: each gets at least 1 and at most its hold. None: each gets its hold."""
+    """Split `total` credits over requests: each gets 1 to its upper price in `holds`; None: that price."""
     if total is None:
         return holds
     shares, left = {}, total
@@ -150,7 +175,7 @@ def _throttled_notes(result: Reconciliation, by_id: dict[int, WindowSubmission])
     throttled = [one for one in result.verdicts if by_id[one.key].throttled and by_id[one.key].state not in _RESOLVABLE]
     if not throttled:
         return []
-    suspects = [f"#{one.key}" for one in throttled if one.outcome is not ProofOutcome.UNPAID]
-    if not suspects:
+    charged = [f"#{one.key}" for one in throttled if one.outcome is not ProofOutcome.UNPAID]
+    if not charged:
         return [f"{len(throttled)} requests were refused for being too fast, and cost nothing."]
-    return [f"Requests that were refused for being too fast may have been charged all the same: {', '.join(suspects)}."]
+    return [f"Requests that were refused for being too fast may have been charged all the same: {', '.join(charged)}."]

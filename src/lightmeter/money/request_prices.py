@@ -1,6 +1,6 @@
 """Prices of a run's requests, learned from their charges.
 
-They decide how many credits to hold for a request, and whether to send single images first to learn the price.
+They decide how many credits to reserve for a request, and whether to send single images first to learn the price.
 """
 
 from __future__ import annotations
@@ -18,11 +18,8 @@ from lightmeter.pricing.estimate import FrameRange
 from lightmeter.pricing.price_learner import AGREEING_AFTER_CHANGE, Charge, PriceLearner
 from lightmeter.pricing.rates import whole_credits
 
-MAX_PROBES: Final = 5
-"""Number of answers without a usable charge, such as partial answers, after which a run trusts the price table.
-
-Until then, the run sends one request at a time to learn the price.
-"""
+MAX_UNPRICED_ANSWERS: Final = 5
+"""Answers that name no usable charge after which a run trusts the price table; until then it sends one at a time."""
 
 _UNKNOWN: Final = "unknown"
 _KINDS: Final = ("image", "video", _UNKNOWN)
@@ -55,31 +52,28 @@ def learner_from_journal(db: sqlite.Connection, header: RunHeader, recent: int |
 class RequestPrices:
     """Prices of a run's requests, updated with each charge.
 
+    A *retry* repeats the user's question (`--ask`) about one image or video whose answer was not valid.
+
     Args:
         learner: The prices learned so far.
         trusted: Whether the service is known to charge by our own price table, so that no request has to test it.
-        retry_milli: Millicredits for the retry of one picture, by the price table.
+        retry_milli: Millicredits for the retry of one image or video frame, by the price table.
     """
 
-    def __init__(self, learner: PriceLearner, *, trusted: bool, retry_milli: int = 0) -> None:
+    def __init__(self, learner: PriceLearner, *, trusted: bool, retry_milli: int) -> None:
+        self.learner = learner
+        self.trusted = trusted
         self._retry_milli = retry_milli
         self._retries = 0
         self._max_retry_credits = 0
-        self._learner = learner
-        self._trusted = trusted
         self._charge_counts: Counter[tuple[str, FrameRange, int]] = Counter()
         self._max_credits: dict[tuple[str, int], int] = {}
         self._unpriced: Counter[str] = Counter()
 
-    @property
-    def learner(self) -> PriceLearner:
-        """The prices learned so far."""
-        return self._learner
-
     def max_credits(self, rows: Sequence[PendingRow]) -> int:
-        """Return the hold for a request with these rows: the most whole credits that it can cost, 1 or more.
+        """Return the most whole credits that a request with these rows can cost, 1 or more.
 
-        A row without a frame limit counts as one picture, because such rows are sent only if there is no budget.
+        A row without a frame limit counts as one image, because such rows are sent only if there is no budget.
         """
         if rows[0].retry is not None:
             return self._max_retry(rows[0])
@@ -90,54 +84,42 @@ class RequestPrices:
         return self._max_credits[key, pictures]
 
     def _price(self, key: str, pictures: int) -> int:
-        high = self._learner.price(key, FrameRange(0, pictures)).high
+        high = self.learner.price(key, FrameRange(0, pictures)).high
         if high is None:  # no charge with this key yet, but others have contradicted the table
-            prior = self._learner.prior["image"]
-            high = pictures * max(1, -(-prior // 1000))
-        if not self._learner.knows(key):  # assume that a video frame costs as much as an image
-            others = [one for one in _KINDS if self._learner.knows(one)]
-            highs = [self._learner.price(one, FrameRange(0, pictures)).high or 0 for one in others]
+            high = pictures * max(1, whole_credits(self.learner.prior["image"]))
+        if not self.learner.knows(key):  # assume that a video frame costs as much as an image
+            others = [one for one in _KINDS if self.learner.knows(one)]
+            highs = [self.learner.price(one, FrameRange(0, pictures)).high or 0 for one in others]
             high = max([high, *highs])
         return max(1, high)
 
     def _max_retry(self, row: PendingRow) -> int:
-        """Return the most credits that the retry of a row can cost, by the price table and the charges so far."""
         pictures = max(1, row.frames_high or 1)
         first = self.max_credits([replace(row, retry=None)])
-        by_table = pictures * whole_credits(self._learner.prior["image"])
+        by_table = pictures * whole_credits(self.learner.prior["image"])
         each = max(whole_credits(self._retry_milli), self._max_retry_credits)
         return max(1, pictures * each, first if first > by_table else 0)
 
     @property
     def retry_price_known(self) -> bool:
         """Whether the price of a retry is known. Until then, retries are sent one at a time."""
-        return self._trusted or self._retries > 0
+        return self.trusted or self._retries > 0
 
     def observe_retry(self, pictures: int | None, paid: int) -> None:
-        """Learn from the charge of a retry. Retries have prices of their own.
-
-        Args:
-            pictures: Number of pictures that were charged; None if unknown.
-            paid: Credits charged.
-        """
+        """Learn from the credits `paid` for a retry of this many images or frames (None: unknown)."""
         self._retries += 1
         self._max_retry_credits = max(self._max_retry_credits, -(-paid // max(1, pictures or 1)))
 
     @property
     def price_known(self) -> bool:
-        """Whether the price of a picture is known. Until then, one image at a time is sent."""
-        seen = any(self._learner.knows(kind) for kind in _KINDS)
-        return self._trusted or seen or self.unpriced_answers >= MAX_PROBES
+        """Whether the price of an image is known. Until then, one image at a time is sent."""
+        learned = any(self.learner.knows(kind) for kind in _KINDS)
+        return self.trusted or learned or self.unpriced_answers >= MAX_UNPRICED_ANSWERS
 
     @property
     def unpriced_answers(self) -> int:
         """Number of answers that taught no price."""
         return self._unpriced.total()
-
-    @property
-    def trusted(self) -> bool:
-        """Whether the service charges by our own price table."""
-        return self._trusted
 
     def observe_unpriced(self, names: Sequence[str | None]) -> None:
         """Count an answer that teaches no price, because it names no charge or reports an error as well."""
@@ -149,8 +131,8 @@ class RequestPrices:
         An answer that cost nothing teaches nothing, because the next one may cost something.
 
         Args:
-            names: Kinds of the assets of the request.
-            frames: Pictures that were charged.
+            names: Kind of media of each row of the request.
+            frames: Images and video frames that were charged.
             paid: Credits charged.
         """
         if not paid:
@@ -158,7 +140,7 @@ class RequestPrices:
         charge = (price_key_of(names), frames, paid)
         if self._charge_counts[charge] >= AGREEING_AFTER_CHANGE:  # a charge seen so often teaches nothing new
             return None
-        drift = self._learner.observe(Charge(*charge))
+        drift = self.learner.observe(Charge(*charge))
         self._max_credits.clear()
         if drift is not None:
             self._charge_counts.clear()

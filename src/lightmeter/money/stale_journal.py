@@ -1,9 +1,8 @@
 """Detect, before anything is spent, a journal that is an old state of its run, or a copy.
 
-Such a journal lacks some charges. A run that continued it would pay for the same rows again, and would use the same
-idempotency keys for other rows. Two sources outside the folder reveal it. The exact one is the watermark: a file in the
-state directory of this machine with the latest position of the journal. The other is the balance of the account. If the
-user accepts such a journal, the run gets a new id.
+A run that continued it would pay for the same rows again, and would use the same idempotency keys for other rows. Two
+sources outside the folder reveal it: the watermark, a file in the state directory of this machine with the latest
+position of the journal, and the balance of the account. If the user accepts such a journal, the run gets a new id.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from lightmeter.journal.watermark import (
 )
 
 JournalCheck = Literal["latest", "accepted", "unknown"]
-"""State of a journal: the latest one of its run, or accepted by the user in any state, or unknown."""
+"""What is known about a journal: it is the latest state of its run, or the user accepted it as it is, or nothing."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -73,7 +72,11 @@ def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: 
             run_id, now = _assign_new_id(journal, run_id, now, lost, clock)
             mark, check = _open(state_dir, run_id), "accepted"
         if mark is not None:
-            _begin(mark, run_id, folder, now, check)
+            try:
+                mark.begin(run_id, folder, now, checked=check != "unknown")
+            except OSError as error:
+                _log.warning("The watermark of run %s cannot be written: %s.", run_id, error)
+                mark.close()
             journal.call_after_commits(mark.advance)
         yield check
         succeeded = True
@@ -88,24 +91,13 @@ def _open(state_dir: Path, run_id: str) -> Watermark | None:
     try:
         return Watermark(path)
     except OSError as error:
-        _log.warning(
-            "%s cannot be written: %s. If the journal is replaced by an older one, that will not be noticed.",
-            path,
-            error,
-        )
+        text = "%s cannot be written: %s. If the journal is replaced by an older one, that will not be noticed."
+        _log.warning(text, path, error)
         return None
 
 
-def _begin(mark: Watermark, run_id: str, folder: Path, now: JournalPosition, check: JournalCheck) -> None:
-    try:
-        mark.begin(run_id, folder, now, checked=check != "unknown")
-    except OSError as error:
-        _log.warning("The watermark of run %s cannot be written: %s.", run_id, error)
-        mark.close()
-
-
 def _conflict(known: WatermarkRecord, folder: Path, run_id: str, now: JournalPosition) -> JournalConflict | None:
-    """Return the error for a journal that is outdated or a copy; None if it is the latest state of its run."""
+    """Return the error for a journal that is outdated or a copy; None if the watermark shows neither."""
     again = f"lightmeter resume {folder} --accept-journal"
     if _is_copy(known, folder, run_id):
         return JournalConflict(
@@ -124,7 +116,7 @@ def _conflict(known: WatermarkRecord, folder: Path, run_id: str, now: JournalPos
 
 
 def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
-    """Whether the folder of the watermark is another one and still holds the run. A folder that was moved does not."""
+    """Whether the folder of the watermark is another one, and still contains the run: it was not just moved."""
     last, here = journal_path(known.folder), journal_path(folder)
     try:
         if not last.exists() or last.samefile(here):
@@ -138,15 +130,7 @@ def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
 def _assign_new_id(
     journal: Journal, former: str, now: JournalPosition, lost: JournalPosition, clock: Clock
 ) -> tuple[str, JournalPosition]:
-    """Give the run a new id, and hold the credits that it spent beyond those in its journal.
-
-    Args:
-        journal: The journal, open for writing.
-        former: The run id so far.
-        now: Position of the journal.
-        lost: Position of the watermark, which may be ahead of the journal.
-        clock: Source of the time.
-    """
+    """Give the run a new id, and reserve the credits that `lost`, the position of its watermark, has beyond `now`."""
     run_id, at = fresh_run_id(clock), clock.now()
 
     def change(db: sqlite.Connection) -> JournalPosition:
@@ -161,10 +145,10 @@ def _assign_new_id(
 
 
 def balance_gap(db: sqlite.Connection, balance: int) -> int:
-    """Return how many credits, at least, are missing from the account that the journal does not explain; 0 if none.
+    """Return how many credits, at least, left the account without a request in the journal that explains it.
 
-    The comparison starts from the last balance that was read while no request was open, and assumes that each request
-    since then has cost its hold.
+    The comparison starts from the last balance that was read while no request was in flight, and assumes that each
+    request since then has cost its upper price.
     """
     opening = opening_reading(db)
     if opening is None:
@@ -173,10 +157,10 @@ def balance_gap(db: sqlite.Connection, balance: int) -> int:
 
 
 async def judge_balance_gap(journal: Journal, check: JournalCheck, gap: int, at: float, *, sole_spender: bool) -> int:
-    """Warn, hold credits or raise if, at the start of a run, the balance is lower than the journal explains.
+    """Warn or raise if, at the start of a run, the balance is lower than the journal explains.
 
     If others may spend from the account, only log a warning. If nobody else spends, the journal must be outdated or a
-    copy, unless the watermark proves that it is the latest.
+    copy, unless the watermark proves that it is the latest. If the user accepts that, reserve the missing credits.
 
     Args:
         journal: The journal, open for writing.
@@ -186,7 +170,7 @@ async def judge_balance_gap(journal: Journal, check: JournalCheck, gap: int, at:
         sole_spender: Whether the user says that nobody else spends from the account.
 
     Returns:
-        The credits now held for the gap.
+        The credits reserved.
 
     Raises:
         JournalConflict: nobody else spends, and the journal was not accepted; nothing was sent.

@@ -1,4 +1,4 @@
-"""The credit statement of a run: predicted, held, paid and saved credits, compared with the account balances.
+"""The credit statement of a run: predicted, reserved, paid and saved credits, compared with the account balances.
 
 It is computed from the journal alone and sends no request. Credits that left the account without an answer are not
 assigned to a request by guess; they are shown as gaps between balances, with the requests that may have cost them.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,10 +25,10 @@ from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.queries.items import planned_frames
 from lightmeter.journal.queries.submissions import InDoubtTotals, count_submissions, in_doubt_totals, submission_rows
 from lightmeter.journal.store import open_read_only
-from lightmeter.money.balance_window import balance_window
 from lightmeter.money.cost_breakdown import CostBreakdown, SavedCredits, cost_breakdown, saved_credits
+from lightmeter.money.lost_answer_charges import balance_window
 from lightmeter.money.request_prices import learner_from_journal, price_key_of
-from lightmeter.pricing.charge_inference import BalanceGap, Reconciliation, reconcile
+from lightmeter.pricing.charge_inference import Reconciliation, reconcile
 from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, price_range
 from lightmeter.pricing.price_learner import PriceChange
 from lightmeter.pricing.rates import Rounding
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 
 SHOWN_IDS: Final = 8
-"""Requests named in one line of a proof, so that it fits a terminal; the JSON has them all."""
+"""Most request ids in one line of a proof, so that it fits a terminal; the JSON has them all."""
 
 _COLUMNS: Final[dict[str, Any]] = {
     "submission_id": pa.int64(),
@@ -63,7 +64,7 @@ class Statement:
         predicted: The price that was planned, before the rounding of the service was known.
         budget: Most credits that the run may spend; None means no cap.
         paid: Credits charged.
-        held: Credits set aside for requests that may have been charged.
+        held: Credits reserved for requests that may have been charged.
         requests: Number of requests.
         balance_before: Balance of the account before the first request, or None.
         balance_after: Balance of the account when it was last read, or None.
@@ -74,8 +75,8 @@ class Statement:
         drifts: Charges that contradict earlier charges.
         saved: Credits that the run did not have to spend.
         shares: Credits paid by back end and feature.
-        in_doubt: Totals of requests without an answer, of failed requests that named no charge, and of charged requests
-            whose answer was lost.
+        in_doubt: Totals of requests without an answer, of failed requests whose answer names no charge, and of charged
+            requests whose answer was lost.
         proofs: Balance proofs about these requests as JSON documents, oldest first.
         notes: Notes that the run has shown to the user, a sentence each.
         retries: Rows whose answer to the user's question was not valid, and the cost of their retries, which `paid`
@@ -105,9 +106,10 @@ class Statement:
     def to_dict(self) -> dict[str, Any]:
         """Return the object that `--json` prints, with totals of requests but no list of them."""
         balances = self.reconciliation
+        gaps = () if balances is None else balances.gaps
         return {
             "run_id": self.run_id,
-            "predicted": _range(self.predicted),
+            "predicted": asdict(self.predicted),
             "budget": self.budget,
             "paid": self.paid,
             "held": self.held,
@@ -118,12 +120,12 @@ class Statement:
             "unexplained": None if balances is None else balances.missing,
             "foreign_at_least": None if balances is None else balances.foreign_at_least,
             "added_at_least": None if balances is None else balances.added_at_least,
-            "gaps": [] if balances is None else [_gap(gap) for gap in balances.gaps],
+            "gaps": [{"credits": gap.missing, "candidates": list(gap.candidates)} for gap in gaps],
             "notes": [*self.notes, *([] if balances is None else balances.notes)],
-            "price_per_picture": _range(self.price_per_picture),
+            "price_per_picture": asdict(self.price_per_picture),
             "rounding": self.rounding,
-            "price_drift": [{"paid": drift.charge.paid, "expected": _range(drift.expected)} for drift in self.drifts],
-            "saved": {name: _range(getattr(self.saved, name)) for name in ("duplicates", "cache", "prechecks")},
+            "price_drift": [{"paid": drift.charge.paid, "expected": asdict(drift.expected)} for drift in self.drifts],
+            "saved": asdict(self.saved),
             "shares": [{**asdict(share), "credits": float(share.credits)} for share in self.shares.shares],
             "rounded_up": None if self.shares.unknown else float(self.shares.rounding),
             "shares_unknown": self.shares.unknown,
@@ -201,9 +203,7 @@ def read_statement(out: Path) -> Statement:
         return Statement(
             run_id=header.run_id,
             predicted=add_retry_cost(
-                price_range(header.price_per_image_milli, planned),
-                header.retry_per_image_milli,
-                planned,
+                price_range(header.price_per_image_milli, planned), header.retry_per_image_milli, planned
             ),
             budget=header.options.budget,
             paid=paid,
@@ -226,7 +226,7 @@ def read_statement(out: Path) -> Statement:
 
 
 def requests_frame(out: Path) -> pd.DataFrame:
-    """Return an Arrow-backed table with a row for each request: credits held and paid, and the balance after it.
+    """Return an Arrow-backed table with a row for each request: credits reserved and paid, and the balance after it.
 
     Columns: submission_id, request_id, state, assets, credits_held, credits_paid, credits_remaining, sent_at and
     answered_at (UTC), note.
@@ -236,16 +236,16 @@ def requests_frame(out: Path) -> pd.DataFrame:
     """
     read_run_header(out)
     with open_read_only(out) as db:
-        rows = submission_rows(db)
-    columns: dict[str, list[Any]] = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)) if rows else {}
-    arrays = [pa.array(_to_datetimes(columns.get(name, []), type_), type_) for name, type_ in _COLUMNS.items()]
+        columns = list(zip(*submission_rows(db), strict=True)) or [()] * len(_COLUMNS)
+    arrays = [
+        pa.array([_to_datetime(value) for value in values] if pa.types.is_timestamp(type_) else values, type_)
+        for values, type_ in zip(columns, _COLUMNS.values(), strict=True)
+    ]
     return to_dataframe(pa.table(arrays, names=list(_COLUMNS)))
 
 
-def _to_datetimes(values: list[Any], type_: pa.DataType) -> list[Any]:
-    if not pa.types.is_timestamp(type_):
-        return values
-    return [None if value is None else utc_from_timestamp(value) for value in values]
+def _to_datetime(at: float | None) -> datetime | None:
+    return None if at is None else utc_from_timestamp(at)
 
 
 def _reconciliation(db: sqlite.Connection, header: RunHeader) -> Reconciliation | None:
@@ -257,7 +257,7 @@ def _reconciliation(db: sqlite.Connection, header: RunHeader) -> Reconciliation 
 
 
 def _lines_of_proof(proof: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of one proof; requests with the same verdict share a line."""
+    """Yield the lines of one proof; requests with the same result share a line."""
     read, expected = proof["readings"][-1]["balance"], proof["expected"]
     expectation = f"a balance of {expected} was expected, " if expected is not None else ""
     yield f"proof       {expectation}{read} was read"
@@ -269,14 +269,6 @@ def _lines_of_proof(proof: dict[str, Any]) -> Iterator[str]:
         more = f" and {len(ids) - SHOWN_IDS} more" if len(ids) > SHOWN_IDS else ""
         names = " ".join(f"#{one}" for one in ids[:SHOWN_IDS]) + more
         yield f"  {names:<9} {text}"
-
-
-def _range(credits_: CreditRange) -> dict[str, int | None]:
-    return {"low": credits_.low, "high": credits_.high}
-
-
-def _gap(gap: BalanceGap) -> dict[str, Any]:
-    return {"credits": gap.missing, "candidates": list(gap.candidates)}
 
 
 def _credits(count: int) -> str:

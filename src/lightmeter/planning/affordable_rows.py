@@ -28,15 +28,16 @@ class RowRange:
 def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, retry_milli: int = 0) -> RowRange:
     """Return how many pending rows `credits_` pay for, from the first row on.
 
-    The upper price of a row assumes its maximum number of pictures, each rounded up to whole credits. The lower price
-    assumes its minimum number of pictures, and one rounding for all rows together: see `price_range`. `low` counts only
+    The upper price of a row assumes its maximum number of frames, each rounded up to whole credits. The lower price
+    assumes its minimum number of frames, and one rounding for all rows together: see `price_range`. `low` counts only
     the rows before the first one without an upper price.
 
     Args:
-        db: The rows of the plan.
-        per_image_milli: Millicredits for one picture or video frame.
+        db: The journal with the rows of the plan.
+        per_image_milli: Millicredits for one image or video frame.
         credits_: Whole credits, 0 or more.
-        retry_milli: Millicredits for the retry of one picture, which the upper price of a row includes.
+        retry_milli: Millicredits to repeat the user's question (`--ask`) about one image or frame after an invalid
+            answer; the upper price of a row includes that.
     """
     max_price, budget = whole_credits(per_image_milli) + whole_credits(retry_milli), credits_ * MILLICREDITS
     low = high = spent_at_most = pictures_at_least = 0
@@ -46,18 +47,10 @@ def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, 
         if pictures_at_least * per_image_milli > budget:
             break
         high += 1
-        if low_open:
-            spent_at_most, low_open = _spent(spent_at_most, most, max_price, credits_)
-            low += low_open
+        spent_at_most += (most or 0) * max_price
+        low_open = low_open and spent_at_most <= credits_ and (most is not None or max_price == 0)
+        low += low_open
     return RowRange(low, high)
-
-
-def _spent(so_far: int, pictures: int | None, max_price: int, credits_: int) -> tuple[int, bool]:
-    """Return the credits spent after one more row at its upper price, and whether `credits_` pay for them."""
-    if pictures is None:
-        return so_far, max_price == 0
-    spent = so_far + pictures * max_price
-    return spent, spent <= credits_
 
 
 def affordability_sentence(name: str, credits_: int, paid: RowRange, rows: int) -> str:

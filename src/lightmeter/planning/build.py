@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from concurrent.futures import Future
-from contextlib import AsyncExitStack
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -29,7 +28,7 @@ from lightmeter.manifest.item import Item
 from lightmeter.manifest.readers import ManifestReader, ManifestSource, location_of
 from lightmeter.media.media_info import kind_from_name
 from lightmeter.options import Options, make_options
-from lightmeter.planning.plan import Plan, plan_from_journal
+from lightmeter.planning.plan import Plan, plan_from_journal, temp_dir_unless_error
 from lightmeter.planning.plan_file import PlanFile, read_plan_file
 from lightmeter.planning.preflight import ServiceInfo, preflight
 from lightmeter.planning.price_sources import price_meta, with_prices_from_settings
@@ -40,10 +39,9 @@ from lightmeter.pricing.estimate import frame_range
 from lightmeter.pricing.rates import load_prices
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.remote.delta import import_deltalake
-from lightmeter.tempdirs import LockedTempDir
 
 CHUNK_ROWS: Final = 256
-"""Rows that are read, checked and written together: one commit for each chunk is no bottleneck."""
+"""Rows that are read, checked and written together, with one commit."""
 
 MAX_CONCURRENT_CHECKS: Final = 16
 """Rows pre-checked at the same time: enough to hide the latency of a URL, few enough for a home connection."""
@@ -80,14 +78,14 @@ async def stream_plan(
         UsageError: Delta tables are requested, but the package that writes them is not installed.
     """
     clock = clock or SystemClock()
-    _check_table_format(options)
+    if options.table_format == "delta":
+        import_deltalake()
     options = with_prices_from_settings(options, settings)
     reader = ManifestReader(source, options=options.read_options)
     service = await preflight(options, settings, required=require_service)
     prices = price_meta(options, settings, service)
-    temp_dir = LockedTempDir()
     started = clock.monotonic()
-    try:
+    with temp_dir_unless_error() as temp_dir:
         with Journal(temp_dir.path) as journal:
             async for rows in _write_rows(reader, options, journal):
                 seconds = clock.monotonic() - started
@@ -101,59 +99,34 @@ async def stream_plan(
                 "lightmeter": __version__,
                 "planned_at": f"{utc_from_timestamp(clock.now()):%Y-%m-%dT%H:%M:%SZ}",
                 **prices,
-                **_manifest_path(source),
             }
+            location = location_of(source)
+            if location is not None and not location.is_stdin:
+                meta["manifest_path"] = location.absolute
             await journal.write(put_meta(meta))
             await asyncio.to_thread(reuse_answers, journal, options, settings, clock.now())
         plan = plan_from_journal(temp_dir, options, settings, service)
-    except BaseException:
-        temp_dir.remove()
-        raise
     yield plan
 
 
-def _check_table_format(options: Options) -> None:
-    if options.table_format == "delta":
-        import_deltalake()
-
-
-def _manifest_path(source: ManifestSource) -> dict[str, str]:
-    """Return the journal's meta entry with the path of the manifest.
-
-    It is empty if the manifest is in memory or was read from standard input.
-    """
-    location = location_of(source)
-    return {} if location is None or location.is_stdin else {"manifest_path": location.absolute}
-
-
 async def _write_rows(reader: ManifestReader, options: Options, journal: Journal) -> AsyncIterator[int]:
-    """Read, check and write rows in chunks, and yield the number of rows so far.
-
-    While one chunk is written, the next one is read and checked.
-    """
+    """Read, check and write rows; yield the number so far. While a chunk is written, the next one is read."""
     items: Iterator[Item] = await asyncio.to_thread(iter, reader)
+    checker = Checker(
+        capture_interval_s=options.capture_interval, max_frames=options.max_frames, concurrency=MAX_CONCURRENT_CHECKS
+    )
     done, pending_write = 0, None
-    async with AsyncExitStack() as stack:
-        checker = await stack.enter_async_context(_checker(options)) if options.precheck else None
+    async with checker if options.precheck else nullcontext() as open_checker:
         while chunk := await asyncio.to_thread(lambda: list(islice(items, CHUNK_ROWS))):
-            checked = await _check_all(checker, chunk)
+            checked = await _check_all(open_checker, chunk)
             rows = [_row(item, check, options) for item, check in zip(chunk, checked, strict=True)]
-            await _wait_for_write(pending_write)
+            if pending_write is not None:
+                await asyncio.wrap_future(pending_write)
             pending_write = journal.submit(add_rows(rows))
             done += len(rows)
             yield done
-        await _wait_for_write(pending_write)
-
-
-async def _wait_for_write(pending_write: Future[None] | None) -> None:
-    if pending_write is not None:
-        await asyncio.wrap_future(pending_write)
-
-
-def _checker(options: Options) -> Checker:
-    return Checker(
-        capture_interval_s=options.capture_interval, max_frames=options.max_frames, concurrency=MAX_CONCURRENT_CHECKS
-    )
+        if pending_write is not None:
+            await asyncio.wrap_future(pending_write)
 
 
 async def _check_all(checker: Checker | None, chunk: list[Item]) -> list[CheckResult | None]:
@@ -194,14 +167,10 @@ def _row(item: Item, checked: CheckResult | None, options: Options) -> PlannedRo
         height=checked.height if checked else None,
         duration_s=duration,
         content_sha256=checked.content_sha256 if checked else None,
-        findings=_findings(checked),
-    )
-
-
-def _findings(checked: CheckResult | None) -> tuple[PlannedFinding, ...]:
-    return tuple(
-        PlannedFinding(found.check, found.severity, found.message, found.value, orjson.dumps(found.facts).decode())
-        for found in (checked.findings if checked else ())
+        findings=tuple(
+            PlannedFinding(found.check, found.severity, found.message, found.value, orjson.dumps(found.facts).decode())
+            for found in (checked.findings if checked else ())
+        ),
     )
 
 
@@ -209,8 +178,7 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
     """Load a plan file as it was saved, without reading or checking rows again.
 
     The plan is refused if the manifest, the rows, the service or the prices changed, or if a cached answer that it uses
-    is gone. A manifest that was in memory or came from standard input cannot be compared: then the rows of the plan
-    file are used.
+    is gone. A manifest that was in memory or came from standard input cannot be compared.
 
     Args:
         path: The plan file.
@@ -226,22 +194,21 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
     saved = read_plan_file(Path(path))
     try:
         options = _with_planned_service(saved, make_options(**saved.head["options"]), settings)
-        _check_table_format(options)
+        if options.table_format == "delta":
+            import_deltalake()
         _check_manifest(saved)
-        _check_price_file(options)
+        own = options.prices
+        if own is not None and own.path and Path(own.path).exists() and load_prices(Path(own.path)) != own:
+            raise PlanChanged(f"The price file {own.path} changed since it was planned.", hint=_PLAN_AGAIN)
         service = ServiceInfo.from_dict(saved.head.get("service"))
         meta = _checked_meta(saved, price_meta(options, settings, service))
     except (KeyError, TypeError, ValueError) as error:
         raise SettingsError(f"{path} is not a plan file: {error!r}.", hint=_PLAN_AGAIN) from error
-    temp_dir = LockedTempDir()
-    try:
+    with temp_dir_unless_error() as temp_dir:
         with Journal(temp_dir.path) as journal:
             _restore(saved, journal, settings)
             journal.submit(put_meta({**meta, "options": options.model_dump_json()})).result()
         return plan_from_journal(temp_dir, options, settings, service)
-    except BaseException:
-        temp_dir.remove()
-        raise
 
 
 async def refresh_service_info(plan: Plan, settings: Settings | None = None) -> Plan:
@@ -280,11 +247,7 @@ def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
 
 
 def _with_planned_service(saved: PlanFile, options: Options, settings: Settings) -> Options:
-    """Return the options with the base URL that the plan file names.
-
-    Raises:
-        PlanChanged: the plan is for the embedded service, but the settings now name another one.
-    """
+    """Return the options with the base URL in the plan file; raise PlanChanged if the settings contradict it."""
     planned, now = saved.head["base_url"], options.base_url or settings.base_url
     if planned is None and now is not None:
         raise PlanChanged(
@@ -306,21 +269,8 @@ def _check_manifest(saved: PlanFile) -> None:
         raise PlanChanged(f"The manifest {name} changed since it was planned.", hint=_PLAN_AGAIN)
 
 
-def _check_price_file(options: Options) -> None:
-    """Raise PlanChanged if the user's price file still exists and its prices differ from those in the plan."""
-    own = options.prices
-    if own is None or own.path is None or not Path(own.path).exists():
-        return
-    if load_prices(Path(own.path)) != own:
-        raise PlanChanged(f"The price file {own.path} changed since it was planned.", hint=_PLAN_AGAIN)
-
-
 def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
-    """Return the meta entries for the plan's journal.
-
-    Raises:
-        PlanChanged: the price of a picture is no longer that of the plan.
-    """
+    """Return the plan's facts for its journal; raise PlanChanged if the price of an image changed."""
     head: dict[str, Any] = saved.head
     _check_price(head["price_per_image_millicredits"], prices, "the price table")
     manifest = head["manifest"]

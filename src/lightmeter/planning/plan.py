@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -70,8 +71,8 @@ class Plan:
         credits: The price; `high` is None if max_frames is 0 and the length of a video is unknown.
         saved: Price of the rows that have a cached answer.
         price_per_image_milli: Millicredits for an image or frame, before rounding.
-        retry_per_image_milli: Millicredits to repeat the user's own question (option `ask`) about an image or frame
-            once, if the answer is not valid; 0 if there is no such question.
+        retry_per_image_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame after an
+            invalid answer; 0 if there is no such question.
         options: The options of the run.
         base_url: The base URL of the service; None for the embedded service.
         videos: How much of the videos the captured frames cover; None if there are no videos.
@@ -79,7 +80,7 @@ class Plan:
         needs_consent: What the user must consent to before a run, a sentence each.
         service: The balance and the back ends that the service reported before the rows were read.
         folder: The temporary folder with the rows. It is removed when `folder_owner` is garbage-collected.
-        folder_owner: Object that keeps the folder. Plans with the same rows share it.
+        folder_owner: The temporary folder as an object. Plans with the same rows share it.
     """
 
     run_id: str
@@ -118,7 +119,7 @@ class Plan:
 
     @property
     def affordability_sentences(self) -> tuple[str, ...]:
-        """How many rows the balance and the budget pay for: a line for each of the two that is known."""
+        """A sentence for each of balance and budget that is known: how many rows it pays for."""
         amounts = (("balance", self.balance, self.affordable_rows), ("budget", self.options.budget, self.budget_rows))
         rows = self.counts["pending"]
         return tuple(
@@ -194,17 +195,14 @@ class Plan:
         if options.precheck and not self.options.precheck:
             raise UsageError("This plan was made without pre-checks.", hint="Plan the manifest again, with pre-checks.")
         settings = read_settings()
-        if not _changes_answers(self.options, options):
+        relevant = (*REQUEST_OPTIONS, "base_url", "reuse", "prices")  # for the status or the price of a row
+        if all(getattr(self.options, name) == getattr(options, name) for name in relevant):
             needed = _consent_needed(options, settings, self.service)
             return replace(self, options=options, needs_consent=needed)
         return _replanned(self, options, settings, SystemClock())
 
     def must_not_need_consent(self) -> None:
-        """Raise if the run needs the user's consent.
-
-        Raises:
-            UsageError: consent is needed; the message holds the sentences of `needs_consent`.
-        """
+        """Raise UsageError with the sentences of `needs_consent`, if there are any."""
         _raise_if_needed(self.needs_consent)
 
     def __str__(self) -> str:
@@ -233,6 +231,17 @@ class Plan:
     def _repr_html_(self) -> str:
         first, *more = str(self).splitlines()
         return f"<div><b>{esc(first)}</b><ul>{''.join(f'<li>{esc(line.strip())}</li>' for line in more)}</ul></div>"
+
+
+@contextmanager
+def temp_dir_unless_error() -> Iterator[LockedTempDir]:
+    """Yield a new temporary folder, and remove it if the block raises an exception."""
+    temp_dir = LockedTempDir()
+    try:
+        yield temp_dir
+    except BaseException:
+        temp_dir.remove()
+        raise
 
 
 def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: Settings, service: ServiceInfo) -> Plan:
@@ -284,7 +293,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
 
 
 def _provider_notes(rates: RateTable, options: Options, settings: Settings) -> Iterator[str]:
-    """Yield a warning for each provider that the embedded service would call, because providers charge real money."""
+    """Yield a warning for each provider, such as OpenAI, that the embedded service would call: it charges money."""
     if not is_embedded(options, settings):
         return
     for name in options.backends:
@@ -307,11 +316,7 @@ def _consent_needed(options: Options, settings: Settings, service: ServiceInfo) 
 
 
 def must_be_explicit(options: Options, settings: Settings) -> None:
-    """Raise if a run with these options needs the user's consent. Reads no rows and does not call the service.
-
-    Raises:
-        UsageError: consent is needed; the message holds the sentences of `Plan.needs_consent`.
-    """
+    """Raise UsageError if a run with these options needs the user's consent; read no rows and call no service."""
     _raise_if_needed(_consent_needed(options, settings, ServiceInfo()))
 
 
@@ -325,40 +330,23 @@ def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -
     same = plan.base_url == (options.base_url or settings.base_url)
     service = plan.service if same else ServiceInfo()
     prices = price_meta(options, settings, service)
-    temp_dir = LockedTempDir()
-    try:
+    with temp_dir_unless_error() as temp_dir:
         folder = temp_dir.path
         copy_journal(journal_path(plan.folder), journal_path(folder))
         with Journal(folder) as journal:
             journal.submit(clear_cached_rows).result()
-            if _changes_frames(plan.options, options):
+            before = plan.options
+            if (before.capture_interval, before.max_frames) != (options.capture_interval, options.max_frames):
                 journal.submit(set_frames(_frames_by_length(folder, options))).result()
             meta = {"run_id": fresh_run_id(clock), "options": options.model_dump_json(), **prices}
             journal.submit(put_meta(meta)).result()
             reuse_answers(journal, options, settings, clock.now())
         return plan_from_journal(temp_dir, options, settings, service)
-    except BaseException:
-        temp_dir.remove()
-        raise
-
-
-def _changes_answers(before: Options, now: Options) -> bool:
-    """Whether the change of options can change the status or the price of a row."""
-    return any(
-        getattr(before, name) != getattr(now, name) for name in (*REQUEST_OPTIONS, "base_url", "reuse", "prices")
-    )
-
-
-def _changes_frames(before: Options, now: Options) -> bool:
-    return (before.capture_interval, before.max_frames) != (now.capture_interval, now.max_frames)
 
 
 def _frames_by_length(folder: Path, options: Options) -> Sequence[tuple[str | None, int | None, int, int | None]]:
     """Return (kind, length in whole seconds, fewest frames, most frames) for each kind and length among the rows."""
     with open_read_only(folder) as db:
-        groups = sendable_lengths(db)
-    counted = []
-    for kind, seconds, _ in groups:
-        frames = frame_range(kind, seconds, options.capture_interval, options.max_frames)
-        counted.append((kind, seconds, frames.low, frames.high))
-    return counted
+        lengths = [(kind, seconds) for kind, seconds, _ in sendable_lengths(db)]
+    frames = [frame_range(*length, options.capture_interval, options.max_frames) for length in lengths]
+    return [(*length, count.low, count.high) for length, count in zip(lengths, frames, strict=True)]

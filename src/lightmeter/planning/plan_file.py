@@ -13,7 +13,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +30,7 @@ MAX_INLINE_ROWS: Final = 500
 """Most rows inside plan.json: few enough to scroll through, and one file is easier to pass on than two."""
 
 GZIP_LEVEL: Final = 3
-"""Compresses as fast as rows are produced; files are half a percent larger than at the default level, for URLs."""
+"""Compresses as fast as rows are produced; files are half a percent larger than at the default level."""
 
 PlanFileRow = tuple[PlannedRow, tuple[int, str | None, str] | None]
 """A row, and the (asset, name, sha256) of the cached answer for it, if any."""
@@ -70,10 +69,15 @@ class PlanFile:
         if self.rows_path is None:
             yield from map(_parse_row, self.inline_rows)
             return
-        with _open(self.rows_path) as file:
-            _check_digest(
-                self.head["rows_file"]["sha256"], hashlib.file_digest(file, "sha256").hexdigest(), self.rows_path
-            )
+        try:
+            with self.rows_path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise PlanChanged(
+                f"The rows of the plan cannot be read: {self.rows_path}: {error.strerror or error}.",
+                hint="The plan is two files: keep them side by side.",
+            ) from error
+        _check_digest(self.head["rows_file"]["sha256"], digest, self.rows_path)
         with gzip.open(self.rows_path, "rb") as lines:
             yield from map(_parse_row, lines)
 
@@ -121,7 +125,7 @@ def write_plan_file(path: Path, head: dict[str, Any], rows: Iterable[PlanFileRow
 
 
 def read_plan_file(path: Path) -> PlanFile:
-    """Read a plan file, but not its second file: `PlanFile.read_rows` reads that.
+    """Read a plan file; `PlanFile.read_rows` reads its rows.
 
     Raises:
         SettingsError: the file is not a plan file of this version.
@@ -148,16 +152,6 @@ def read_plan_file(path: Path) -> PlanFile:
     return PlanFile(path, head, rows, lines, beside)
 
 
-def _open(path: Path) -> BufferedReader:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise PlanChanged(
-            f"The rows of the plan cannot be read: {path}: {error.strerror or error}.",
-            hint="The plan is two files: keep them side by side.",
-        ) from error
-
-
 def _check_digest(saved: str | None, found: str, path: Path) -> None:
     if saved != found:
         raise PlanChanged(
@@ -174,15 +168,19 @@ def _format_row(row: PlannedRow, answer: tuple[int, str | None, str] | None) -> 
     if row.extra != "{}":
         fields["columns"] = orjson.Fragment(row.extra)
     if row.findings:
-        fields["findings"] = [_format_finding(found) for found in row.findings]
+        fields["findings"] = [
+            {
+                "check": found.name,
+                "severity": found.severity,
+                "message": found.message,
+                "value": found.value,
+                "facts": orjson.Fragment(found.facts),
+            }
+            for found in row.findings
+        ]
     if answer is not None:
         fields["answer"] = {"asset": answer[0], "name": answer[1], "sha256": answer[2]}
     return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
-
-
-def _format_finding(found: PlannedFinding) -> dict[str, Any]:
-    fields = {"check": found.name, "severity": found.severity, "message": found.message, "value": found.value}
-    return {**fields, "facts": orjson.Fragment(found.facts)}
 
 
 def _parse_row(line: bytes) -> PlanFileRow:
@@ -197,12 +195,12 @@ def _parse_row(line: bytes) -> PlanFileRow:
         status=fields["status"],
         frames_low=low,
         frames_high=high,
-        findings=tuple(_parse_finding(found) for found in fields.get("findings", ())),
+        findings=tuple(
+            PlannedFinding(
+                one["check"], one["severity"], one["message"], one["value"], orjson.dumps(one["facts"]).decode()
+            )
+            for one in fields.get("findings", ())
+        ),
         **{name: fields.get(name) for name in _COPIED_FIELDS},
     )
     return row, None if answer is None else (answer["asset"], answer["name"], answer["sha256"])
-
-
-def _parse_finding(fields: dict[str, Any]) -> PlannedFinding:
-    facts = orjson.dumps(fields["facts"]).decode()
-    return PlannedFinding(fields["check"], fields["severity"], fields["message"], fields["value"], facts)

@@ -1,14 +1,14 @@
 """Check the key, the balance and the back ends of a service before the first row is read. The requests are free.
 
-Planning may take hours. These checks find first what would make the plan useless: a missing or wrong key, a service
-that cannot be reached, or a back end that the service lacks.
+Planning may take hours. A missing or wrong key, a service that cannot be reached, or a back end that it lacks would
+make the plan useless.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from http import HTTPStatus
@@ -98,8 +98,7 @@ async def preflight(
     Args:
         options: The options of the run, which may name the service.
         settings: The user's settings, with the key.
-        required: Whether to raise if the key is missing or the service does not answer, because spending follows. If
-            false, the result has a note instead.
+        required: Whether to raise if the key is missing or the service does not answer; if not, add a note instead.
         timeouts: Time limits for each request.
 
     Raises:
@@ -118,7 +117,12 @@ async def preflight(
         return ServiceInfo(note="No key is set (LIGHTMETER_API_KEY): balance and back ends were not requested.")
     async with Client(base_url, key, timeouts=timeouts, proxy=settings.proxy) as client:
         try:
-            balance = await _balance_within(client, 2 * timeouts.total_s)
+            async with asyncio.timeout(
+                2 * timeouts.total_s
+            ):  # the client repeats a request that was refused as too fast
+                balance = await fetch_balance(client)
+        except TimeoutError:
+            balance = None
         except (SettingsError, Unreachable) as error:
             if required:
                 raise
@@ -128,24 +132,8 @@ async def preflight(
         return ServiceInfo(balance, await client.backends())
 
 
-async def _balance_within(client: Client, longest_s: float) -> int | None:
-    """Return the balance as `fetch_balance` does, or None if there is no answer within `longest_s` seconds.
-
-    The client repeats a request that the service refuses as too fast, after the pause that the service names.
-    """
-    try:
-        async with asyncio.timeout(longest_s):
-            return await fetch_balance(client)
-    except TimeoutError:
-        return None
-
-
 def require_api_key(base_url: str, settings: Settings) -> SecretStr:
-    """Return the user's API key.
-
-    Raises:
-        SettingsError: no key is set.
-    """
+    """Return the user's API key; raise SettingsError if none is set."""
     if settings.api_key is None:
         raise SettingsError(
             f"There is no key for {base_url}.", hint="Set LIGHTMETER_API_KEY to the key of your account."
@@ -179,7 +167,7 @@ async def fetch_balance(client: Client) -> int | None:
 
 
 def check_backends_offered(options: Options, settings: Settings, service: ServiceInfo) -> None:
-    """Raise if the service lacks a back end that the options name. Without a list of its back ends, check nothing.
+    """Raise if the service lacks a back end that the options name; check nothing if its back ends are not known.
 
     Args:
         options: The options, which may name back ends.
@@ -218,27 +206,20 @@ def no_feature_offered_error(options: Options, settings: Settings, rates: RateTa
         rates: The back ends and features that the service offers.
     """
     embedded = is_embedded(options, settings)
+    backends = {
+        feature: [name for name, prices in rates.rates.items() if feature in prices] for feature in options.features
+    }
+    hints = [f"{feature}: {', '.join(names)}." for feature, names in backends.items() if names]
+    if not hints:
+        offered = sorted({feature for prices in rates.rates.values() for feature in prices})
+        hints.append(f"The service offers {', '.join(offered) or 'no feature'}.")
+        if embedded:
+            hints.append("For more, name a service with --base-url.")
     who = "The embedded service" if embedded else str(options.base_url or settings.base_url)
     named = options.backends
     whose = f"The back end{'s' if len(named) > 1 else ''} {', '.join(named)} of {who[0].lower()}{who[1:]}"
     offer = "offer" if len(named) > 1 else "offers"
     return SettingsError(
         f"{whose if named else who} {offer} none of: {', '.join(options.features) or 'all features'}.",
-        hint=" ".join(_alternatives(options.features, rates, embedded=embedded)),
+        hint=" ".join(hints),
     )
-
-
-def _alternatives(wanted: Sequence[str], rates: RateTable, *, embedded: bool) -> Iterator[str]:
-    """Yield a sentence for each wanted feature that some back end offers; if there is none, all offered features."""
-    names = list(rates.rates)
-    found = False
-    for feature in wanted:
-        available = ", ".join(name for name in names if feature in rates.rates[name])
-        if available:
-            found = True
-            yield f"{feature}: {available}."
-    if not found:
-        offered = sorted({feature for name in names for feature in rates.rates[name]})
-        yield f"The service offers {', '.join(offered) or 'no feature'}."
-        if embedded:
-            yield "For more, name a service with --base-url."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Final
 
 from lightmeter.embedded_service import embedded_backends, is_embedded
 from lightmeter.errors import SettingsError
@@ -18,8 +17,6 @@ from lightmeter.pricing.rates import (
     millicredits_per_image,
 )
 from lightmeter.settings import Settings
-
-_UNKNOWN: Final = ServiceInfo()
 
 
 def describe_own_prices(own: OwnPrices) -> str:
@@ -38,17 +35,16 @@ def with_prices_from_settings(options: Options, settings: Settings) -> Options:
     return options.model_copy(update={"prices": load_prices(settings.prices)})
 
 
-def rates_for(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> RateTable:
+def rates_for(options: Options, settings: Settings, service: ServiceInfo | None = None) -> RateTable:
     """Return the price table for the plan of a run with these options.
 
     Prices that a service lists with its back ends override the shipped table; the user's own prices override both. The
-    embedded service charges by the shipped table, so for its back ends a price of the user's is used only if it is
-    higher.
+    embedded service charges by the shipped table: for its back ends the higher of both prices counts.
 
     Args:
         options: The options of the run.
         settings: The user's settings.
-        service: The back ends that the service reported.
+        service: The back ends that the service reported; None if unknown.
 
     Raises:
         SettingsError: the price file that the settings name holds no prices.
@@ -56,7 +52,7 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo = _UNKN
     shipped, own = default_rates(), with_prices_from_settings(options, settings).prices
     embedded = is_embedded(options, settings)
     offered = ServiceInfo(backends=embedded_backends(settings)) if embedded else service
-    rates = offered.rates(shipped)
+    rates = shipped if offered is None else offered.rates(shipped)
     if own is None:
         return rates
     if not embedded:
@@ -68,11 +64,10 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo = _UNKN
     return rates.with_own_prices(own).with_rates(raised).with_defaults(rates.defaults)
 
 
-def price_meta(options: Options, settings: Settings, service: ServiceInfo = _UNKNOWN) -> dict[str, str]:
-    """Return the meta entries with the planned prices: millicredits for a picture, in total and by feature.
+def price_meta(options: Options, settings: Settings, service: ServiceInfo) -> dict[str, str]:
+    """Return the planned prices as entries of the journal: millicredits for an image, in total and by feature.
 
-    If the run has a question of the user's own (option `ask`), they also hold the price of a retry. A retry repeats the
-    question about one picture whose answer was not valid; it is charged for descriptions only.
+    If the user asks a question (`--ask`), there is also the price to repeat it about an image after an invalid answer.
 
     Args:
         options: The options of the run.
@@ -80,8 +75,7 @@ def price_meta(options: Options, settings: Settings, service: ServiceInfo = _UNK
         service: The back ends that the service reported.
 
     Raises:
-        SettingsError: an option cannot be priced, the service lacks a named back end, or no chosen back end offers any
-            of the requested features.
+        SettingsError: an option cannot be priced, the service lacks a back end, or none offers a requested feature.
     """
     check_backends_offered(options, settings, service)
     rates, prompt_chars = rates_for(options, settings, service), len(options.sent_prompt or "")

@@ -19,7 +19,7 @@ class Progress:
         requests: Requests sent by this process.
         in_flight: Requests sent and not yet answered, including those whose answer is polled for.
         paid: Credits paid by the whole run.
-        held: Credits set aside for requests in flight or in doubt.
+        held: Credits reserved for requests whose charge is not known.
         budget: Most credits that the run may spend; None means no cap.
         seconds: Seconds since this process started.
         rate: Rows finished per second since this process started.

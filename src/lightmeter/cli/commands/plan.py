@@ -10,10 +10,10 @@ import click
 from lightmeter.cli.options import analysis_options, execution_options, explicit_options, json_option, manifest_options
 from lightmeter.cli.output import print_json, show_plan
 from lightmeter.cli.progress import run_with_progress
+from lightmeter.engine.session import prepare_folder
 from lightmeter.errors import UsageError
 from lightmeter.options import make_options
 from lightmeter.planning.build import stream_plan
-from lightmeter.planning.output_folder import prepare_folder
 from lightmeter.settings import read_settings
 
 

@@ -24,13 +24,12 @@ from lightmeter.cli.options import (
 )
 from lightmeter.cli.output import print_json, show_plan, show_summary
 from lightmeter.cli.progress import run_with_progress
-from lightmeter.engine.session import changed_options, find_run_of_manifest, find_run_of_plan
+from lightmeter.engine.session import changed_options, find_run_of_manifest, find_run_of_plan, prepare_folder
 from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.header import RunHeader
 from lightmeter.options import Options, make_options
 from lightmeter.planning.build import load_plan, refresh_service_info, stream_plan
-from lightmeter.planning.output_folder import prepare_folder
 from lightmeter.planning.plan import Plan, must_be_explicit
 from lightmeter.settings import read_settings
 
