@@ -191,16 +191,14 @@ class ManifestReader:
 
     def _line_rows(self, lines: LineReader, file_format: str | None) -> Iterator[RawRow]:
         match file_format or guess_format(lines, self._options):
-            case "csv":
-                return table_rows(lines, "csv", self._types, self._options)
-            case "tsv":
-                return table_rows(lines, "tsv", self._types, self._options)
+            case "csv" | "tsv" as form:
+                return table_rows(lines, form, self._types, self._options)
             case "json":
                 return self._typed_rows(json_rows(lines))
             case "jsonl":
                 return self._typed_rows(jsonl_rows(lines))
             case _:
-                return self._check_named_columns(text_rows(lines), ())
+                return self._check_named_columns(text_rows(lines))
 
     def _memory_rows(self) -> Iterator[RawRow]:
         digest = sha256()
@@ -213,11 +211,11 @@ class ManifestReader:
         values = column_values(self._source)
         if values is not None or not isinstance(self._source, ArrowStream):
             return self._typed_rows(sequence_rows(cast("Sequence[Any]", self._source) if values is None else values))
-        from lightmeter.manifest.arrow_reader import open_stream, stream_rows  # noqa: PLC0415 (Arrow only where needed)
+        from lightmeter.manifest.arrow_reader import batch_rows, open_stream  # noqa: PLC0415 (Arrow only where needed)
 
         stream = open_stream(self._source)
         if stream is not None:
-            return stream_rows(stream, self.name, self._types, self._options)
+            return batch_rows(stream, stream.schema, self.name, self._types, self._options)
         # Arrow has no columns of mixed Python types; rows as dicts may have them.
         return self._typed_rows(sequence_rows(cast("Any", self._source).to_dict("records")))
 
