@@ -72,7 +72,7 @@ def _show_reasons(console: Console, reasons: Sequence[ReasonCount]) -> None:
 
 
 def show_summary(run: Run, *, err: bool = False) -> RunSummary:
-    """Print rows, credits, time, tables and next steps of a run, and return the counts; `err` selects standard error."""
+    """Print rows, credits, time, tables and next steps of a run, and return the counts; `err`: to standard error."""
     summary = run.summary()
     console = make_console(err=err)
     counts = ", ".join(f"{rows} {status}" for status, rows in summary.counts.items() if rows)

@@ -20,7 +20,7 @@ from pyarrow import types as kinds
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.folders import FileSet
 from lightmeter.manifest.item import JSON
-from lightmeter.manifest.row_parser import ColumnRoles, RawRow, ReadOptions, missing_column
+from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, missing_column
 
 _BATCH_ROWS: Final = 4096
 
@@ -123,7 +123,7 @@ def batch_rows(
     # pandas exports its row labels as columns of this name; they are not data.
     indices = [index for index, column in enumerate(schema.names) if not column.startswith("__index_level_")]
     names = [schema.names[index] for index in indices]
-    roles = ColumnRoles.of(names, options)
+    roles = column_roles(tuple(names), options)
     if missing := options.missing(names):
         raise missing_column(name, missing, names)
     if not roles.usable:

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from importlib import import_module
@@ -31,11 +31,9 @@ MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 
 _PARQUET_MAGIC: Final = b"PAR1"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-_CHUNK_BYTES: Final = 1024 * 1024
+CHUNK_BYTES: Final = 1024 * 1024
 _ESCAPED: Final = re.compile(r"\[([*?[])\]")  # a literal character as `glob.escape` writes it
-_HEAD_BYTES: Final = 64
 _GZIP_ERRORS: Final = (gzip.BadGzipFile, EOFError, zlib.error)
-_READ_ERRORS: Final = (*_GZIP_ERRORS, OSError)
 
 
 class Location:
@@ -115,7 +113,7 @@ class HashingReader(io.RawIOBase):
 
     def finish(self) -> str:
         """Read to the end; return the digest of everything, in hexadecimal digits."""
-        while self.read(_CHUNK_BYTES):
+        while self.read(CHUNK_BYTES):
             pass
         return self._digest.hexdigest()
 
@@ -131,18 +129,16 @@ def open_raw(location: Location, stdin: IO[bytes] | None = None) -> Iterator[Any
         yield stdin or sys.stdin.buffer
         return
     try:
-        opened = location.path.open("rb") if location.path is not None else _open_remote(location)
+        if location.path is not None:
+            opened: Any = location.path.open("rb")
+        else:
+            filesystem, path = remote_file_system(location)
+            opened = filesystem.open_input_file(path)
     except (OSError, ValueError, ImportError) as error:
         # pyarrow raises ArrowInvalid, a ValueError, for an unknown scheme.
         raise cannot_open(location, error) from error
     with opened:
         yield opened
-
-
-def _open_remote(location: Location) -> Any:
-    """Open a URI through Arrow's file systems, without decompression."""
-    filesystem, path = remote_file_system(location)
-    return filesystem.open_input_file(path)
 
 
 def remote_file_system(location: Location) -> tuple[Any, str]:
@@ -156,12 +152,12 @@ def remote_file_system(location: Location) -> tuple[Any, str]:
         ManifestError: the scheme is unknown, or a package or variable that it needs is missing.
     """
     scheme, _, path = location.text.partition("://")
+    if scheme.lower() in {"http", "https"}:
+        raise cannot_open(location, ValueError("a manifest is not read over HTTP: download it first"))
     try:
         from pyarrow import fs  # noqa: PLC0415 (only for remote manifests)
 
         match scheme.lower():
-            case "http" | "https":
-                _refuse_http()
             case "az":
                 return _azure_file_system(fs), path
             case "hf":
@@ -171,10 +167,6 @@ def remote_file_system(location: Location) -> tuple[Any, str]:
         # pyarrow raises ArrowInvalid, a ValueError, for an unknown scheme.
         raise cannot_open(location, error) from error
     return found
-
-
-def _refuse_http() -> None:
-    raise ValueError("a manifest is not read over HTTP: download it first")
 
 
 def _azure_file_system(fs: Any) -> Any:
@@ -207,7 +199,7 @@ def decompress(raw: io.RawIOBase, location: Location) -> io.BufferedReader | gzi
     Raises:
         ManifestError: the content is Parquet under another name or on standard input.
     """
-    stream: io.BufferedReader = io.BufferedReader(raw, _CHUNK_BYTES)
+    stream: io.BufferedReader = io.BufferedReader(raw, CHUNK_BYTES)
     if stream.peek(4)[:4] == _PARQUET_MAGIC:
         raise ManifestError(
             f"{location.name}: this is Parquet, which is read from its end",
@@ -256,20 +248,14 @@ class LineReader:
 
     def head(self) -> bytes:
         """Return about the first 64 bytes without consuming them; call this before any line is read."""
-        try:
-            return self._stream.peek(_HEAD_BYTES)
-        except _READ_ERRORS as error:
-            raise self._read_error(error) from error
+        return self._read(self._stream.peek, 64)
 
     def read_all(self, max_bytes: int) -> bytes:
         """Return all bytes; stop soon after `max_bytes`. Call this before any line is read."""
         chunks, size = [], 0
-        try:
-            while size <= max_bytes and (chunk := self._stream.read(_CHUNK_BYTES)):
-                chunks.append(chunk)
-                size += len(chunk)
-        except _READ_ERRORS as error:
-            raise self._read_error(error) from error
+        while size <= max_bytes and (chunk := self._read(self._stream.read, CHUNK_BYTES)):
+            chunks.append(chunk)
+            size += len(chunk)
         return b"".join(chunks)
 
     def error(self, message: str, *, hint: str = "", line: int | None = None) -> ManifestError:
@@ -286,7 +272,7 @@ class LineReader:
         if self._pushed_back:
             self.number += 1
             return self._pushed_back.pop()
-        raw = self._read_line()
+        raw = self._read(self._stream.readline, MAX_LINE_BYTES + 1)
         self.number += bool(raw)  # the end of the file is not a line
         if len(raw) > MAX_LINE_BYTES:
             raise self.error(
@@ -299,14 +285,11 @@ class LineReader:
                 f"this is not UTF-8 (byte {raw[error.start]:#04x})", hint="Save the manifest again as UTF-8."
             ) from None
 
-    def _read_line(self) -> bytes:
+    def _read(self, read: Callable[[int], bytes], size: int) -> bytes:
         try:
-            return self._stream.readline(MAX_LINE_BYTES + 1)
-        except _READ_ERRORS as error:
-            raise self._read_error(error) from error
-
-    def _read_error(self, error: Exception) -> ManifestError:
-        self.number += 1
-        if isinstance(error, _GZIP_ERRORS):
-            return self.error(f"the gzip is broken or cut off: {error}", hint="Fetch the file again.")
-        return self.error(f"it cannot be read further: {error}")
+            return read(size)
+        except (*_GZIP_ERRORS, OSError) as error:
+            self.number += 1
+            if isinstance(error, _GZIP_ERRORS):
+                raise self.error(f"the gzip is broken or cut off: {error}", hint="Fetch the file again.") from error
+            raise self.error(f"it cannot be read further: {error}") from error
