@@ -1,4 +1,4 @@
-"""List what is left to do with a run, with the command for each. Reads the journal and sends nothing."""
+"""Lists what is left to do with a run, with the command for each. Reads the journal and sends nothing."""
 
 from __future__ import annotations
 

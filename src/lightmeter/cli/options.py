@@ -1,4 +1,4 @@
-"""Options that several commands share, and their conversion to the fields of `Options`."""
+"""Command-line options that several commands share, and their conversion to the fields of `Options`."""
 
 from __future__ import annotations
 
@@ -118,9 +118,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 def explicit_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that the user has set, as fields of `Options`: `no_x` becomes `x=False`."""
+    """Return the options that the user has set, as fields of `Options`: `--no-reuse` becomes `reuse=False`."""
     explicit = {name: value for name, value in options.items() if value is not None and not name.startswith("no_")}
-    explicit.update(
-        {name.removeprefix("no_"): False for name, value in options.items() if name.startswith("no_") and value}
-    )
-    return explicit
+    denied = {name.removeprefix("no_"): False for name, value in options.items() if name.startswith("no_") and value}
+    return explicit | denied

@@ -1,7 +1,4 @@
-"""Reads rows from Parquet files and from any object with an Arrow stream, such as a DataFrame, in batches.
-
-Values are converted to JSON values. The types of extra columns are recorded, so that result tables can restore them.
-"""
+"""Reads rows from Parquet files, DataFrames and other Arrow data in batches, and converts the values to JSON values."""
 
 from __future__ import annotations
 
@@ -95,10 +92,7 @@ def _dataset(files: FileSet, names: list[str], schema: pa.Schema) -> ds.Dataset:
 
 
 def open_stream(source: Any) -> pa.RecordBatchReader | None:
-    """Return the Arrow stream of an object with `__arrow_c_stream__`; None if the object cannot export one.
-
-    A DataFrame with a column that mixes Python types cannot.
-    """
+    """Return the Arrow stream of an object; None if it has none, as a DataFrame with mixed types in a column."""
     try:
         return pa.RecordBatchReader.from_stream(source)
     except (pa.ArrowException, TypeError, OverflowError):

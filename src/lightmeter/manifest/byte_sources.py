@@ -1,7 +1,6 @@
-"""Reads the bytes of a manifest from a local file, standard input, or a file system that Arrow supports.
+"""Reads manifests from a local file, standard input or a file system of Arrow: as bytes, or as numbered lines of text.
 
-Bytes are hashed, decompressed if they are gzip, and split into numbered lines of text. Every exception of a library
-becomes a `ManifestError` that says the file, the line if known, and what to do.
+Every exception of a library becomes a `ManifestError` that says the file, the line if known, and what to do.
 """
 
 from __future__ import annotations
@@ -23,21 +22,16 @@ from urllib.parse import urlsplit
 
 from lightmeter.errors import ManifestError
 
-STDIN: Final = "-"
-"""Name of standard input as a manifest."""
-
-MAX_LINE_BYTES: Final = 16 * 1024 * 1024
-"""Longest line, in bytes; it bounds memory for a file that is not text."""
-
+CHUNK_BYTES: Final = 1024 * 1024
+_MAX_LINE_BYTES: Final = 16 * 1024 * 1024  # bounds memory for a file that is not text
 _PARQUET_MAGIC: Final = b"PAR1"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-CHUNK_BYTES: Final = 1024 * 1024
 _ESCAPED: Final = re.compile(r"\[([*?[])\]")  # a literal character as `glob.escape` writes it
 _GZIP_ERRORS: Final = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
 class Location:
-    """Parsed location of a manifest: local path, glob, URI, or standard input.
+    """Location of a manifest: local path, glob, URI, or `-` for standard input.
 
     Attributes:
         text: As the user wrote it.
@@ -49,7 +43,7 @@ class Location:
 
     def __init__(self, source: str | Path) -> None:
         self.text = str(source)
-        self.is_stdin = self.text == STDIN
+        self.is_stdin = self.text == "-"
         self.is_remote = isinstance(source, str) and "://" in source
         self.path = None if self.is_stdin or self.is_remote else Path(source)
         self.name, named = _uri_parts(self.text) if self.is_remote else (self.text, PurePosixPath(self.text))
@@ -71,7 +65,7 @@ class Location:
 
     @property
     def glob_parts(self) -> tuple[Path, tuple[str, ...]]:
-        """Folder before the first wildcard of a pattern, and a pattern for each part of the names below that folder."""
+        """Folder before the first wildcard of a glob, and the parts of the glob from that wildcard on."""
         parts = Path(self.text).parts
         fixed = next(place for place, part in enumerate(parts) if glob.has_magic(_ESCAPED.sub("", part)))
         return Path(*(_ESCAPED.sub(r"\1", part) for part in parts[:fixed])), parts[fixed:]
@@ -94,7 +88,7 @@ def _uri_parts(uri: str) -> tuple[str, PurePosixPath]:
 
 
 class HashingReader(io.RawIOBase):
-    """Stream that computes the SHA-256 of the bytes read through it, as stored: before decompression."""
+    """Stream that reads from another stream and computes the SHA-256 of the bytes."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -194,7 +188,7 @@ def cannot_open(location: Location, error: Exception) -> ManifestError:
 
 
 def decompress(raw: io.RawIOBase, location: Location) -> io.BufferedReader | gzip.GzipFile:
-    """Return a buffered stream, which decompresses if the name or the first two bytes say that the content is gzip.
+    """Return a buffered stream of the content, decompressed if its name or its first two bytes say that it is gzip.
 
     Raises:
         ManifestError: the content is Parquet under another name or on standard input.
@@ -259,24 +253,18 @@ class LineReader:
         return b"".join(chunks)
 
     def error(self, message: str, *, hint: str = "", line: int | None = None) -> ManifestError:
-        """Return an error that says the file and the line.
-
-        Args:
-            message: Description of the problem, without file and line.
-            hint: Advice to the user.
-            line: Line number; None means the current line.
-        """
+        """Return an error whose message begins with the file and the line (by default the current line)."""
         return ManifestError(f"{self.name}:{max(line or self.number, 1)}: {message}", hint=hint)
 
     def _next_line(self) -> str:
         if self._pushed_back:
             self.number += 1
             return self._pushed_back.pop()
-        raw = self._read(self._stream.readline, MAX_LINE_BYTES + 1)
+        raw = self._read(self._stream.readline, _MAX_LINE_BYTES + 1)
         self.number += bool(raw)  # the end of the file is not a line
-        if len(raw) > MAX_LINE_BYTES:
+        if len(raw) > _MAX_LINE_BYTES:
             raise self.error(
-                f"a line is longer than {MAX_LINE_BYTES // 1024**2} MiB", hint="Is this really a text file?"
+                f"a line is longer than {_MAX_LINE_BYTES // 1024**2} MiB", hint="Is this really a text file?"
             )
         try:
             return raw.decode("utf-8-sig" if self.number == 1 else "utf-8")

@@ -25,8 +25,7 @@ from lightmeter.manifest.row_parser import ReadOptions, column_roles
 MAX_RECORD_CHARS: Final = 1024 * 1024
 """Longest record, in characters after its first line. The module `csv` limits one field to 131,072 characters."""
 
-_QUOTED_PART: Final = re.compile(r'(?:[^"]|"")*')
-"""Start of a line inside a quoted field: all characters up to the quote that closes the field."""
+_QUOTED_PART: Final = re.compile(r'(?:[^"]|"")*')  # in a line inside a quoted field: up to the closing quote
 
 
 class BrokenRecord(Exception):
@@ -93,7 +92,7 @@ class RecordReader:
         return csv.reader(self._lines_for_csv(), delimiter=self._delimiter, strict=True)
 
     def _lines_for_csv(self) -> Iterator[str]:
-        """Yield lines to the CSV reader, which requests one only at a record's start or inside a quoted field."""
+        """Yield lines to the CSV reader, which asks for a line at the start of a record or inside a quoted field."""
         for line in self._lines:
             self._consumed.append(line)
             if len(self._consumed) > 1 and (reason := self._reject_reason(line)):

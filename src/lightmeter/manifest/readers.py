@@ -49,7 +49,7 @@ def location_of(source: object) -> Location | None:
 
 
 def digest_of(source: ManifestSource, options: ReadOptions = _DEFAULTS) -> str:
-    """Return `ManifestReader.sha256` of a manifest; a stored manifest is hashed without parsing its rows.
+    """Return the SHA-256 of a manifest, as `ManifestReader.sha256`; files are hashed without parsing their rows.
 
     Raises:
         ManifestError: the manifest cannot be read.
@@ -70,9 +70,8 @@ class ManifestReader:
     """Iterable over the items of a manifest; each iteration reads it again (standard input only once).
 
     Formats: `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json` (one array), `.txt`, each also with `.gz`, and `.parquet`. In
-    a folder or a glob of media, each file is a row with a path relative to the folder. Of Parquet files in a folder or
-    a glob, all are read in order: keys of folders such as `year=2024` are columns, and paths in rows are relative to
-    the folder. A single media file is a manifest of one row.
+    a folder or a glob of pictures and videos, each file is a row. Of Parquet files in a folder or a glob, the rows of
+    all are read in order, and the key of a folder such as `year=2024` is a column.
 
     Args:
         source: The manifest; `ManifestSource` lists what it may be.
@@ -80,7 +79,7 @@ class ManifestReader:
         options: Names of the columns of URLs, ids and kinds; treatment of unclosed quotes.
 
     Attributes:
-        name: Name of the manifest in messages and lineage.
+        name: Name of the manifest in messages and tables.
     """
 
     def __init__(

@@ -10,13 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
 
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.item import JSON, MEDIA_KINDS, Item, MediaKind, stable_id
-
-_INT64: Final = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +212,7 @@ def _type_name(value: JSON) -> str:
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
-        return "int64" if value in _INT64 else "string"
+        return "int64" if -(2**63) <= value < 2**63 else "string"
     if isinstance(value, float):
         return "double"
     return "string" if isinstance(value, str) else "json"

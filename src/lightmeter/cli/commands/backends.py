@@ -64,7 +64,7 @@ async def _fetch_offers(url: str, settings: Settings) -> tuple[BackendOffer, ...
 
 
 def _published_offers() -> list[BackendOffer]:
-    """Return the back ends of the hosted service, from the included price table."""
+    """Return the back ends of the price table that this package includes."""
     rates = default_rates()
     return [
         BackendOffer(

@@ -55,7 +55,7 @@ class _QuietFileHandler(SimpleHTTPRequestHandler):
 
 @contextmanager
 def serve_folder(folder: Path) -> Iterator[str]:
-    """Serve a folder over HTTP on loopback within a `with` block; yields its base URL."""
+    """Serve a folder over HTTP on this machine during a `with` block; yields its base URL."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_QuietFileHandler, directory=str(folder)))
     thread = Thread(target=server.serve_forever, name="lightmeter-demo-files", daemon=True)
     thread.start()

@@ -135,7 +135,7 @@ def _faults(ctx: click.Context, param: click.Parameter, value: str | None) -> Fa
 
 
 def _fault_help() -> str:
-    """Return the help on all faults; click leaves the lines after the mark as they are."""
+    """Return the help text on the failures that `--faults` injects; click does not wrap lines after a `\\b`."""
     lines = [
         "\b",
         "Faults, to rehearse failures: the keys of a JSON object or of a TOML file. A table in place of a value,",
@@ -199,7 +199,7 @@ def serve_command(host: str, port: int, accounts: dict[str, int], faults: Faults
 @click.command("worker")
 @serve_options
 def worker_command(**options: Any) -> int:
-    """Process acknowledged requests of a database that services share, without an HTTP server.
+    """Process the requests that services have accepted into a shared database, without an HTTP server.
 
     Prints `working` when it is ready. Start any number of workers, on any machine that reaches the database, with the
     same back ends and rounding as the services. On SIGTERM and Ctrl-C, running requests are completed; the work of a
