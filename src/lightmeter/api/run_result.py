@@ -80,7 +80,7 @@ class RunSummary:
 
     @property
     def exit_code(self) -> int:
-        """Exit code of the command line for a run that no error ended."""
+        """Exit code of `lightmeter run` for a run with these counts, unless an error ended it."""
         if self.counts["over_budget"]:
             return 3
         return 1 if self.counts["failed"] or self.counts["in_doubt"] or self.counts["pending"] else 0
@@ -251,7 +251,7 @@ class Run(Tables):
 
     @property
     def exit_code(self) -> int:
-        """Exit code of the command line for this run."""
+        """Exit code of `lightmeter run` and `lightmeter resume` for this run."""
         return self.summary().exit_code if self.stopped_by is None else self.stopped_by.exit_code
 
     @property
@@ -282,7 +282,7 @@ class Run(Tables):
         return read_statement(self.folder)
 
     def reasons(self) -> list[ReasonCount]:
-        """Return the reasons why rows are not ok, the most frequent first."""
+        """Return the reasons why rows have another status than `ok`, the most frequent first."""
         with open_read_only(self.folder) as db:
             return [ReasonCount(*row) for row in count_by_reason(db)]
 

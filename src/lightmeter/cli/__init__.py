@@ -1,4 +1,4 @@
-"""The command line. A verb such as `status` is the click command `status_command` in a module of `cli.commands`."""
+"""The command line. `lightmeter status` is the click command `status_command` in a module of `cli.commands`."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _MODULES: Final = {
     "credits": "backends",
     "worker": "serve",
 }
-"""Module of each verb that has no module of its own name."""
+"""Module of each command whose module has another name."""
 
 _EXTRAS: Final = {"demo": "report", "report": "report"}
 """Commands whose modules need an optional dependency, and the extra that installs it."""
 
 
 class _LazyGroup(click.Group):
-    """Group that imports a verb's module only when the verb is used."""
+    """Group of commands that imports the module of a command only when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return list(VERBS)

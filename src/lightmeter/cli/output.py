@@ -27,7 +27,7 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def make_console(*, err: bool = False) -> Console:
-    """Return a `rich` console on standard output, or on standard error if `err` is true; wide if it is no terminal."""
+    """Return a console on standard output or, if `err` is true, standard error; without a terminal, a wide one."""
     console = Console(stderr=err, highlight=False)
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
@@ -72,7 +72,7 @@ def _show_reasons(console: Console, reasons: Sequence[ReasonCount]) -> None:
 
 
 def show_summary(run: Run, *, err: bool = False) -> RunSummary:
-    """Print rows, credits, time, tables and next steps of a run, and return the counts; `err`: to standard error."""
+    """Print rows, credits, time, tables and next steps, and return the counts; `err` selects standard error."""
     summary = run.summary()
     console = make_console(err=err)
     counts = ", ".join(f"{rows} {status}" for status, rows in summary.counts.items() if rows)

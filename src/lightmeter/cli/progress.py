@@ -58,7 +58,7 @@ class _ProgressDisplay:
             click.echo(text, err=True)
 
     def show_progress(self, progress: Progress) -> None:
-        """Update the bar, or print a line if the last one is `_PLAIN_INTERVAL_S` old or the phase has changed."""
+        """Update the bar; without a terminal, print a line in a new phase and every few seconds."""
         for note in progress.notes[self._notes_shown :]:
             self.print_line(f"note: {note}")
         self._notes_shown = len(progress.notes)

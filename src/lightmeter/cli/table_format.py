@@ -95,7 +95,7 @@ def _columns_that_fit(columns: Sequence[_Column], width: int) -> list[_Column]:
 
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:
-    """Return the width of each column; spare width is shared by the columns that are cut."""
+    """Return the width of each column: its minimum, and for columns that are cut a share of the width that is left."""
     widths = [column.min_width for column in columns]
     spare = width - sum(widths) - _GAP * (len(columns) - 1)
     while spare > 0:

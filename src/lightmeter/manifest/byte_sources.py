@@ -56,7 +56,7 @@ class Location:
 
     @property
     def absolute(self) -> str:
-        """The same location, independent of the working folder."""
+        """The location as a text that does not depend on the working folder."""
         if self.path is None:
             return self.text
         if not self.is_glob or self.path.is_absolute():

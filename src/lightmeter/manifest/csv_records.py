@@ -33,7 +33,7 @@ class BrokenRecord(Exception):
 
 
 class UnterminatedQuote(Exception):
-    """Error for a quote that is opened and not closed.
+    """Error for a quote in a CSV file that is opened and not closed.
 
     Attributes:
         line: Line number of the quote, from 1.

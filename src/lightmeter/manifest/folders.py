@@ -35,7 +35,7 @@ _Names = Callable[[], Iterable[str]]
 
 @dataclass(frozen=True, slots=True)
 class FileSet:
-    """Files that form one manifest.
+    """Files that together are one manifest: pictures and videos, or Parquet files.
 
     Attributes:
         kind: `media`: each file is a row; `parquet`: each file holds rows.
@@ -151,7 +151,7 @@ def _remote_files(location: Location, filesystem: Any, path: str) -> FileSet | N
 
 
 def _select_files(location: Location, base: Path | str, names: _Names, filesystem: Any = None) -> FileSet:
-    """Return the media files or the Parquet files among the names.
+    """Return the pictures and videos, or the Parquet files, among the names.
 
     The argument `names` returns the names of all files, relative to `base`; `location` is for messages.
 
@@ -234,7 +234,7 @@ def _glob_files(base: Path, patterns: tuple[str, ...]) -> Iterator[str]:
 
 
 def _matches_pattern(parts: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
-    """Return whether the parts of a name match; `**` matches any number of folders, and at the end also files."""
+    """Whether a file name matches a glob, both in parts; `**` matches any folders, and at the end also files."""
     if not patterns:
         return not parts
     first, *rest = patterns

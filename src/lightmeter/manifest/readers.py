@@ -95,7 +95,7 @@ class ManifestReader:
 
     @property
     def extra_types(self) -> dict[str, str]:
-        """Types of the extra columns, by name.
+        """Types of the extra columns (all but URL, path, id and kind), by name.
 
         Types: `string`, `int64`, `uint64`, `double`, `bool`, `date`, `timestamp`, `timestamp_utc`, `json`. CSV,
         TSV, Parquet and DataFrames declare them, so they are known from the first item on. In JSON lines and lists of
@@ -219,7 +219,7 @@ class ManifestReader:
         return self._typed_rows(sequence_rows(cast("Any", self._source).to_dict("records")))
 
     def _typed_rows(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
-        """Yield rows that may each have other columns, and record the types of the columns.
+        """Yield the rows, each of which may have other columns, and record the types of the columns.
 
         Raises:
             ManifestError: none of the first `_SEARCHED_ROWS` rows has a column that the user named.

@@ -68,7 +68,7 @@ def missing_column(where: str, wanted: str, names: Iterable[str]) -> ManifestErr
 
 
 def _same_name(wanted: str, names: Iterable[str]) -> str | None:
-    """Return the column of this name, else the first that differs only in case or outer white space."""
+    """Return the column named `wanted`, else the first that differs only in case or outer white space."""
     available = list(names)
     if wanted in available:
         return wanted
@@ -113,7 +113,7 @@ def column_roles(names: tuple[str, ...], options: ReadOptions) -> ColumnRoles:
 
 
 def make_item(seq: int, row: RawRow, folder: Path | None, options: ReadOptions) -> Item:
-    """Return the item of one row; invalid cells become its `problem`.
+    """Return the item of one row; if a cell is invalid, the item's `problem` says so.
 
     Args:
         seq: Number of the row, from 0.
@@ -185,7 +185,7 @@ def _kind(value: JSON) -> tuple[MediaKind | None, str | None]:
 
 
 def observe_types(types: dict[str, str], extra: Iterable[str], cells: Mapping[str, JSON]) -> None:
-    """Widen the types in `types` so that they can hold the values of one more row.
+    """Change the types in `types` so that they can hold the values of one more row.
 
     Types: `bool`, `int64`, `double`, `string`, `json` for lists and objects, and `null` while all values are null.
 

@@ -193,7 +193,7 @@ def _header(records: RecordReader, lines: LineReader, options: ReadOptions) -> l
 
 
 def _delimiter(line: str, candidates: tuple[str, ...], options: ReadOptions) -> str | None:
-    """Return the delimiter that makes `line` a header with a column of URLs or paths; None if none does."""
+    """Return the delimiter with which `line` is a header with a column of URLs or paths; None if there is none."""
     return next(
         (delimiter for delimiter in candidates if column_roles(tuple(split_line(line, delimiter)), options).usable),
         None,

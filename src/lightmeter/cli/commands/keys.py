@@ -85,7 +85,7 @@ def add(name: str, credits_: int, database: str) -> int:
 @database_option
 @json_option
 def list_(database: str, as_json: bool) -> int:
-    """List the accounts: name, balance, credits held for running requests, number of keys.
+    """List the accounts: name, balance, credits reserved for running requests, number of keys.
 
     The exit code is 1 if the ledger of an account differs from its balance.
     """
