@@ -1,9 +1,9 @@
 """Prefect flow that turns a manifest into tables. Schedulers deploy it, and `lightmeter demo` runs it.
 
-Each task is a shard of rows, never a single URL: a Prefect task costs about 50 ms and 23 KB of its database, so a
-million rows take seconds as 500 shards, and hours as single tasks. The journal in the output folder records every row
-and every credit; a flow that runs again, by hand or by a Prefect retry, continues where it stopped and pays for
-nothing twice.
+Each task analyses a range of rows, never a single URL: a Prefect task costs about 50 ms and 23 KB of its database, so
+a million rows take seconds as 500 tasks, and hours as a million. The journal in the output folder records every row and
+every credit; a flow that runs again, by hand or by a Prefect retry, continues where it stopped and pays for nothing
+twice.
 
 Run it without a server: `python flows/analyze.py data/manifest.csv out/`. Deploy it: `prefect deploy --all`.
 """
@@ -35,8 +35,6 @@ from lightmeter.export.export_tables import export_tables
 from lightmeter.planning.plan_file import is_plan_file
 from lightmeter.planning.progress import Progress
 
-__all__ = ["analyze"]
-
 
 @task(cache_policy=NO_CACHE, task_run_name="plan {manifest}")
 async def make_plan(manifest: str, out: str, options: dict[str, Any]) -> int:
@@ -48,7 +46,7 @@ async def make_plan(manifest: str, out: str, options: dict[str, Any]) -> int:
         options: Fields of `lightmeter.options.Options`; empty for a plan file.
 
     Raises:
-        UsageError: There are options beside a plan file, which holds its own.
+        UsageError: `manifest` is a plan file, which holds its own options, and `options` is not empty.
     """
     if is_plan_file(manifest):
         if options:
@@ -62,7 +60,7 @@ async def make_plan(manifest: str, out: str, options: dict[str, Any]) -> int:
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=10, task_run_name="rows {first} to {last}")
 async def analyze_rows(out: str, first: int, last: int) -> dict[str, int]:
-    """Analyse one shard of rows; return the rows of the whole run by status.
+    """Analyse a range of rows; return the number of rows of the whole run by status.
 
     Args:
         out: The output folder.
@@ -91,8 +89,7 @@ async def analyze(
     """Analyse a manifest into Parquet tables.
 
     Args:
-        manifest: A path or `s3://` URL of a manifest, a folder or a glob; or a plan file (`….json`), which is followed
-            exactly.
+        manifest: A path or `s3://` URL of a manifest, a folder or a glob; or a plan file, which is followed exactly.
         out: The output folder; a run that it already holds is continued.
         options: Fields of `lightmeter.options.Options`: features, backends, budget, base_url, …
         shard_rows: Rows per task.
@@ -115,7 +112,7 @@ async def analyze(
 
 
 def _as_table(summary: dict[str, Any], tables: dict[str, int]) -> list[list[Any]]:
-    """Return the summary as a table for Prefect's web page."""
+    """Return the counts of a run and of its tables as rows of a table on Prefect's web page."""
     rows: list[list[Any]] = [["name", "value"]]
     for name, value in {**summary, **summary["credits"]}.items():
         if not isinstance(value, dict):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lightmeter.manifest import ManifestReader
+from lightmeter.manifest.readers import ManifestReader
 from lightmeter.media.image import load_rgb, read_image_info
 from lightmeter.media.video import read_video_info
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from lightmeter.cli.commands.status import command
+from lightmeter.cli.commands.status import status_command
 from lightmeter.journal.balance_proofs import SubmissionResolution, apply_resolutions, record_balance
 from lightmeter.journal.commands.plan_rows import PlannedRow, add_rows
 from lightmeter.journal.commands.submissions import acknowledge, hold_and_send, mark_uncertain, put_meta
@@ -41,7 +41,7 @@ def sent(tmp_path):
 
 
 def told(folder) -> str:
-    return CliRunner().invoke(command, [str(folder)]).stdout
+    return CliRunner().invoke(status_command, [str(folder)]).stdout
 
 
 def test_answers_that_wait_are_told_with_their_end(sent):

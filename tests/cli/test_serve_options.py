@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from lightmeter.cli.serve_options import serve_options, service_config
+from lightmeter.cli.commands.serve import serve_options, service_config
 from lightmeter.cpu_count import process_cpu_count
 
 

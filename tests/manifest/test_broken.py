@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.errors import ManifestError
-from lightmeter.manifest import ManifestReader, ReadOptions
+from lightmeter.manifest.readers import ManifestReader
+from lightmeter.manifest.row_parser import ReadOptions
 
 URLS = ["https://example.com/a.jpg", "https://example.com/b.mp4"]
 CSV = "url,note\n" + "".join(f"{url},x\n" for url in URLS)

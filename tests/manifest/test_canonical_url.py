@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightmeter.manifest import canonical_url, stable_id
-from lightmeter.manifest.canonical_url import _canonicalize
+from lightmeter.manifest.canonical_url import _canonicalize, canonical_url
+from lightmeter.manifest.item import stable_id
 
 EQUIVALENT = [
     ("HTTP://Example.COM/a.jpg", "http://example.com/a.jpg"),

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lightmeter.errors import ManifestError
-from lightmeter.manifest import ManifestReader, ReadOptions
+from lightmeter.manifest.readers import ManifestReader
+from lightmeter.manifest.row_parser import ReadOptions
 
 NAMED = ReadOptions(url_column="image", id_column="sku", kind_column="type")
 ROWS = [

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lightmeter.errors import ManifestError
-from lightmeter.manifest import ManifestReader, ReadOptions, stable_id
 from lightmeter.manifest.byte_sources import Location, remote_file_system
-from lightmeter.manifest.readers import digest_of
+from lightmeter.manifest.item import stable_id
+from lightmeter.manifest.readers import ManifestReader, digest_of
+from lightmeter.manifest.row_parser import ReadOptions
 
 NAMES = ["B.JPG", "a.jpg", "a/deep/er.mp4", "a/x.png", "ab.webm", "é ü.gif"]
 

@@ -11,9 +11,8 @@ import pytest
 from pyarrow import fs
 
 from lightmeter.errors import ManifestError
-from lightmeter.manifest import ManifestReader
 from lightmeter.manifest.byte_sources import Location
-from lightmeter.manifest.readers import digest_of
+from lightmeter.manifest.readers import ManifestReader, digest_of
 
 URLS = [f"https://example.com/{n}.jpg" for n in range(4)]
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.errors import ManifestError
-from lightmeter.manifest import ManifestReader, ReadOptions
 from lightmeter.manifest.csv_records import MAX_RECORD_CHARS, opening_line
+from lightmeter.manifest.readers import ManifestReader
+from lightmeter.manifest.row_parser import ReadOptions
 
 LENIENT = ReadOptions(lenient=True)
 

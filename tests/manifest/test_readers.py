@@ -20,7 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.errors import ManifestError
-from lightmeter.manifest import ManifestReader, canonical_url, stable_id
+from lightmeter.manifest.canonical_url import canonical_url
+from lightmeter.manifest.item import stable_id
+from lightmeter.manifest.readers import ManifestReader
 from lightmeter.manifest.text_formats import MAX_JSON_BYTES
 
 URLS = ["https://example.com/a.jpg", "https://example.com/b.mp4"]

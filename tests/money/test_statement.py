@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightmeter.cli.commands.statement import command
+from lightmeter.cli.commands.status import statement_command
 from lightmeter.errors import JournalError
 from lightmeter.journal.balance_proofs import (
     SubmissionResolution,
@@ -183,9 +183,9 @@ def test_requests_with_equal_verdicts_share_a_line():
 
 def test_the_command_prints_a_table(book):
     """`--table` prints CSV with a row for each request, and no rows for a run that sent nothing."""
-    assert CliRunner().invoke(command, [str(book.folder), "--table"]).stdout.count("\n") == 1
+    assert CliRunner().invoke(statement_command, [str(book.folder), "--table"]).stdout.count("\n") == 1
     book.send([0], 1, 99)
-    told = CliRunner().invoke(command, [str(book.folder), "--table"]).stdout.splitlines()
+    told = CliRunner().invoke(statement_command, [str(book.folder), "--table"]).stdout.splitlines()
     assert told[0].startswith("submission_id,request_id,state,assets,credits_held,credits_paid")
     assert told[1].startswith("1,q,settled,1,1,1,99,1970-01-01 00:00:01")
 
@@ -284,10 +284,10 @@ def test_price_drift_is_shown(book):
 
 def test_the_command_prints_text_and_json(book):
     """The statement is text, or one JSON object as the last line; before the first request no balance is known."""
-    shown = CliRunner().invoke(command, [str(book.folder)])
+    shown = CliRunner().invoke(statement_command, [str(book.folder)])
     assert shown.stdout.splitlines()[0] == "predicted   9 to 20 credits, budget 50"
     assert "balance     not read yet" in shown.stdout
-    printed = CliRunner().invoke(command, [str(book.folder), "--json"])
+    printed = CliRunner().invoke(statement_command, [str(book.folder), "--json"])
     assert json.loads(printed.stdout.splitlines()[-1])["predicted"] == {"low": 9, "high": 20}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lightmeter.errors import SettingsError
-from lightmeter.manifest import ReadOptions
+from lightmeter.manifest.row_parser import ReadOptions
 from lightmeter.options import make_options
 
 

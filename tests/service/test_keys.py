@@ -8,13 +8,15 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from lightmeter.cli.commands.keys import command
+from lightmeter.cli.commands.keys import keys_command
 from lightmeter.errors import UsageError
 
 
 def keys(database, *words):
     """Run `lightmeter keys`; return its result."""
-    return CliRunner().invoke(command, [*words, "--database", database], catch_exceptions=False, standalone_mode=False)
+    return CliRunner().invoke(
+        keys_command, [*words, "--database", database], catch_exceptions=False, standalone_mode=False
+    )
 
 
 def accounts(database):

@@ -21,7 +21,7 @@ from pathlib import Path
 from lightmeter.cli import main as lightmeter_main
 from lightmeter.export.export_tables import export_tables
 
-for lazily in ("pandas", "duckdb", "lightmeter.cli.commands.compact", "lightmeter.cli.commands.rebuild"):
+for lazily in ("pandas", "duckdb", "lightmeter.cli.commands.rebuild"):
     import_module(lazily)
 
 CALLS = ("openat", "write", "pwrite64", "rename", "renameat2", "fsync", "fdatasync", "unlink", "unlinkat")

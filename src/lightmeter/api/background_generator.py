@@ -1,7 +1,7 @@
-"""Run an async generator in the event loop of a background thread, and yield its values in the caller's loop.
+"""Runs an async generator in a background thread, so that the end of `asyncio.run` does not cancel its requests.
 
-When `asyncio.run` ends, it cancels every task of its loop. Requests in flight in that loop would lose answers that may
-have been charged. Tasks of another loop are not cancelled; the caller's loop waits until they have finished.
+When `asyncio.run` ends, it cancels every task of its event loop. Requests in flight would lose answers that may have
+been charged. Tasks in the loop of another thread are not cancelled; the first loop waits until they have finished.
 """
 
 from __future__ import annotations
@@ -16,21 +16,17 @@ from lightmeter.background_loop import BackgroundLoop
 
 T = TypeVar("T")
 GeneratorFactory = Callable[[asyncio.Event], AsyncGenerator[T]]
-"""Returns a generator. The argument is an event of the background loop; setting it stops the generator early."""
+"""Function that returns a generator; its argument is an event that stops the generator early when it is set."""
 
-_MAX_WAITING_VALUES: Final = 16
-"""Maximum number of values that wait for a slow consumer. Older ones are dropped, but never the last value."""
+_MAX_WAITING_VALUES: Final = 16  # for a slow reader; older values are dropped
 
 
 async def in_background(factory: GeneratorFactory[T], stop: asyncio.Event | None = None) -> AsyncGenerator[T]:
-    """Run a generator in a background thread, and yield its values in the caller's loop.
+    """Run the generator that `factory` returns in a background thread, and yield its values in the current event loop.
 
     Closing this generator, cancelling its task, or ending its loop closes the background generator and waits until it
     is closed. A loop that is closed without `asyncio.run` cannot wait: then the background generator ends by itself.
-
-    Args:
-        factory: Returns the generator to run; its argument is the stop event.
-        stop: Event of the caller's loop. Setting it sets the stop event of the generator.
+    Setting the event `stop` of the current loop sets the event that `factory` was called with.
     """
     work = _BackgroundGenerator(factory)
     forwarding = None if stop is None else asyncio.create_task(_forward_stop(stop, work))
@@ -56,7 +52,7 @@ async def _forward_stop(stop: asyncio.Event, work: _BackgroundGenerator[T]) -> N
 
 
 class _BackgroundGenerator(Generic[T]):
-    """A generator that runs in a background loop; the methods are called in the caller's loop."""
+    """Generator in the event loop of a background thread; its methods are called in the loop that reads its values."""
 
     def __init__(self, factory: GeneratorFactory[T]) -> None:
         self._factory = factory
@@ -100,7 +96,7 @@ class _BackgroundGenerator(Generic[T]):
         self._call_in_background(self._cancel_tasks)
 
     async def ended(self) -> None:
-        """Wait until the generator is closed. If the caller is cancelled meanwhile, raise that at the end."""
+        """Wait until the generator is closed; if this task is cancelled meanwhile, raise CancelledError afterwards."""
         cancelled: asyncio.CancelledError | None = None
         while not self._finished.is_set():
             try:
@@ -112,7 +108,7 @@ class _BackgroundGenerator(Generic[T]):
             raise cancelled
 
     async def _wait_for_end(self) -> None:
-        """Wait until the generator ends, as a task that keeps `asyncio.run` from closing the caller's loop earlier."""
+        """Wait until the generator ends, as a task that keeps `asyncio.run` from closing the reading loop earlier."""
         while not self._finished.is_set():
             try:
                 await self._finished.wait()
@@ -123,11 +119,8 @@ class _BackgroundGenerator(Generic[T]):
         """Stop the background loop. Its thread calls this when the generator has ended."""
         _running.discard(self)
         self._call_in_background(self._background.loop.stop)
-        self._call_in_caller_loop(self._finish)
-
-    def _finish(self) -> None:
-        self._finished.set()
-        self._value_ready.set()
+        self._call_in_caller_loop(self._finished.set)
+        self._call_in_caller_loop(self._value_ready.set)
 
     async def _iterate(self) -> None:
         async with aclosing(self._factory(self._stop)) as steps:
@@ -137,7 +130,7 @@ class _BackgroundGenerator(Generic[T]):
                     return
 
     def _call_in_caller_loop(self, function: Callable[[], object]) -> bool:
-        """Schedule a call in the caller's loop; return False if that loop is closed."""
+        """Schedule a call in the loop that reads the values; return False if that loop is closed."""
         try:
             self._loop.call_soon_threadsafe(function)
         except RuntimeError:
@@ -153,5 +146,4 @@ class _BackgroundGenerator(Generic[T]):
             self._background.loop.call_soon_threadsafe(function)
 
 
-_running: Final[set[_BackgroundGenerator[Any]]] = set()
-"""Running generators. It also keeps their tasks alive: an event loop holds its tasks weakly."""
+_running: Final[set[_BackgroundGenerator[Any]]] = set()  # keeps their tasks alive: a loop holds its tasks weakly

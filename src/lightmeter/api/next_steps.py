@@ -1,11 +1,10 @@
-"""List what is left to do with a run, with the command for each. Reads the journal and sends nothing."""
+"""Lists what is left to do with a run, with the command for each. Reads the journal and sends nothing."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from lightmeter import sqlite
 from lightmeter.clock import utc_from_timestamp
@@ -20,11 +19,7 @@ from lightmeter.journal.submission_states import State
 from lightmeter.money.request_prices import learner_from_journal, price_key_of
 from lightmeter.pricing.estimate import FrameRange, price_range
 from lightmeter.tables.dataset import Dataset
-
-ANSWER_RETENTION_S: Final = 24 * 3600.0
-"""Seconds for which the service keeps the answer of an acknowledged request, by its API documentation."""
-
-NOTHING: Final = "nothing is left to do"
+from lightmeter.wire.constants import RESULT_LIFETIME_S
 
 
 def next_steps(folder: Path) -> list[str]:
@@ -38,32 +33,36 @@ def next_steps(folder: Path) -> list[str]:
         return [f"a process is running it now; to see how far it is: lightmeter status {_quoted(folder)}"]
     with open_read_only(folder) as db:
         counts = count_by_status(db)
-        steps = [*_open_requests(db, header, folder), *_waiting_rows(counts, folder), *_over_budget(db, header, folder)]
-        steps += [*_failed_rows(counts, folder), *_waiting_retries(db, folder)]
+        steps = [*_open_requests(db, header, folder)]
+        if counts["pending"]:
+            steps.append(f"{counts['pending']} rows are not done: lightmeter resume {_quoted(folder)}")
+        steps += _over_budget(db, header, folder)
+        if counts["failed"]:
+            query = "SELECT item_id, url, reason, error FROM assets WHERE status = 'failed'"
+            steps.append(f'{counts["failed"]} rows failed, to see why: lightmeter sql {_quoted(folder)} "{query}"')
+        if retries := retry_totals(db).waiting:
+            resume = f"lightmeter resume {_quoted(folder)}"
+            steps.append(f"{retries} answers are not valid and can be requested once more: {resume}")
     if not Dataset(folder).parts("assets") and not counts["pending"]:
         steps.append(f"the tables are not written: lightmeter rebuild {_quoted(folder)}")
-    return steps or [NOTHING]
-
-
-def _sole_spender_option(db: sqlite.Connection, header: RunHeader) -> str:
-    """Return the text of `--sole-spender` if it may help to resolve ambiguous requests, or an empty string."""
-    ambiguous = count_submissions_in(db, State.AMBIGUOUS)
-    return " --sole-spender, if nobody else spends" if ambiguous and not header.options.sole_spender else ""
+    return steps or ["nothing is left to do"]
 
 
 def _open_requests(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
-    """Yield steps for requests without an answer in the journal: acknowledged, in doubt, failed, or charged."""
+    """Yield steps for requests that were sent, but whose answer is not in the journal."""
     resume, doubt = f"lightmeter resume {_quoted(folder)}", in_doubt_totals(db)
     waiting, since = waiting_at_service(db)
     if waiting and since is not None:
-        until = utc_from_timestamp(since + ANSWER_RETENTION_S)
+        until = utc_from_timestamp(since + RESULT_LIFETIME_S)
         yield f"{waiting} answers can be collected from the service until {until:%Y-%m-%d %H:%M} UTC: {resume}"
     if doubt.requests:
         held = f"in doubt: {doubt.requests} requests, {doubt.credits} credits held"
         if doubt.again:
             yield f"{held}; to send them again, and perhaps pay twice: {resume} --pay-again {doubt.again}"
         else:
-            yield f"{held}; to find out whether they were charged: {resume}{_sole_spender_option(db, header)}"
+            can_help = count_submissions_in(db, State.AMBIGUOUS) and not header.options.sole_spender
+            option = " --sole-spender, if nobody else spends" if can_help else ""
+            yield f"{held}; to find out whether they were charged: {resume}{option}"
     if doubt.failed_requests:
         failed = f"{doubt.failed_requests} requests failed and named no charge: {doubt.failed_credits} credits held"
         yield f"{failed}; to learn the charge from the balance: {resume}"
@@ -72,13 +71,8 @@ def _open_requests(db: sqlite.Connection, header: RunHeader, folder: Path) -> It
         yield f"{lost}; to pay for them again: {resume} --pay-again {doubt.lost_credits}"
 
 
-def _waiting_rows(counts: Mapping[str, int], folder: Path) -> Iterator[str]:
-    if counts["pending"]:
-        yield f"{counts['pending']} rows are not done: lightmeter resume {_quoted(folder)}"
-
-
 def _over_budget(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
-    """Yield a step for each kind of cap (budget, key budget, balance, ...) that left rows unsent."""
+    """Yield a step for each limit (budget, key budget, balance, …) that left rows unsent."""
     resume, spent = f"lightmeter resume {_quoted(folder)}", sum(credit_totals(db))
     picture = learner_from_journal(db, header).expected(price_key_of(["image"]), FrameRange(1, 1)).high or 0
 
@@ -104,18 +98,6 @@ def _over_budget(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iter
             case _:
                 most = max(spent + price((high or 0) + (low if unbounded else 0)), (header.options.budget or 0) + 1)
                 yield f"{rows} rows are over the budget; {about}{most} pays for them: {resume} --budget {most}"
-
-
-def _failed_rows(counts: Mapping[str, int], folder: Path) -> Iterator[str]:
-    if counts["failed"]:
-        query = "SELECT item_id, url, reason, error FROM assets WHERE status = 'failed'"
-        yield f'{counts["failed"]} rows failed, to see why: lightmeter sql {_quoted(folder)} "{query}"'
-
-
-def _waiting_retries(db: sqlite.Connection, folder: Path) -> Iterator[str]:
-    """Yield a step if there are invalid answers to the user's question that were not requested again."""
-    if waiting := retry_totals(db).waiting:
-        yield f"{waiting} answers are not valid and can be requested once more: lightmeter resume {_quoted(folder)}"
 
 
 def _quoted(folder: Path) -> str:

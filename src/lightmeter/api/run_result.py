@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lightmeter.api.next_steps import next_steps
-from lightmeter.errors import AccessDenied, JournalError, LightmeterError, UsageError
-from lightmeter.journal.header import RunHeader, is_balance_current, read_run_header
+from lightmeter.errors import JournalError, LightmeterError, UsageError
+from lightmeter.journal.header import is_balance_current, read_run_header
 from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.queries.items import count_by_reason, count_by_status, count_rows
 from lightmeter.journal.queries.submissions import requests_sent
@@ -38,13 +38,13 @@ class RunSummary:
     Attributes:
         rows: Number of rows of the manifest.
         counts: Number of rows by status; they add up to `rows`.
-        requests: Number of POST requests sent by all starts of the run.
+        requests: Number of POST requests that the run has sent, also before it was resumed.
         paid: Credits paid.
-        held: Credits set aside for requests whose outcome is unknown.
+        held: Credits reserved for requests whose charge is not known.
         budget: Most credits that the run may spend; None means no cap.
         balance_before: Balance of the account before the first request; None if no request was sent.
         balance_after: Balance of the account when it was last read.
-        seconds: Running time of all starts together.
+        seconds: Running time, also before the run was resumed.
         out: The output folder.
         balance_is_current: Whether the balance was read after the last request.
     """
@@ -80,7 +80,7 @@ class RunSummary:
 
     @property
     def exit_code(self) -> int:
-        """Exit code of the command line for a run that no error ended."""
+        """Exit code of `lightmeter run` for a run with these counts, unless an error ended it."""
         if self.counts["over_budget"]:
             return 3
         return 1 if self.counts["failed"] or self.counts["in_doubt"] or self.counts["pending"] else 0
@@ -94,36 +94,32 @@ def summarize(out: Path) -> RunSummary:
     """
     header = read_run_header(out)
     with open_read_only(out) as db:
-        counts = count_by_status(db)
-        rows = count_rows(db)
         paid, held = credit_totals(db)
-        requests = requests_sent(db)
-        current = is_balance_current(db)
-    if sum(counts.values()) != rows:
+        summary = RunSummary(
+            rows=count_rows(db),
+            counts=count_by_status(db),
+            requests=requests_sent(db),
+            paid=paid,
+            held=held,
+            budget=header.options.budget,
+            balance_before=header.balance_before,
+            balance_after=header.balance_after,
+            balance_is_current=is_balance_current(db),
+            seconds=header.seconds,
+            out=out,
+        )
+    if (total := sum(summary.counts.values())) != summary.rows:
         raise JournalError(
-            f"The journal in {out} is damaged: it has {rows} rows, but their counts add up to {sum(counts.values())}.",
+            f"The journal in {out} is damaged: it has {summary.rows} rows, but their counts add up to {total}.",
             hint="Restore the folder from a backup, or run the manifest into a new folder.",
         )
-    return RunSummary(
-        rows=rows,
-        counts=counts,
-        requests=requests,
-        paid=paid,
-        held=held,
-        budget=header.options.budget,
-        balance_before=header.balance_before,
-        balance_after=header.balance_after,
-        balance_is_current=current,
-        seconds=header.seconds,
-        out=out,
-    )
+    return summary
 
 
 def must_have_tables(where: Path | str) -> None:
-    """Raise if the tables of a folder were never written, because a query would then find no rows.
+    """Raise if the tables of an output folder were never written, because a query would then find no rows.
 
-    Args:
-        where: An output folder. A URI is not checked here, because reading it raises if it has no tables.
+    A URI is not checked, because reading it raises if it has no tables.
 
     Raises:
         UsageError: the folder has no tables; the hint names the command that writes them.
@@ -134,8 +130,7 @@ def must_have_tables(where: Path | str) -> None:
     folder = Path(where)
     if any(Dataset(folder).parts(table) for table in TABLES):
         return
-    answered = summarize(folder).counts["ok"]
-    if answered:
+    if answered := summarize(folder).counts["ok"]:
         raise UsageError(
             f"{folder} has no tables yet; its journal holds the answers of {answered} rows.",
             hint=f"Write the tables from the journal; no request is sent: lightmeter rebuild {folder}",
@@ -170,7 +165,7 @@ class Tables:
         self.where = where
 
     def table(self, name: str) -> pa.Table:
-        """Return a table as Arrow, with at least one chunk for each part file.
+        """Return a table as Arrow, with at least one chunk for each of its Parquet files.
 
         `pl.from_arrow(table, rechunk=False)` makes a Polars DataFrame without copying numbers; each text costs 16 bytes
         more.
@@ -184,11 +179,7 @@ class Tables:
         return read_remote_table(self.where, name)
 
     def ask(self, question: str, **parameters: Any) -> pa.Table:
-        """Run a query of `lightmeter.tables.query.named_queries` and return its result as Arrow.
-
-        Args:
-            question: Name of the query.
-            parameters: Its parameters.
+        """Run the query named `question` of `lightmeter.tables.query.named_queries`; return its result as Arrow.
 
         Raises:
             UsageError: there is no query of that name.
@@ -249,25 +240,19 @@ class Run(Tables):
     Attributes:
         folder: The output folder.
         stopped_by: The error that ended the run before all rows were done, or None.
+        header: Options, manifest and balances of the run.
     """
 
     def __init__(self, folder: Path, stopped_by: LightmeterError | None = None) -> None:
         super().__init__(folder)
         self.folder = folder
         self.stopped_by = stopped_by
-        self._header = read_run_header(folder)
-
-    @property
-    def header(self) -> RunHeader:
-        """Options, manifest and balances of the run."""
-        return self._header
+        self.header = read_run_header(folder)
 
     @property
     def exit_code(self) -> int:
-        """Exit code of the command line for this run."""
-        if self.stopped_by is not None and not isinstance(self.stopped_by, AccessDenied):
-            return self.stopped_by.exit_code
-        return self.stopped_by.exit_code if self.stopped_by else self.summary().exit_code
+        """Exit code of `lightmeter run` and `lightmeter resume` for this run."""
+        return self.summary().exit_code if self.stopped_by is None else self.stopped_by.exit_code
 
     @property
     def answers(self) -> pd.DataFrame:
@@ -276,7 +261,7 @@ class Run(Tables):
         Raises:
             UsageError: the run has no such question, or its tables are not written.
         """
-        ask = self._header.options.ask
+        ask = self.header.options.ask
         if ask is None:
             raise UsageError(
                 "This run has no question (--ask).",
@@ -297,7 +282,7 @@ class Run(Tables):
         return read_statement(self.folder)
 
     def reasons(self) -> list[ReasonCount]:
-        """Return the reasons why rows are not ok, the most frequent first."""
+        """Return the reasons why rows have another status than `ok`, the most frequent first."""
         with open_read_only(self.folder) as db:
             return [ReasonCount(*row) for row in count_by_reason(db)]
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Unpack, overload
+from typing import Final, TypeVar, Unpack, overload
 
 from lightmeter.api.background_generator import in_background
 from lightmeter.api.run_result import Run, RunSummary, Tables, summarize
@@ -34,20 +34,9 @@ from lightmeter.planning.progress import Progress
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.remote.uris import is_uri
 
-__all__ = [
-    "load_plan",
-    "open",
-    "plan",
-    "prepare_run",
-    "prepare_run_from_plan",
-    "resume",
-    "run",
-    "stream_resume",
-    "stream_run",
-]
+T = TypeVar("T")
 
-PROGRESS_INTERVAL_S: Final = 0.25
-"""Seconds between two progress values: four a second look continuous on a terminal."""
+_PROGRESS_INTERVAL_S: Final = 0.25
 
 
 async def plan(source: ManifestSource, **options: Unpack[PlanOptions]) -> Plan:
@@ -63,15 +52,7 @@ async def plan(source: ManifestSource, **options: Unpack[PlanOptions]) -> Plan:
         SettingsError: an option is wrong (the message names it), or the service lacks a back end.
         AccessDenied: the service does not accept the key. A missing key is only a note in the plan.
     """
-    return await _make_plan(source, make_options(**options), require_service=False)
-
-
-async def _make_plan(source: ManifestSource, options: Options, *, require_service: bool) -> Plan:
-    async with aclosing(stream_plan(source, options, read_settings(), require_service=require_service)) as steps:
-        async for step in steps:
-            if isinstance(step, Plan):
-                return step
-    raise AssertionError("stream_plan ends with a Plan")
+    return await _last(stream_plan(source, make_options(**options), read_settings()))
 
 
 async def run(plan: Plan, out: Path | str, *, consent: bool = False, accept_journal: bool = False) -> Run:
@@ -93,18 +74,14 @@ async def run(plan: Plan, out: Path | str, *, consent: bool = False, accept_jour
         AccessDenied: the service does not accept the key; nothing was sent.
         Unreachable: the service does not answer; nothing was sent.
     """
-    return await _result(stream_run(plan, out, consent=consent, accept_journal=accept_journal))
+    return await _last(stream_run(plan, out, consent=consent, accept_journal=accept_journal))
 
 
 async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack[PlanOptions]) -> RunSummary:
-    """Plan a manifest and write the plan to an output folder, so that a flow can run it with `stream_resume`.
+    """Plan a manifest and write the plan to the output folder `out`, so that `stream_resume` can run it.
 
-    Spends nothing. If the folder already holds a run of this manifest, that run gets the new options.
-
-    Args:
-        source: The manifest, as for `plan`.
-        out: The output folder.
-        options: As for `plan`.
+    Spends nothing. If the folder already holds a run of this manifest, that run gets the new options. The other
+    arguments are those of `plan`.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
@@ -118,16 +95,15 @@ async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack
     if header is not None:
         await store_options(folder, _merged_options(folder, header, new_options))
     else:
-        must_be_explicit(new_options, read_settings())
-        plan = await _make_plan(source, new_options, require_service=True)
+        settings = read_settings()
+        must_be_explicit(new_options, settings)
+        plan = await _last(stream_plan(source, new_options, settings, require_service=True))
         await asyncio.to_thread(prepare_run_journal, plan, folder)
     return summarize(folder)
 
 
 async def prepare_run_from_plan(path: Path | str, out: Path | str) -> RunSummary:
-    """Write a saved plan to an output folder, so that a flow can run it with `stream_resume`. Spends nothing.
-
-    The rows and the prices are those of the plan file.
+    """Write the plan file `path` to the output folder `out`, so that `stream_resume` can run it. Spends nothing.
 
     Raises:
         SettingsError: the file is not a plan file, there is no key, or the folder holds another run.
@@ -147,7 +123,7 @@ async def prepare_run_from_plan(path: Path | str, out: Path | str) -> RunSummary
 
 
 def _merged_options(folder: Path, header: RunHeader, wanted: Options) -> Options:
-    """Return the options of a run that continues with the changes that are allowed."""
+    """Return the options of the run in the folder, changed to the wanted ones."""
     return header.options.model_copy(update=changed_options(folder, header, wanted))
 
 
@@ -158,9 +134,9 @@ async def resume(
 
     Args:
         out: The output folder of the run.
-        pay_again: Maximum credits for sending requests in doubt again, which may charge them twice.
-        accept_journal: Whether to continue, under a new run id, a journal that is a copy or an older state of its run
-            (its log was lost, or a backup was restored). Answers that the journal lacks are paid for again.
+        pay_again: Maximum credits for repeating requests whose answer was lost, which may be charged twice.
+        accept_journal: Whether to continue, under a new run id, a journal that is a copy or was restored from a backup.
+            Answers that it lacks are paid for again.
         changes: Options to change, such as `budget`: see `lightmeter.options.ResumeOptions`.
 
     Raises:
@@ -168,7 +144,7 @@ async def resume(
         JournalError: the folder holds no run, or another process is running it.
         SettingsError: an option is wrong, or may not change between two starts of a run.
     """
-    return await _result(stream_resume(out, pay_again=pay_again, accept_journal=accept_journal, **changes))
+    return await _last(stream_resume(out, pay_again=pay_again, accept_journal=accept_journal, **changes))
 
 
 @overload
@@ -201,12 +177,7 @@ async def stream_run(
     To stop early, set `stop`, close the generator, leave its loop with `break`, or let `asyncio.run` end the event
     loop. Then no more requests are sent, but the answers of those in flight are awaited and stored.
 
-    Args:
-        plan: As for `run`.
-        out: As for `run`.
-        consent: As for `run`.
-        accept_journal: As for `run`.
-        stop: Event that stops the run early.
+    The arguments are those of `run`, and `stop`, an event that stops the run early.
     """
     if not consent:
         plan.must_not_need_consent()
@@ -233,23 +204,15 @@ async def stream_resume(
 ) -> AsyncGenerator[Progress | Run]:
     """Continue a run as `resume` does: yield progress, and the run at the end.
 
-    It can be stopped early in the same ways as `stream_run`.
-
-    Args:
-        out: As for `resume`.
-        stop: Event that stops the run early.
-        rows: The rows to process; a flow runs shards of a manifest one after another.
-        tables: Whether to write the tables at the end.
-        pay_again: As for `resume`.
-        accept_journal: As for `resume`.
-        changes: As for `resume`.
+    The arguments are those of `resume`; `stop`, an event that stops the run early, as for `stream_run`; `rows`, the
+    numbers of the first and the last row to process, from 0; and `tables`, whether to write the tables at the end.
     """
     folder = Path(out)
     header = read_run_header(folder)
     options = header.options
     if changes:
         options = make_options(**{**options.model_dump(), **changes})
-        changed_options(folder, header, options)  # raises if an answer would mean something else: some rows have theirs
+        changed_options(folder, header, options)  # raises if an option changes that answers depend on
     limits = _StartLimits(rows, pay_again, accept_journal, tables)
     async with aclosing(_stream(folder, options, limits, stop)) as steps:
         async for step in steps:
@@ -275,7 +238,7 @@ async def _stream(
 
 @dataclass(frozen=True, slots=True)
 class _StartLimits:
-    """Settings of one start of a run that are not options: see `stream_resume` for each."""
+    """Arguments of `stream_resume` that are no options of the run."""
 
     rows: SeqRange
     pay_again: int
@@ -299,7 +262,7 @@ async def _run_engine(
                 if limits.tables:
                     live.start_if_due(progress.seconds, engine.run_state.finished_rows)
                 yield progress
-                await asyncio.wait({work}, timeout=PROGRESS_INTERVAL_S)
+                await asyncio.wait({work}, timeout=_PROGRESS_INTERVAL_S)
         except (GeneratorExit, asyncio.CancelledError):
             engine.run_state.interrupt()
             await asyncio.shield(asyncio.wait({work}))
@@ -322,9 +285,9 @@ async def _recover_and_spend(engine: Engine) -> None:
     await engine.finish()
 
 
-async def _result(steps: AsyncGenerator[Progress | Run]) -> Run:
+async def _last(steps: AsyncGenerator[Progress | T]) -> T:
     async with aclosing(steps) as each:
         async for step in each:
-            if isinstance(step, Run):
+            if not isinstance(step, Progress):
                 return step
-    raise AssertionError("stream_run and stream_resume end with a Run")
+    raise AssertionError("the last value is a plan or a run")

@@ -1,4 +1,4 @@
-"""The command line. Each verb has a module `lightmeter.cli.commands.<verb>` with a click command named `command`."""
+"""The command line. `lightmeter status` is the click command `status_command` in a module of `cli.commands`."""
 
 from __future__ import annotations
 
@@ -34,12 +34,22 @@ VERBS: Final = {
     "demo": "Run the whole pipeline on sample data with the embedded service.",
 }
 
+_MODULES: Final = {
+    "resume": "run",
+    "statement": "status",
+    "compact": "rebuild",
+    "similar": "sql",
+    "credits": "backends",
+    "worker": "serve",
+}
+"""Module of each command whose module has another name."""
+
 _EXTRAS: Final = {"demo": "report", "report": "report"}
 """Commands whose modules need an optional dependency, and the extra that installs it."""
 
 
 class _LazyGroup(click.Group):
-    """Group that imports a verb's module only when the verb is used."""
+    """Group of commands that imports the module of a command only when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return list(VERBS)
@@ -49,10 +59,10 @@ class _LazyGroup(click.Group):
             return None
         # Arrow reads this when it is imported. Its default pool keeps about 25 MB that is no longer used.
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-        module = f"lightmeter.cli.commands.{cmd_name}"
+        module = f"lightmeter.cli.commands.{_MODULES.get(cmd_name, cmd_name)}"
         extra = _EXTRAS.get(cmd_name)
         imported = import_module(module) if extra is None else import_extra(module, extra, f"lightmeter {cmd_name}")
-        command: click.Command = imported.command
+        command: click.Command = getattr(imported, f"{cmd_name}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (likewise)

@@ -1,4 +1,4 @@
-"""Options that several commands share, and their conversion to the fields of `Options`."""
+"""Command-line options that several commands share, and their conversion to the fields of `Options`."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ def _batch_size(ctx: click.Context, param: click.Parameter, value: str | None) -
     raise click.BadParameter(f"{value!r} is neither a whole number above 0 nor 'auto'.", ctx, param)
 
 
+base_url_option = click.option(
+    "--base-url", metavar="URL", help="URL of the service (or LIGHTMETER_BASE_URL); default: the embedded service."
+)
+
 analysis_options = add_options(
-    click.option(
-        "--base-url", metavar="URL", help="URL of the service (or LIGHTMETER_BASE_URL); default: the embedded service."
-    ),
+    base_url_option,
     click.option(
         "--features",
         metavar="A,B",
@@ -99,24 +101,24 @@ execution_options = add_options(
     ),
 )
 
-spending_options = add_options(
-    click.option("--budget", metavar="CREDITS", type=int, help="Hard cap: the run never spends more."),
-    click.option("--yes", is_flag=True, help="Do not ask before spending."),
-)
-
 accept_journal_option = click.option(
     "--accept-journal",
     is_flag=True,
     help="Continue with an outdated or copied journal; answers that it lacks are paid for again.",
 )
 
+database_option = click.option(
+    "--database",
+    default="sqlite:///lightmeter.db",
+    show_default=True,
+    help="Database: sqlite:///PATH or postgresql://…",
+)
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line.")
 
 
 def explicit_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that the user has set, as fields of `Options`: `no_x` becomes `x=False`."""
+    """Return the options that the user has set, as fields of `Options`: `--no-reuse` becomes `reuse=False`."""
     explicit = {name: value for name, value in options.items() if value is not None and not name.startswith("no_")}
-    explicit.update(
-        {name.removeprefix("no_"): False for name, value in options.items() if name.startswith("no_") and value}
-    )
-    return explicit
+    denied = {name.removeprefix("no_"): False for name, value in options.items() if name.startswith("no_") and value}
+    return explicit | denied

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
@@ -15,9 +16,9 @@ from lightmeter.api.run_result import Run, RunSummary
 from lightmeter.planning.plan import Plan, ReasonCount
 from lightmeter.planning.price_sources import describe_own_prices
 
-MAX_REASONS: Final = 12
-PLAIN_WIDTH: Final = 240
-"""Columns of output that goes to a file or a pipe, so that lines for logs and grep are not wrapped."""
+_MAX_REASONS: Final = 12
+_PLAIN_WIDTH: Final = 240
+"""Width of output to a file or a pipe, in characters: wide enough that lines for logs and grep are not wrapped."""
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -25,17 +26,17 @@ def print_json(value: dict[str, Any]) -> None:
     click.echo(json.dumps(value))
 
 
-def _console(*, err: bool) -> Console:
-    """Return a console with the width of the terminal, or `PLAIN_WIDTH` without one."""
+def make_console(*, err: bool = False) -> Console:
+    """Return a console on standard output or, if `err` is true, standard error; without a terminal, a wide one."""
     console = Console(stderr=err, highlight=False)
     if not console.is_terminal:
-        console.width = PLAIN_WIDTH
+        console.width = _PLAIN_WIDTH
     return console
 
 
 def show_plan(plan: Plan, *, err: bool) -> None:
-    """Print a plan; `err` selects standard error."""
-    console = _console(err=err)
+    """Print a plan to standard output, or to standard error if `err` is true."""
+    console = make_console(err=err)
     where = plan.base_url or "the embedded service"
     console.print(f"[bold]{plan.manifest}[/]: {plan.rows} rows read, {plan.counts['pending']} to send to {where}")
     cap = f", budget {plan.options.budget} (hard cap)" if plan.options.budget is not None else ""
@@ -48,7 +49,7 @@ def show_plan(plan: Plan, *, err: bool) -> None:
         console.print(describe_own_prices(plan.options.prices))
     if plan.counts["ok"]:
         console.print(f"{plan.counts['ok']} rows are answered by earlier runs, which saves {plan.saved}")
-    _show_reasons(console, list(plan.reasons))
+    _show_reasons(console, plan.reasons)
     if plan.videos is not None and plan.videos.sentence is not None:
         console.print(plan.videos.sentence)
     for sentence in plan.advice:
@@ -57,23 +58,23 @@ def show_plan(plan: Plan, *, err: bool) -> None:
         console.print(f"  [yellow]needs consent[/] {sentence}")
 
 
-def _show_reasons(console: Console, reasons: list[ReasonCount]) -> None:
+def _show_reasons(console: Console, reasons: Sequence[ReasonCount]) -> None:
     if not reasons:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("status", "rows", "reason", "for example"):
         table.add_column(name, justify="right" if name == "rows" else "left", overflow="fold")
-    for reason in reasons[:MAX_REASONS]:
+    for reason in reasons[:_MAX_REASONS]:
         table.add_row(reason.status, str(reason.rows), reason.reason, reason.example)
     console.print(table)
-    if len(reasons) > MAX_REASONS:
-        console.print(f"… and {len(reasons) - MAX_REASONS} more reasons; all are in the assets table.")
+    if len(reasons) > _MAX_REASONS:
+        console.print(f"… and {len(reasons) - _MAX_REASONS} more reasons; all are in the assets table.")
 
 
 def show_summary(run: Run, *, err: bool = False) -> RunSummary:
-    """Print and return the summary of a run: rows, credits, time, tables, next steps; `err` selects standard error."""
+    """Print rows, credits, time, tables and next steps, and return the counts; `err` selects standard error."""
     summary = run.summary()
-    console = _console(err=err)
+    console = make_console(err=err)
     counts = ", ".join(f"{rows} {status}" for status, rows in summary.counts.items() if rows)
     console.print(f"[bold]{summary.rows} rows[/]: {counts or 'none'}")
     cap = f" of {summary.budget}" if summary.budget is not None else ""

@@ -6,7 +6,6 @@ import asyncio
 import signal
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
-from types import TracebackType
 from typing import Any, Final, Self
 
 import click
@@ -17,20 +16,16 @@ from lightmeter.api.background_generator import cancel_all_work
 from lightmeter.errors import Interrupted
 from lightmeter.planning.progress import Progress
 
-PLAIN_INTERVAL_S: Final = 5.0
-"""Seconds between progress lines where there is no terminal."""
-
-SIGNAL_TURNS: Final = 3
-"""Turns of the event loop that handle an earlier signal: wake up, read the signal, call its handler."""
+_PLAIN_INTERVAL_S: Final = 5.0
 
 
-class ProgressDisplay:
-    """Shows progress on standard error: a bar on a terminal, else a line every few seconds."""
+class _ProgressDisplay:
+    """Display of progress on standard error: a bar on a terminal, else a line every few seconds."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
         self._bar: rich_progress.Progress | None = None
-        self._printed_at_s = -PLAIN_INTERVAL_S
+        self._printed_at_s = -_PLAIN_INTERVAL_S
         self._phase = ""
         self._notes_shown = 0
         if self._console.is_terminal:
@@ -51,9 +46,7 @@ class ProgressDisplay:
             self._task = self._bar.add_task("starting", total=None, details="")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
@@ -65,7 +58,7 @@ class ProgressDisplay:
             click.echo(text, err=True)
 
     def show_progress(self, progress: Progress) -> None:
-        """Update the bar, or print a line if the last one is `PLAIN_INTERVAL_S` old or the phase has changed."""
+        """Update the bar; without a terminal, print a line in a new phase and every few seconds."""
         for note in progress.notes[self._notes_shown :]:
             self.print_line(f"note: {note}")
         self._notes_shown = len(progress.notes)
@@ -78,14 +71,13 @@ class ProgressDisplay:
                 completed=progress.rows if is_planning else progress.finished,
                 details=_details(progress),
             )
-        elif progress.seconds - self._printed_at_s >= PLAIN_INTERVAL_S or progress.phase != self._phase:
+        elif progress.seconds - self._printed_at_s >= _PLAIN_INTERVAL_S or progress.phase != self._phase:
             self._printed_at_s, self._phase = progress.seconds, progress.phase
             rows = f"{progress.rows} rows" if is_planning else f"{progress.finished}/{progress.rows} rows"
             click.echo(f"{progress.phase}: {rows} {_details(progress)}".rstrip(), err=True)
 
 
 def _details(progress: Progress) -> str:
-    """Return rate, credits and remaining time in one line."""
     if progress.phase == "planning":
         return f"{progress.rate:.0f}/s"
     parts = [progress.waiting] if progress.waiting is not None else [f"{progress.rate:.1f}/s"] if progress.rate else []
@@ -103,15 +95,12 @@ def _details(progress: Progress) -> str:
 def run_with_progress(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, cancel_on_signal: bool = False) -> Any:
     """Run the generator `steps(stop)` to its end, show its progress, and return the last value it yields.
 
-    The first SIGINT or SIGTERM sets `stop`: no more requests are sent, those in flight are awaited. A second SIGINT
-    ends the process immediately; `lightmeter resume` then resolves the requests that were in flight.
-
-    Args:
-        steps: Returns the generator; its argument is the stop event.
-        cancel_on_signal: Whether the first signal cancels the work, which is safe if it sends no paid requests.
+    The first SIGINT or SIGTERM sets the event `stop`: no more requests are sent, those in flight are awaited. A second
+    SIGINT ends the process immediately. With `cancel_on_signal`, the first signal cancels the work at once, which is
+    safe for work that sends no paid requests.
 
     Raises:
-        Interrupted: The work was cancelled.
+        Interrupted: the work was cancelled.
     """
     with asyncio.Runner() as runner:
         try:
@@ -123,14 +112,16 @@ def run_with_progress(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, 
 
 async def _run(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, cancel_on_signal: bool) -> Any:
     stop = asyncio.Event()
-    with ProgressDisplay() as display, _stop_on_signals(stop, display):
+    with _ProgressDisplay() as display, _stop_on_signals(stop, display):
         if not cancel_on_signal:
             return await _show_steps(steps(stop), display)
         work = asyncio.create_task(_show_steps(steps(stop), display))
         stopped = asyncio.create_task(stop.wait())
         await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        for _ in range(SIGNAL_TURNS):
+        for _ in range(
+            3
+        ):  # steps of the event loop in which an earlier signal wakes it, is read, and calls its handler
             await asyncio.sleep(0)
         if stop.is_set():
             work.cancel()
@@ -139,7 +130,7 @@ async def _run(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, cancel_
         return await work
 
 
-async def _show_steps(steps: AsyncGenerator[Any], display: ProgressDisplay) -> Any:
+async def _show_steps(steps: AsyncGenerator[Any], display: _ProgressDisplay) -> Any:
     last = None
     async with aclosing(steps) as open_steps:
         async for step in open_steps:
@@ -150,7 +141,7 @@ async def _show_steps(steps: AsyncGenerator[Any], display: ProgressDisplay) -> A
 
 
 @contextmanager
-def _stop_on_signals(stop: asyncio.Event, display: ProgressDisplay) -> Iterator[None]:
+def _stop_on_signals(stop: asyncio.Event, display: _ProgressDisplay) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     signals: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
 

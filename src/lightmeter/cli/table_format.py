@@ -1,7 +1,4 @@
-"""Formats query results as text: for a terminal, or as CSV, JSON or Markdown. No I/O.
-
-For a terminal, long cells, columns and rows are cut to fit. The other formats hold everything.
-"""
+"""Formats query results as text: cut to fit a terminal, or complete as CSV, JSON or Markdown."""
 
 from __future__ import annotations
 
@@ -18,29 +15,14 @@ from typing import Any, Final
 import pyarrow as pa
 from rich.cells import cell_len, set_cell_size
 
-MAX_ROWS: Final = 60
-"""Maximum number of rows on a terminal."""
+MAX_ROWS: Final = 60  # on a terminal
 
 _GAP: Final = 2
-_MIN_COLUMN_WIDTH: Final = 14
-"""Width to which columns are cut before a whole column is left out, in terminal cells."""
+_MIN_COLUMN_WIDTH: Final = 14  # columns are cut to this width before a whole column is left out
 _MAX_COLUMN_WIDTH: Final = 60
 _MAX_NESTED_WIDTH: Final = 32
 _BATCH_ROWS: Final = 8192
 _CONTROL_CHARS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-
-
-@dataclass(frozen=True, slots=True)
-class TerminalTable:
-    """A query result for a terminal.
-
-    Attributes:
-        lines: The header, and one line per row.
-        note: Number of rows, and what is left out.
-    """
-
-    lines: tuple[str, ...]
-    note: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,37 +42,41 @@ class _Column:
         return self.width if self.is_number else min(self.width, _MIN_COLUMN_WIDTH)
 
 
-def format_table(answer: pa.Table, width: int) -> TerminalTable:
-    """Return a query result formatted for a terminal with `width` cells."""
+def format_table(answer: pa.Table, width: int) -> tuple[list[str], str]:
+    """Return the lines of a table at most `width` characters wide, and a note on its rows and on what is left out."""
     shown = answer.slice(0, MAX_ROWS)
     columns = [_column(name, column) for name, column in zip(shown.column_names, shown.columns, strict=True)]
     visible = _columns_that_fit(columns, width)
     widths = _widths(visible, width)
-    rows = zip(*((column.name, *column.cells) for column in visible), strict=True)
-    lines = tuple(_line(row, visible, widths) for row in rows)
-    left_out = [column.name for column in columns if column not in visible]
-    return TerminalTable(lines, _note(answer, len(shown), left_out))
+    lines = [_line(row, visible, widths) for row in zip(*((of.name, *of.cells) for of in visible), strict=True)]
+    rows = f"{answer.num_rows:,} {'row' if answer.num_rows == 1 else 'rows'}"
+    more = f", the first {len(shown)} are shown" if len(shown) < answer.num_rows else ""
+    hidden = ""
+    if left_out := [column.name for column in columns if column not in visible]:
+        hidden = f"; {len(left_out)} of {answer.num_columns} columns are not shown: {', '.join(left_out)}"
+    how = ". All of it: --output csv, json or markdown; or name columns in the query" if more or hidden else ""
+    return lines, f"{rows}{more}{hidden}{how}."
 
 
 def _column(name: str, column: pa.ChunkedArray[Any]) -> _Column:
     of = column.type
     is_number = pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_decimal(of)
     cells = tuple(map(_cell, column.to_pylist()))
-    return _Column(_visible(name), cells, is_number, is_empty=not any(cells))
+    return _Column(_one_line(name), cells, is_number, is_empty=not any(cells))
 
 
 def _cell(value: Any) -> str:
-    """Return a value in short; a nested one as the beginning of its JSON."""
+    """Return a value as a short text; of a list or an object, the beginning of its JSON."""
     if value is None:
         return ""
     if isinstance(value, float):
         return f"{value:.4g}"
-    if isinstance(value, (list, dict, tuple)):
-        return _cut(_visible(_json(value)), _MAX_NESTED_WIDTH)
-    return _visible(str(value))
+    if _is_nested(value):
+        return _cut(_one_line(_json(value)), _MAX_NESTED_WIDTH)
+    return _one_line(str(value))
 
 
-def _visible(text: str) -> str:
+def _one_line(text: str) -> str:
     """Return text on one line, without characters that control a terminal."""
     return _CONTROL_CHARS.sub(" ", text)
 
@@ -109,7 +95,7 @@ def _columns_that_fit(columns: Sequence[_Column], width: int) -> list[_Column]:
 
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:
-    """Return the width of each column; spare width is shared by the columns that are cut."""
+    """Return the width of each column: its minimum, and for columns that are cut a share of the width that is left."""
     widths = [column.min_width for column in columns]
     spare = width - sum(widths) - _GAP * (len(columns) - 1)
     while spare > 0:
@@ -129,15 +115,6 @@ def _line(row: Sequence[str], columns: Sequence[_Column], widths: Sequence[int])
         blank = " " * (width - cell_len(cell))
         cells.append(blank + cell if column.is_number else cell + blank)
     return (" " * _GAP).join(cells).rstrip()
-
-
-def _note(answer: pa.Table, shown: int, left_out: Sequence[str]) -> str:
-    rows = f"{answer.num_rows:,} {'row' if answer.num_rows == 1 else 'rows'}"
-    more = f", the first {shown} are shown" if shown < answer.num_rows else ""
-    out_of = f"{len(left_out)} of {answer.num_columns}"
-    hidden = f"; {out_of} columns are not shown: {', '.join(left_out)}" if left_out else ""
-    how = ". All of it: --output csv, json or markdown; or name columns in the query" if more or hidden else ""
-    return f"{rows}{more}{hidden}{how}."
 
 
 def as_csv(answer: pa.Table) -> Iterator[str]:
@@ -172,7 +149,7 @@ def as_markdown(answer: pa.Table) -> Iterator[str]:
 
 def _pipes(row: Sequence[Any]) -> str:
     texts = ("" if value is None else _json(value) if _is_nested(value) else str(value) for value in row)
-    return "| " + " | ".join(_visible(text).replace("\\", "\\\\").replace("|", "\\|") for text in texts) + " |\n"
+    return "| " + " | ".join(_one_line(text).replace("\\", "\\\\").replace("|", "\\|") for text in texts) + " |\n"
 
 
 def _chunks(answer: pa.Table) -> Iterator[list[Sequence[Any]]]:
@@ -190,14 +167,14 @@ def _json(value: Any) -> str:
 
 
 def _to_json_value(value: Any) -> Any:
-    """Return a value that JSON can hold: NaN and infinities become null, a map's pairs become an object."""
+    """Return a value that JSON can hold: NaN and infinities become null, the pairs of a map become an object."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {str(name): _to_json_value(inner) for name, inner in value.items()}
     if isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value):
         return {str(name): _to_json_value(inner) for name, inner in value}
-    return [_to_json_value(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+    return [_to_json_value(inner) for inner in value] if _is_nested(value) else value
 
 
 def _text(value: Any) -> str:

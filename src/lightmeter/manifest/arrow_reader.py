@@ -1,7 +1,4 @@
-"""Reads rows from Parquet files and from any object with an Arrow stream, such as a DataFrame, in batches.
-
-Values are converted to JSON values. The types of extra columns are recorded, so that result tables can restore them.
-"""
+"""Reads rows from Parquet files, DataFrames and other Arrow data in batches, and converts the values to JSON values."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from pyarrow import types as kinds
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.folders import FileSet
 from lightmeter.manifest.item import JSON
-from lightmeter.manifest.row_parser import ColumnRoles, RawRow, ReadOptions, missing_column
+from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, missing_column
 
 _BATCH_ROWS: Final = 4096
 
@@ -36,39 +33,26 @@ _TYPE_RULES: Final[tuple[tuple[Callable[[Any], bool], str, Any], ...]] = (
 
 
 def parquet_rows(opened: Any, name: str, types: dict[str, str], options: ReadOptions) -> Iterator[RawRow]:
-    """Yield the rows of an open Parquet file, in batches.
-
-    Args:
-        opened: The file, at its start.
-        name: Name of the file for messages.
-        types: Filled with the types of the extra columns before the first row.
-        options: Names of the columns of URLs, ids and kinds.
+    """Yield the rows of an open Parquet file; the other arguments and errors are those of `batch_rows`.
 
     Raises:
-        ManifestError: the file is not Parquet, is damaged, or lacks the column of URLs or paths.
+        ManifestError: the file is not Parquet or is damaged.
     """
     try:
         with pq.ParquetFile(opened) as file:
-            reader = ArrowRowReader(file.schema_arrow, name, options)
-            yield from reader.rows(file.iter_batches(batch_size=_BATCH_ROWS), types)
+            yield from batch_rows(file.iter_batches(batch_size=_BATCH_ROWS), file.schema_arrow, name, types, options)
     except (pa.ArrowException, OSError) as error:
         raise ManifestError(f"{name}: it cannot be read as Parquet: {error}") from error
 
 
 def parquet_set_rows(files: FileSet, name: str, types: dict[str, str], options: ReadOptions) -> Iterator[RawRow]:
-    """Yield the rows of Parquet files, file by file, in batches; keys of hive partitions are columns.
+    """Yield the rows of Parquet files, file by file; the key of a folder such as `year=2024` is a column.
 
-    Each column gets a type that can hold the values of all files; rows of a file without the column have null.
-
-    Args:
-        files: The files.
-        name: Name of the manifest for messages.
-        types: Filled with the types of the extra columns before the first row.
-        options: Names of the columns of URLs, ids and kinds.
+    Each column gets a type that can hold the values of all files; rows of a file without the column have null. The
+    other arguments and errors are those of `batch_rows`.
 
     Raises:
-        ManifestError: a file is not Parquet, two files disagree on a column's type, or the column of URLs or paths is
-            missing.
+        ManifestError: a file is not Parquet, or two files disagree on a column's type.
     """
     names = list(files.list_names())
     schema = pa.schema([])
@@ -80,15 +64,14 @@ def parquet_set_rows(files: FileSet, name: str, types: dict[str, str], options: 
             raise ManifestError(f"{name}: {part} cannot be read as Parquet with the others: {error}") from error
     try:
         dataset = _dataset(files, names, schema)
-        fragments = dataset.get_fragments()
         batches = (
             batch
-            for fragment in fragments
+            for fragment in dataset.get_fragments()
             for batch in fragment.to_batches(
                 schema=dataset.schema, batch_size=_BATCH_ROWS, batch_readahead=1, fragment_readahead=1
             )
         )
-        yield from ArrowRowReader(dataset.schema, name, options).rows(batches, types)
+        yield from batch_rows(batches, dataset.schema, name, types, options)
     except (pa.ArrowException, OSError) as error:
         raise ManifestError(f"{name}: it cannot be read as Parquet: {error}") from error
 
@@ -109,70 +92,47 @@ def _dataset(files: FileSet, names: list[str], schema: pa.Schema) -> ds.Dataset:
 
 
 def open_stream(source: Any) -> pa.RecordBatchReader | None:
-    """Return the Arrow stream of an object with `__arrow_c_stream__`; None if the object cannot export one.
-
-    A DataFrame with a column that mixes Python types cannot.
-    """
+    """Return the Arrow stream of an object; None if it has none, as a DataFrame with mixed types in a column."""
     try:
         return pa.RecordBatchReader.from_stream(source)
     except (pa.ArrowException, TypeError, OverflowError):
         return None
 
 
-def stream_rows(
-    stream: pa.RecordBatchReader, name: str, types: dict[str, str], options: ReadOptions
+def batch_rows(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, name: str, types: dict[str, str], options: ReadOptions
 ) -> Iterator[RawRow]:
-    """Yield the rows of an Arrow stream.
+    """Yield the rows of Arrow record batches.
 
     Args:
-        stream: The stream, which is closed after the last row.
+        batches: The batches.
+        schema: Schema of the batches.
         name: Name of the manifest for messages.
         types: Filled with the types of the extra columns before the first row.
         options: Names of the columns of URLs, ids and kinds.
 
     Raises:
-        ManifestError: the column of URLs or paths is missing.
-    """
-    with stream:
-        yield from ArrowRowReader(stream.schema, name, options).rows(stream, types)
-
-
-class ArrowRowReader:
-    """Converter of Arrow record batches of one schema to rows.
-
-    Args:
-        schema: Schema of the batches.
-        name: Name of the manifest for messages.
-        options: Names of the columns of URLs, ids and kinds.
-
-    Raises:
         ManifestError: the column of URLs or paths, or a column that the user named, is missing, or two share a name.
     """
-
-    def __init__(self, schema: pa.Schema, name: str, options: ReadOptions) -> None:
-        # pandas exports its row labels as columns of this name; they are not data.
-        self._indices = [index for index, column in enumerate(schema.names) if not column.startswith("__index_level_")]
-        self._names = names = [schema.names[index] for index in self._indices]
-        self._schema = schema
-        self._roles = ColumnRoles.of(names, options)
-        if missing := options.missing(names):
-            raise missing_column(name, missing, names)
-        if not self._roles.usable:
-            raise ManifestError(
-                f"{name}: no column is named `url` or `path`",
-                hint=f"Its columns are: {', '.join(names)}. Say which one it is: --url-column NAME",
-            )
-        if len(set(names)) < len(names):
-            raise ManifestError(f"{name}: two columns share a name", hint="Rename one of the two.")
-
-    def rows(self, batches: Iterable[pa.RecordBatch], types: dict[str, str]) -> Iterator[RawRow]:
-        """Yield the rows of the batches; before the first row, put the types of the extra columns into `types`."""
-        types.update({column: _type_name(self._schema.field(column).type) for column in self._roles.extra})
-        for batch in batches:
-            for start in range(0, batch.num_rows, _BATCH_ROWS):
-                columns = [_json_column(batch.column(index).slice(start, _BATCH_ROWS)) for index in self._indices]
-                for cells in zip(*columns, strict=True):
-                    yield RawRow(dict(zip(self._names, cells, strict=True)))
+    # pandas exports its row labels as columns of this name; they are not data.
+    indices = [index for index, column in enumerate(schema.names) if not column.startswith("__index_level_")]
+    names = [schema.names[index] for index in indices]
+    roles = column_roles(tuple(names), options)
+    if missing := options.missing(names):
+        raise missing_column(name, missing, names)
+    if not roles.usable:
+        raise ManifestError(
+            f"{name}: no column is named `url` or `path`",
+            hint=f"Its columns are: {', '.join(names)}. Say which one it is: --url-column NAME",
+        )
+    if len(set(names)) < len(names):
+        raise ManifestError(f"{name}: two columns share a name", hint="Rename one of the two.")
+    types.update({column: _type_name(schema.field(column).type) for column in roles.extra})
+    for batch in batches:
+        for start in range(0, batch.num_rows, _BATCH_ROWS):
+            columns = [_json_column(batch.column(index).slice(start, _BATCH_ROWS)) for index in indices]
+            for cells in zip(*columns, strict=True):
+                yield RawRow(dict(zip(names, cells, strict=True)))
 
 
 def _type_name(arrow_type: pa.DataType) -> str:

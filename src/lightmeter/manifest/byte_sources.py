@@ -1,7 +1,6 @@
-"""Reads the bytes of a manifest from a local file, standard input, or a file system that Arrow supports.
+"""Reads manifests from a local file, standard input or a file system of Arrow: as bytes, or as numbered lines of text.
 
-Bytes are hashed, decompressed if they are gzip, and split into numbered lines of text. Every exception of a library
-becomes a `ManifestError` that says the file, the line if known, and what to do.
+Every exception of a library becomes a `ManifestError` that says the file, the line if known, and what to do.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from importlib import import_module
@@ -23,23 +22,16 @@ from urllib.parse import urlsplit
 
 from lightmeter.errors import ManifestError
 
-STDIN: Final = "-"
-"""Name of standard input as a manifest."""
-
-MAX_LINE_BYTES: Final = 16 * 1024 * 1024
-"""Longest line, in bytes; it bounds memory for a file that is not text."""
-
+CHUNK_BYTES: Final = 1024 * 1024
+_MAX_LINE_BYTES: Final = 16 * 1024 * 1024  # bounds memory for a file that is not text
 _PARQUET_MAGIC: Final = b"PAR1"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-_CHUNK_BYTES: Final = 1024 * 1024
 _ESCAPED: Final = re.compile(r"\[([*?[])\]")  # a literal character as `glob.escape` writes it
-_HEAD_BYTES: Final = 64
 _GZIP_ERRORS: Final = (gzip.BadGzipFile, EOFError, zlib.error)
-_READ_ERRORS: Final = (*_GZIP_ERRORS, OSError)
 
 
 class Location:
-    """Parsed location of a manifest: local path, glob, URI, or standard input.
+    """Location of a manifest: local path, glob, URI, or `-` for standard input.
 
     Attributes:
         text: As the user wrote it.
@@ -51,7 +43,7 @@ class Location:
 
     def __init__(self, source: str | Path) -> None:
         self.text = str(source)
-        self.is_stdin = self.text == STDIN
+        self.is_stdin = self.text == "-"
         self.is_remote = isinstance(source, str) and "://" in source
         self.path = None if self.is_stdin or self.is_remote else Path(source)
         self.name, named = _uri_parts(self.text) if self.is_remote else (self.text, PurePosixPath(self.text))
@@ -64,7 +56,7 @@ class Location:
 
     @property
     def absolute(self) -> str:
-        """The same location, independent of the working folder."""
+        """The location as a text that does not depend on the working folder."""
         if self.path is None:
             return self.text
         if not self.is_glob or self.path.is_absolute():
@@ -73,7 +65,7 @@ class Location:
 
     @property
     def glob_parts(self) -> tuple[Path, tuple[str, ...]]:
-        """Folder before the first wildcard of a pattern, and a pattern for each part of the names below that folder."""
+        """Folder before the first wildcard of a glob, and the parts of the glob from that wildcard on."""
         parts = Path(self.text).parts
         fixed = next(place for place, part in enumerate(parts) if glob.has_magic(_ESCAPED.sub("", part)))
         return Path(*(_ESCAPED.sub(r"\1", part) for part in parts[:fixed])), parts[fixed:]
@@ -96,7 +88,7 @@ def _uri_parts(uri: str) -> tuple[str, PurePosixPath]:
 
 
 class HashingReader(io.RawIOBase):
-    """Stream that computes the SHA-256 of the bytes read through it, as stored: before decompression."""
+    """Stream that reads from another stream and computes the SHA-256 of the bytes."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -115,7 +107,7 @@ class HashingReader(io.RawIOBase):
 
     def finish(self) -> str:
         """Read to the end; return the digest of everything, in hexadecimal digits."""
-        while self.read(_CHUNK_BYTES):
+        while self.read(CHUNK_BYTES):
             pass
         return self._digest.hexdigest()
 
@@ -131,18 +123,16 @@ def open_raw(location: Location, stdin: IO[bytes] | None = None) -> Iterator[Any
         yield stdin or sys.stdin.buffer
         return
     try:
-        opened = location.path.open("rb") if location.path is not None else _open_remote(location)
+        if location.path is not None:
+            opened: Any = location.path.open("rb")
+        else:
+            filesystem, path = remote_file_system(location)
+            opened = filesystem.open_input_file(path)
     except (OSError, ValueError, ImportError) as error:
         # pyarrow raises ArrowInvalid, a ValueError, for an unknown scheme.
         raise cannot_open(location, error) from error
     with opened:
         yield opened
-
-
-def _open_remote(location: Location) -> Any:
-    """Open a URI through Arrow's file systems, without decompression."""
-    filesystem, path = remote_file_system(location)
-    return filesystem.open_input_file(path)
 
 
 def remote_file_system(location: Location) -> tuple[Any, str]:
@@ -156,12 +146,12 @@ def remote_file_system(location: Location) -> tuple[Any, str]:
         ManifestError: the scheme is unknown, or a package or variable that it needs is missing.
     """
     scheme, _, path = location.text.partition("://")
+    if scheme.lower() in {"http", "https"}:
+        raise cannot_open(location, ValueError("a manifest is not read over HTTP: download it first"))
     try:
         from pyarrow import fs  # noqa: PLC0415 (only for remote manifests)
 
         match scheme.lower():
-            case "http" | "https":
-                _refuse_http()
             case "az":
                 return _azure_file_system(fs), path
             case "hf":
@@ -171,10 +161,6 @@ def remote_file_system(location: Location) -> tuple[Any, str]:
         # pyarrow raises ArrowInvalid, a ValueError, for an unknown scheme.
         raise cannot_open(location, error) from error
     return found
-
-
-def _refuse_http() -> None:
-    raise ValueError("a manifest is not read over HTTP: download it first")
 
 
 def _azure_file_system(fs: Any) -> Any:
@@ -202,12 +188,12 @@ def cannot_open(location: Location, error: Exception) -> ManifestError:
 
 
 def decompress(raw: io.RawIOBase, location: Location) -> io.BufferedReader | gzip.GzipFile:
-    """Return a buffered stream, which decompresses if the name or the first two bytes say that the content is gzip.
+    """Return a buffered stream of the content, decompressed if its name or its first two bytes say that it is gzip.
 
     Raises:
         ManifestError: the content is Parquet under another name or on standard input.
     """
-    stream: io.BufferedReader = io.BufferedReader(raw, _CHUNK_BYTES)
+    stream: io.BufferedReader = io.BufferedReader(raw, CHUNK_BYTES)
     if stream.peek(4)[:4] == _PARQUET_MAGIC:
         raise ManifestError(
             f"{location.name}: this is Parquet, which is read from its end",
@@ -256,41 +242,29 @@ class LineReader:
 
     def head(self) -> bytes:
         """Return about the first 64 bytes without consuming them; call this before any line is read."""
-        try:
-            return self._stream.peek(_HEAD_BYTES)
-        except _READ_ERRORS as error:
-            raise self._read_error(error) from error
+        return self._read(self._stream.peek, 64)
 
     def read_all(self, max_bytes: int) -> bytes:
         """Return all bytes; stop soon after `max_bytes`. Call this before any line is read."""
         chunks, size = [], 0
-        try:
-            while size <= max_bytes and (chunk := self._stream.read(_CHUNK_BYTES)):
-                chunks.append(chunk)
-                size += len(chunk)
-        except _READ_ERRORS as error:
-            raise self._read_error(error) from error
+        while size <= max_bytes and (chunk := self._read(self._stream.read, CHUNK_BYTES)):
+            chunks.append(chunk)
+            size += len(chunk)
         return b"".join(chunks)
 
     def error(self, message: str, *, hint: str = "", line: int | None = None) -> ManifestError:
-        """Return an error that says the file and the line.
-
-        Args:
-            message: Description of the problem, without file and line.
-            hint: Advice to the user.
-            line: Line number; None means the current line.
-        """
+        """Return an error whose message begins with the file and the line (by default the current line)."""
         return ManifestError(f"{self.name}:{max(line or self.number, 1)}: {message}", hint=hint)
 
     def _next_line(self) -> str:
         if self._pushed_back:
             self.number += 1
             return self._pushed_back.pop()
-        raw = self._read_line()
+        raw = self._read(self._stream.readline, _MAX_LINE_BYTES + 1)
         self.number += bool(raw)  # the end of the file is not a line
-        if len(raw) > MAX_LINE_BYTES:
+        if len(raw) > _MAX_LINE_BYTES:
             raise self.error(
-                f"a line is longer than {MAX_LINE_BYTES // 1024**2} MiB", hint="Is this really a text file?"
+                f"a line is longer than {_MAX_LINE_BYTES // 1024**2} MiB", hint="Is this really a text file?"
             )
         try:
             return raw.decode("utf-8-sig" if self.number == 1 else "utf-8")
@@ -299,14 +273,11 @@ class LineReader:
                 f"this is not UTF-8 (byte {raw[error.start]:#04x})", hint="Save the manifest again as UTF-8."
             ) from None
 
-    def _read_line(self) -> bytes:
+    def _read(self, read: Callable[[int], bytes], size: int) -> bytes:
         try:
-            return self._stream.readline(MAX_LINE_BYTES + 1)
-        except _READ_ERRORS as error:
-            raise self._read_error(error) from error
-
-    def _read_error(self, error: Exception) -> ManifestError:
-        self.number += 1
-        if isinstance(error, _GZIP_ERRORS):
-            return self.error(f"the gzip is broken or cut off: {error}", hint="Fetch the file again.")
-        return self.error(f"it cannot be read further: {error}")
+            return read(size)
+        except (*_GZIP_ERRORS, OSError) as error:
+            self.number += 1
+            if isinstance(error, _GZIP_ERRORS):
+                raise self.error(f"the gzip is broken or cut off: {error}", hint="Fetch the file again.") from error
+            raise self.error(f"it cannot be read further: {error}") from error

@@ -44,6 +44,15 @@ def canonical_url(url: str) -> str:
     return url if _CANONICAL.fullmatch(url) else _canonicalize(url)
 
 
+def is_url(text: str) -> bool:
+    """Whether a text is an http or https URL that can be fetched; outer white space does not matter."""
+    try:
+        canonical_url(text.strip())
+    except ValueError:
+        return False
+    return True
+
+
 def _canonicalize(url: str) -> str:
     """Parse a URL and return its canonical form; raise ValueError as `canonical_url` does."""
     if not url:

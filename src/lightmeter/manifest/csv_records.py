@@ -18,18 +18,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from lightmeter.manifest.byte_sources import LineReader
-from lightmeter.manifest.canonical_url import canonical_url
-from lightmeter.manifest.row_parser import ColumnRoles, ReadOptions
-from lightmeter.wire.constants import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO_SUFFIXES
+from lightmeter.manifest.canonical_url import is_url
+from lightmeter.manifest.item import MEDIA_SUFFIXES
+from lightmeter.manifest.row_parser import ReadOptions, column_roles
 
 MAX_RECORD_CHARS: Final = 1024 * 1024
 """Longest record, in characters after its first line. The module `csv` limits one field to 131,072 characters."""
 
-MEDIA_SUFFIXES: Final = (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES, *MORE_VIDEO_SUFFIXES)
-"""File suffixes of pictures and videos, in lower case."""
-
-_QUOTED_PART: Final = re.compile(r'(?:[^"]|"")*')
-"""Start of a line inside a quoted field: all characters up to the quote that closes the field."""
+_QUOTED_PART: Final = re.compile(r'(?:[^"]|"")*')  # in a line inside a quoted field: up to the closing quote
 
 
 class BrokenRecord(Exception):
@@ -37,7 +33,7 @@ class BrokenRecord(Exception):
 
 
 class UnterminatedQuote(Exception):
-    """Error for a quote that is opened and not closed.
+    """Error for a quote in a CSV file that is opened and not closed.
 
     Attributes:
         line: Line number of the quote, from 1.
@@ -96,7 +92,7 @@ class RecordReader:
         return csv.reader(self._lines_for_csv(), delimiter=self._delimiter, strict=True)
 
     def _lines_for_csv(self) -> Iterator[str]:
-        """Yield lines to the CSV reader, which requests one only at a record's start or inside a quoted field."""
+        """Yield lines to the CSV reader, which asks for a line at the start of a record or inside a quoted field."""
         for line in self._lines:
             self._consumed.append(line)
             if len(self._consumed) > 1 and (reason := self._reject_reason(line)):
@@ -114,21 +110,13 @@ class RecordReader:
 
     def _looks_like_row(self, line: str) -> bool:
         inside = _QUOTED_PART.match(line)
-        cells = _split_line(inside.group() if inside else "", self._delimiter)
+        cells = split_line(inside.group() if inside else "", self._delimiter, strict=True)
         if self.header is None:
-            return any(_is_url(cell) or _is_media_name(cell) for cell in cells)
-        if len(self.header) not in {len(cells), len(_split_line(line, self._delimiter))}:
+            return any(is_url(cell) or _is_media_name(cell) for cell in cells)
+        if len(self.header) not in {len(cells), len(split_line(line, self._delimiter, strict=True))}:
             return False
-        columns, row = ColumnRoles.of(self.header, self._options), dict(zip(self.header, cells, strict=False))
-        return _is_url(row.get(columns.url or "", "")) or _is_media_name(row.get(columns.path or "", ""))
-
-
-def _is_url(text: str) -> bool:
-    try:
-        canonical_url(text.strip())
-    except ValueError:
-        return False
-    return True
+        columns, row = column_roles(tuple(self.header), self._options), dict(zip(self.header, cells, strict=False))
+        return is_url(row.get(columns.url or "", "")) or _is_media_name(row.get(columns.path or "", ""))
 
 
 def _is_media_name(text: str) -> bool:
@@ -149,9 +137,12 @@ def opening_line(lines: Sequence[str], delimiter: str) -> int:
     return opened
 
 
-def _split_line(line: str, delimiter: str) -> list[str]:
-    """Return the fields of one line, parsed without the other lines; none if it is invalid CSV."""
+def split_line(line: str, delimiter: str, *, strict: bool = False) -> list[str]:
+    """Return the fields of one line, parsed without the other lines; none if it is invalid CSV.
+
+    An unclosed quote is invalid only if `strict`.
+    """
     try:
-        return next(csv.reader([line], delimiter=delimiter, strict=True), [])
+        return next(csv.reader([line], delimiter=delimiter, strict=strict), [])
     except csv.Error:
         return []

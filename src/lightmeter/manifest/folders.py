@@ -17,22 +17,25 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal
 
 from lightmeter.errors import ManifestError
-from lightmeter.manifest.byte_sources import HashingReader, Location, cannot_open, open_raw, remote_file_system
+from lightmeter.manifest.byte_sources import (
+    CHUNK_BYTES,
+    HashingReader,
+    Location,
+    cannot_open,
+    open_raw,
+    remote_file_system,
+)
+from lightmeter.manifest.item import MEDIA_SUFFIXES
 from lightmeter.manifest.row_parser import RawRow
-from lightmeter.wire.constants import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO_SUFFIXES
 
-_MEDIA_SUFFIXES: Final = frozenset((*IMAGE_SUFFIXES, *VIDEO_SUFFIXES, *MORE_VIDEO_SUFFIXES))
-_PARQUET_SUFFIX: Final = ".parquet"
-_DELTA_LOG: Final = "_delta_log"
 _JOURNAL: Final = "journal.sqlite"  # marks the output folder of a run
-_CHUNK_BYTES: Final = 1024 * 1024
 
 _Names = Callable[[], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class FileSet:
-    """Files that form one manifest.
+    """Files that together are one manifest: pictures and videos, or Parquet files.
 
     Attributes:
         kind: `media`: each file is a row; `parquet`: each file holds rows.
@@ -69,7 +72,7 @@ class FileSet:
         for name in self.list_names():
             with self.open(name) as file:
                 digest.update(f"{name}\0{file.size()}\n".encode())
-                while chunk := file.read(_CHUNK_BYTES):
+                while chunk := file.read(CHUNK_BYTES):
                     digest.update(chunk)
         return digest.hexdigest()
 
@@ -148,13 +151,9 @@ def _remote_files(location: Location, filesystem: Any, path: str) -> FileSet | N
 
 
 def _select_files(location: Location, base: Path | str, names: _Names, filesystem: Any = None) -> FileSet:
-    """Return the media files or the Parquet files among the names.
+    """Return the pictures and videos, or the Parquet files, among the names.
 
-    Args:
-        location: Location of the manifest, for messages.
-        base: Folder that the names are relative to.
-        names: Returns the names of all files found.
-        filesystem: A file system of `pyarrow.fs`; None for the local one.
+    The argument `names` returns the names of all files, relative to `base`; `location` is for messages.
 
     Raises:
         ManifestError: the files are both media and Parquet, or neither, or remote media.
@@ -162,7 +161,7 @@ def _select_files(location: Location, base: Path | str, names: _Names, filesyste
     media, parquet, others = 0, 0, 0
     example = ""
     for name in names():
-        if _DELTA_LOG in name.split("/"):
+        if "_delta_log" in name.split("/"):
             raise ManifestError(
                 f"{location.name}: this is a Delta table, whose files are not all its rows",
                 hint="Read it first: lightmeter.plan(deltalake.DeltaTable(…).to_pyarrow_table())",
@@ -203,11 +202,11 @@ def _no_files_error(location: Location, others: int, example: str) -> ManifestEr
 
 
 def _is_media(name: str) -> bool:
-    return PurePosixPath(name).suffix.lower() in _MEDIA_SUFFIXES
+    return PurePosixPath(name).suffix.lower() in MEDIA_SUFFIXES
 
 
 def _is_parquet(name: str) -> bool:
-    return name.lower().endswith(_PARQUET_SUFFIX) and not any(part.startswith("_") for part in name.split("/"))
+    return name.lower().endswith(".parquet") and not any(part.startswith("_") for part in name.split("/"))
 
 
 def _list_files(folder: Path, base: Path, max_depth: int | None = None) -> Iterator[str]:
@@ -235,7 +234,7 @@ def _glob_files(base: Path, patterns: tuple[str, ...]) -> Iterator[str]:
 
 
 def _matches_pattern(parts: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
-    """Return whether the parts of a name match; `**` matches any number of folders, and at the end also files."""
+    """Whether a file name matches a glob, both in parts; `**` matches any folders, and at the end also files."""
     if not patterns:
         return not parts
     first, *rest = patterns

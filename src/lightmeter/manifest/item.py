@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, Literal, TypeAlias
 
+from lightmeter.wire.constants import IMAGE_SUFFIXES, MORE_VIDEO_SUFFIXES, VIDEO_SUFFIXES
+
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 """Any JSON value."""
 
 MediaKind: TypeAlias = Literal["image", "video"]
 
+MEDIA_SUFFIXES: Final = (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES, *MORE_VIDEO_SUFFIXES)
 MEDIA_KINDS: Final[tuple[MediaKind, ...]] = ("image", "video")
-
-ID_HEX_DIGITS: Final = 16
-"""Length of an id: 64 bits, so that among a million items two share an id with a probability of 3e-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,8 @@ class Item:
 
 
 def stable_id(identity: str) -> str:
-    """Return the id of a row without its own id: 16 hex digits of BLAKE2b over the canonical URL or path."""
-    encoded = identity.encode("utf-8", "surrogatepass")
-    return blake2b(encoded, digest_size=ID_HEX_DIGITS // 2).hexdigest()
+    """Return the id of a row without its own id: 16 hex digits of BLAKE2b over the canonical URL or path.
+
+    Of 64 bits: among a million items, two share an id with a probability of 3e-8.
+    """
+    return blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
@@ -16,7 +16,7 @@ from lightmeter.manifest.byte_sources import HashingReader, LineReader, Location
 from lightmeter.manifest.folders import FileSet, file_set, stored_digest
 from lightmeter.manifest.in_memory import column_values, sequence_rows
 from lightmeter.manifest.item import Item
-from lightmeter.manifest.row_parser import ColumnRoles, ItemMaker, RawRow, ReadOptions, missing_column, observe_types
+from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, make_item, missing_column, observe_types
 from lightmeter.manifest.text_formats import guess_format, json_rows, jsonl_rows, table_rows, text_rows
 
 _FORMATS: Final = {
@@ -30,7 +30,6 @@ _FORMATS: Final = {
 }
 _DEFAULTS: Final = ReadOptions()
 _SEARCHED_ROWS: Final = 1000
-"""Number of first rows that are searched for a column that the user named, before it is reported as missing."""
 
 
 @runtime_checkable
@@ -50,7 +49,7 @@ def location_of(source: object) -> Location | None:
 
 
 def digest_of(source: ManifestSource, options: ReadOptions = _DEFAULTS) -> str:
-    """Return `ManifestReader.sha256` of a manifest; a stored manifest is hashed without parsing its rows.
+    """Return the SHA-256 of a manifest, as `ManifestReader.sha256`; files are hashed without parsing their rows.
 
     Raises:
         ManifestError: the manifest cannot be read.
@@ -71,9 +70,8 @@ class ManifestReader:
     """Iterable over the items of a manifest; each iteration reads it again (standard input only once).
 
     Formats: `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json` (one array), `.txt`, each also with `.gz`, and `.parquet`. In
-    a folder or a glob of media, each file is a row with a path relative to the folder. Of Parquet files in a folder or
-    a glob, all are read in order: keys of folders such as `year=2024` are columns, and paths in rows are relative to
-    the folder. A single media file is a manifest of one row.
+    a folder or a glob of pictures and videos, each file is a row. Of Parquet files in a folder or a glob, the rows of
+    all are read in order, and the key of a folder such as `year=2024` is a column.
 
     Args:
         source: The manifest; `ManifestSource` lists what it may be.
@@ -81,7 +79,7 @@ class ManifestReader:
         options: Names of the columns of URLs, ids and kinds; treatment of unclosed quotes.
 
     Attributes:
-        name: Name of the manifest in messages and lineage.
+        name: Name of the manifest in messages and tables.
     """
 
     def __init__(
@@ -97,7 +95,7 @@ class ManifestReader:
 
     @property
     def extra_types(self) -> dict[str, str]:
-        """Types of the extra columns, by name.
+        """Types of the extra columns (all but URL, path, id and kind), by name.
 
         Types: `string`, `int64`, `uint64`, `double`, `bool`, `date`, `timestamp`, `timestamp_utc`, `json`. CSV,
         TSV, Parquet and DataFrames declare them, so they are known from the first item on. In JSON lines and lists of
@@ -127,9 +125,8 @@ class ManifestReader:
         self._types.clear()
         self._sha256 = None
         folder, rows = self._folder_and_rows()
-        maker = ItemMaker(folder, self._options)
         for seq, row in enumerate(rows):
-            yield maker.make(seq, row)
+            yield make_item(seq, row, folder, self._options)
 
     def _folder_and_rows(self) -> tuple[Path | None, Iterator[RawRow]]:
         """Return the folder that relative paths start from, and the rows."""
@@ -144,10 +141,11 @@ class ManifestReader:
         """Yield the rows of a folder, a glob or a media file; set the digest after the last one."""
         try:
             if files.kind == "media":
+                self._must_name_no_column()
                 digest = sha256()
                 for row, file_state in files.media_rows():
                     digest.update(file_state)
-                    yield from self._check_named_columns(iter([row]), ())
+                    yield row
                 self._sha256 = digest.hexdigest()
             else:
                 from lightmeter.manifest.arrow_reader import parquet_set_rows  # noqa: PLC0415 (Arrow only where needed)
@@ -191,16 +189,15 @@ class ManifestReader:
 
     def _line_rows(self, lines: LineReader, file_format: str | None) -> Iterator[RawRow]:
         match file_format or guess_format(lines, self._options):
-            case "csv":
-                return table_rows(lines, "csv", self._types, self._options)
-            case "tsv":
-                return table_rows(lines, "tsv", self._types, self._options)
+            case "csv" | "tsv" as form:
+                return table_rows(lines, form, self._types, self._options)
             case "json":
                 return self._typed_rows(json_rows(lines))
             case "jsonl":
                 return self._typed_rows(jsonl_rows(lines))
             case _:
-                return self._check_named_columns(text_rows(lines), ())
+                self._must_name_no_column()
+                return text_rows(lines)
 
     def _memory_rows(self) -> Iterator[RawRow]:
         digest = sha256()
@@ -213,41 +210,34 @@ class ManifestReader:
         values = column_values(self._source)
         if values is not None or not isinstance(self._source, ArrowStream):
             return self._typed_rows(sequence_rows(cast("Sequence[Any]", self._source) if values is None else values))
-        from lightmeter.manifest.arrow_reader import open_stream, stream_rows  # noqa: PLC0415 (Arrow only where needed)
+        from lightmeter.manifest.arrow_reader import batch_rows, open_stream  # noqa: PLC0415 (Arrow only where needed)
 
         stream = open_stream(self._source)
         if stream is not None:
-            return stream_rows(stream, self.name, self._types, self._options)
+            return batch_rows(stream, stream.schema, self.name, self._types, self._options)
         # Arrow has no columns of mixed Python types; rows as dicts may have them.
         return self._typed_rows(sequence_rows(cast("Any", self._source).to_dict("records")))
 
     def _typed_rows(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
-        """Yield rows that may each have other columns, and record the types of the columns."""
-        return self._check_named_columns(self._record_types(rows))
-
-    def _record_types(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
-        for row in rows:
-            observe_types(self._types, ColumnRoles.of(row.cells, self._options).extra, row.cells)
-            yield row
-
-    def _check_named_columns(self, rows: Iterator[RawRow], columns: Collection[str] | None = None) -> Iterator[RawRow]:
-        """Yield the rows; check that the first `_SEARCHED_ROWS` have each column that the user named.
-
-        Args:
-            rows: The rows.
-            columns: Columns that exist; None means those of the rows.
+        """Yield the rows, each of which may have other columns, and record the types of the columns.
 
         Raises:
-            ManifestError: a named column is missing.
+            ManifestError: none of the first `_SEARCHED_ROWS` rows has a column that the user named.
         """
-        found_columns: dict[str, None] = dict.fromkeys(columns or ())
-        is_searching = bool(self._options.named)
+        columns: dict[str, None] = {}
+        missing = self._options.missing(columns)
         for count, row in enumerate(rows, start=1):
-            if is_searching:
-                found_columns.update(dict.fromkeys(row.cells) if columns is None else {})
-                is_searching = self._options.missing(found_columns) is not None
-                if is_searching and (columns is not None or count >= _SEARCHED_ROWS):
+            observe_types(self._types, column_roles(tuple(row.cells), self._options).extra, row.cells)
+            if missing is not None:
+                columns.update(dict.fromkeys(row.cells))
+                missing = self._options.missing(columns)
+                if missing is not None and count >= _SEARCHED_ROWS:
                     break
             yield row
-        if is_searching and (missing := self._options.missing(found_columns)) is not None:
-            raise missing_column(self.name, missing, found_columns)
+        if missing is not None:
+            raise missing_column(self.name, missing, columns)
+
+    def _must_name_no_column(self) -> None:
+        """Raise ManifestError if the user named a column, because the rows of this manifest have none."""
+        if missing := self._options.missing(()):
+            raise missing_column(self.name, missing, ())

@@ -7,23 +7,18 @@ Four column names have a role, in upper or lower case: `url`, `path`, `id` and `
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Final
 
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.item import JSON, MEDIA_KINDS, Item, MediaKind, stable_id
 
-_MAX_CACHED_ROLES: Final = 256
-"""Sets of column names whose roles are cached; each row of JSON lines may have other keys."""
-
-_INT64: Final = range(-(2**63), 2**63)
-
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """Cells of a row by column name, and the problem that the format reader found; None if it found none."""
+    """Cells of a row by column name, and why the row cannot be analysed, if the reader of the format knows a reason."""
 
     cells: Mapping[str, JSON]
     problem: str | None = None
@@ -73,7 +68,7 @@ def missing_column(where: str, wanted: str, names: Iterable[str]) -> ManifestErr
 
 
 def _same_name(wanted: str, names: Iterable[str]) -> str | None:
-    """Return the column of this name, else the first that differs only in case or outer white space."""
+    """Return the column named `wanted`, else the first that differs only in case or outer white space."""
     available = list(names)
     if wanted in available:
         return wanted
@@ -82,7 +77,7 @@ def _same_name(wanted: str, names: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ColumnRoles:
-    """Columns of a row by role; None if there is no such column.
+    """Names of the columns that hold the URL, the path, the id and the kind, or None; `extra`: all other columns.
 
     If the user named the column of URLs, `url` and `path` are both that column: each value is a URL or a path.
     """
@@ -93,120 +88,104 @@ class ColumnRoles:
     kind: str | None
     extra: tuple[str, ...]
 
-    @classmethod
-    def of(cls, names: Iterable[str], options: ReadOptions = ReadOptions()) -> ColumnRoles:
-        """Assign roles to the columns `names`."""
-        available = tuple(names)
-        found = {role: _same_name(wanted, available) for role, wanted in options.named.items()}
-        if "url" in found:
-            found["path"] = found["url"]
-        taken, extra = set(found.values()), []
-        for name in available:
-            role = name.strip().casefold()
-            if name in taken:
-                continue
-            if role in {"url", "path", "id", "kind"} and role not in found:
-                found[role] = name
-            else:
-                extra.append(name)
-        return cls(found.get("url"), found.get("path"), found.get("id"), found.get("kind"), tuple(extra))
-
     @property
     def usable(self) -> bool:
         """Whether there is a column of URLs or paths."""
         return self.url is not None or self.path is not None
 
 
-@dataclass(slots=True)
-class ItemMaker:
-    """Converter of rows to items.
+@lru_cache(maxsize=256)  # each row of JSON lines may have other columns
+def column_roles(names: tuple[str, ...], options: ReadOptions) -> ColumnRoles:
+    """Return which column holds the URL, the path, the id and the kind; `names` are all columns."""
+    found = {role: _same_name(wanted, names) for role, wanted in options.named.items()}
+    if "url" in found:
+        found["path"] = found["url"]
+    taken, extra = set(found.values()), []
+    for name in names:
+        role = name.strip().casefold()
+        if name in taken:
+            continue
+        if role in {"url", "path", "id", "kind"} and role not in found:
+            found[role] = name
+        else:
+            extra.append(name)
+    return ColumnRoles(found.get("url"), found.get("path"), found.get("id"), found.get("kind"), tuple(extra))
 
-    Attributes:
+
+def make_item(seq: int, row: RawRow, folder: Path | None, options: ReadOptions) -> Item:
+    """Return the item of one row; if a cell is invalid, the item's `problem` says so.
+
+    Args:
+        seq: Number of the row, from 0.
+        row: The row.
         folder: Folder that relative paths start from; None if the manifest is not on this machine.
         options: Names of the columns of URLs, ids and kinds.
     """
+    roles = column_roles(tuple(row.cells), options)
+    url, path, identity, problem = _target(roles, row.cells, folder)
+    kind, kind_problem = _kind(row.cells.get(roles.kind) if roles.kind else None)
+    id_cell = row.cells.get(roles.item_id) if roles.item_id else None
+    own_id = "" if id_cell is None else str(id_cell).strip()
+    return Item(
+        seq=seq,
+        item_id=own_id or stable_id(identity or f"row {seq}"),
+        url=url,
+        path=path,
+        kind=kind,
+        extra={name: row.cells[name] for name in roles.extra},
+        problem=row.problem or problem or kind_problem,
+        has_own_id=bool(own_id),
+    )
 
-    folder: Path | None
-    options: ReadOptions = ReadOptions()
-    _roles_cache: dict[tuple[str, ...], ColumnRoles] = field(default_factory=dict)
 
-    def make(self, seq: int, row: RawRow) -> Item:
-        """Return the item of one row; invalid cells become its `problem`."""
-        roles = self._roles(tuple(row.cells))
-        url, path, identity, problem = self._target(roles, row.cells)
-        kind, kind_problem = _kind(row.cells.get(roles.kind) if roles.kind else None)
-        own_id = _own_id(row.cells.get(roles.item_id) if roles.item_id else None)
-        return Item(
-            seq=seq,
-            item_id=own_id or stable_id(identity or f"row {seq}"),
-            url=url,
-            path=path,
-            kind=kind,
-            extra={name: row.cells[name] for name in roles.extra},
-            problem=row.problem or problem or kind_problem,
-            has_own_id=bool(own_id),
-        )
+def _target(
+    roles: ColumnRoles, cells: Mapping[str, JSON], folder: Path | None
+) -> tuple[str, str | None, str, str | None]:
+    """Read the URL or path of a row; if it has both, the URL counts.
 
-    def _roles(self, names: tuple[str, ...]) -> ColumnRoles:
-        roles = self._roles_cache.get(names)
-        if roles is None:
-            if len(self._roles_cache) >= _MAX_CACHED_ROLES:
-                self._roles_cache.clear()
-            roles = self._roles_cache[names] = ColumnRoles.of(names, self.options)
-        return roles
+    Returns:
+        The URL or path as text, the absolute path of a local file or None, the text from which `stable_id` makes
+        the id, and the problem or None.
+    """
+    is_named = roles.url is not None and roles.url == roles.path
+    url = cells.get(roles.url) if roles.url else None
+    path = cells.get(roles.path) if roles.path else None
+    for name, value in (("url", url), ("path", path)):
+        if value is not None and not isinstance(value, str):
+            return str(value), None, str(value), f"its {name} is {value!r}, which is no text"
+    if isinstance(url, str) and (text := url.strip()) and not (is_named and "://" not in text):
+        try:
+            return text, None, canonical_url(text), None
+        except ValueError as reason:
+            return text, None, text, f"not a URL: {reason}"
+    if isinstance(path, str) and (text := path.strip()):
+        local, problem = _local_path(text, folder)
+        return text, local, Path(text).as_posix(), problem
+    return "", None, "", "neither a URL nor a path"
 
-    def _target(self, roles: ColumnRoles, cells: Mapping[str, JSON]) -> tuple[str, str | None, str, str | None]:
-        """Read the URL or path of a row; if it has both, the URL counts.
 
-        Returns:
-            The URL or path as text, the absolute path of a local file or None, the text from which `stable_id` makes
-            the id, and the problem or None.
-        """
-        is_named = roles.url is not None and roles.url == roles.path
-        url = cells.get(roles.url) if roles.url else None
-        path = cells.get(roles.path) if roles.path else None
-        for name, value in (("url", url), ("path", path)):
-            if value is not None and not isinstance(value, str):
-                return str(value), None, str(value), f"its {name} is {value!r}, which is no text"
-        if isinstance(url, str) and (text := url.strip()) and not (is_named and "://" not in text):
-            try:
-                return text, None, canonical_url(text), None
-            except ValueError as reason:
-                return text, None, text, f"not a URL: {reason}"
-        if isinstance(path, str) and (text := path.strip()):
-            local, problem = self._local(text)
-            return text, local, Path(text).as_posix(), problem
-        return "", None, "", "neither a URL nor a path"
-
-    def _local(self, text: str) -> tuple[str | None, str | None]:
-        """Return the absolute path of a path cell, or its problem."""
-        if "\0" in text or "://" in text:
-            return None, "its path is no path of a local file"
-        if self.folder is None and not Path(text).is_absolute():
-            return None, "its path is relative to a manifest that is not on this machine"
-        return str(((self.folder or Path()) / text).absolute()), None
+def _local_path(text: str, folder: Path | None) -> tuple[str | None, str | None]:
+    """Return the absolute path of a path cell, or its problem."""
+    if "\0" in text or "://" in text:
+        return None, "its path is no path of a local file"
+    if folder is None and not Path(text).is_absolute():
+        return None, "its path is relative to a manifest that is not on this machine"
+    return str(((folder or Path()) / text).absolute()), None
 
 
 def _kind(value: JSON) -> tuple[MediaKind | None, str | None]:
-    """Return the kind in a cell, or its problem."""
-    if value is None or value == "":
-        return None, None
-    stated = value.strip().casefold() if isinstance(value, str) else ""
+    """Return the kind in a cell, or its problem; both are None for an empty cell."""
+    text = value.strip().casefold() if isinstance(value, str) else value
     for kind in MEDIA_KINDS:
-        if stated == kind:
+        if text == kind:
             return kind, None
-    if isinstance(value, str) and not stated:
+    if text is None or text == "":
         return None, None
     return None, f"its kind is {value!r}, which is neither image nor video"
 
 
-def _own_id(value: JSON) -> str:
-    """Return the text of an id cell; an empty text for null."""
-    return "" if value is None else str(value).strip()
-
-
 def observe_types(types: dict[str, str], extra: Iterable[str], cells: Mapping[str, JSON]) -> None:
-    """Widen the types in `types` so that they can hold the values of one more row.
+    """Change the types in `types` so that they can hold the values of one more row.
 
     Types: `bool`, `int64`, `double`, `string`, `json` for lists and objects, and `null` while all values are null.
 
@@ -216,27 +195,24 @@ def observe_types(types: dict[str, str], extra: Iterable[str], cells: Mapping[st
         cells: Cells of the row.
     """
     for name in extra:
-        value = cells[name]
-        if value is None:
-            types.setdefault(name, "null")
-        elif types.get(name) != (observed := _type_name(value)):
-            types[name] = widen(types.get(name), observed)
-
-
-def widen(known: str | None, observed: str) -> str:
-    """Return the narrowest type that holds values of both types unchanged; `known` is None for the first value."""
-    if known is None or known in {"null", observed}:
-        return observed
-    if {known, observed} == {"int64", "double"}:
-        return "double"
-    return "json" if "json" in {known, observed} else "string"
+        known, observed = types.get(name, "null"), _type_name(cells[name])
+        if observed in {"null", known}:
+            types[name] = known
+        elif known == "null":
+            types[name] = observed
+        elif {known, observed} == {"int64", "double"}:
+            types[name] = "double"
+        else:
+            types[name] = "json" if "json" in {known, observed} else "string"
 
 
 def _type_name(value: JSON) -> str:
+    if value is None:
+        return "null"
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
-        return "int64" if value in _INT64 else "string"
+        return "int64" if -(2**63) <= value < 2**63 else "string"
     if isinstance(value, float):
         return "double"
     return "string" if isinstance(value, str) else "json"

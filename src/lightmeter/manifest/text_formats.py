@@ -6,7 +6,6 @@ An invalid line becomes a row with a problem; only a file that is invalid as a w
 from __future__ import annotations
 
 import codecs
-import csv
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final, Literal, TypeAlias
@@ -15,10 +14,9 @@ import orjson
 
 from lightmeter.errors import ManifestError
 from lightmeter.manifest.byte_sources import LineReader
-from lightmeter.manifest.canonical_url import canonical_url
-from lightmeter.manifest.csv_records import BrokenRecord, RecordReader, UnterminatedQuote
-from lightmeter.manifest.item import JSON
-from lightmeter.manifest.row_parser import ColumnRoles, RawRow, ReadOptions, missing_column
+from lightmeter.manifest.canonical_url import is_url
+from lightmeter.manifest.csv_records import BrokenRecord, RecordReader, UnterminatedQuote, split_line
+from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, missing_column
 
 LineFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "json", "text"]
 
@@ -128,7 +126,7 @@ def table_rows(
         raise _header_error(lines, first, _DELIMITERS[form], options)
     records = RecordReader(lines, delimiter, options)
     header = records.header = _header(records, lines, options)
-    types.update(dict.fromkeys(ColumnRoles.of(header, options).extra, "string"))
+    types.update(dict.fromkeys(column_roles(tuple(header), options).extra, "string"))
     while True:
         line = lines.number + 1
         try:
@@ -140,13 +138,15 @@ def table_rows(
             if not options.lenient:
                 raise _unclosed_quote_error(lines, error) from None
             lines.push_back(error.consumed[1:])
-            cells = zip(header, _fields(error.consumed[0], delimiter), strict=False)
+            cells = zip(header, split_line(error.consumed[0], delimiter), strict=False)
             yield RawRow(dict(cells), f"line {error.line} opens a quote that is not closed: {error}")
             continue
         if record is None:
             return
         if record:
-            yield _record_row(header, record, line)
+            fits = len(record) == len(header)
+            problem = None if fits else f"line {line} has {len(record)} fields, and the header {len(header)}"
+            yield RawRow(dict(zip(header, record, strict=False)), problem)
 
 
 def _unclosed_quote_error(lines: LineReader, error: UnterminatedQuote) -> ManifestError:
@@ -164,20 +164,15 @@ def _header_error(lines: LineReader, first: str, delimiters: tuple[str, ...], op
         hint = "Save the manifest again as UTF-8 CSV."
         return lines.error("its lines end in bare carriage returns", hint=hint, line=line)
     if first and options.url_column is not None:
-        columns = [] if _is_lone_url(first, delimiters) else max((_fields(first, mark) for mark in delimiters), key=len)
+        columns = (
+            [] if _is_lone_url(first, delimiters) else max((split_line(first, mark) for mark in delimiters), key=len)
+        )
         return missing_column(f"{lines.name}:{line}", options.url_column, (name.strip() for name in columns))
     return lines.error(
         "the header names no column `url` or `path`" if first else "it is empty, without even a header",
         hint="Give the column with the addresses the header `url`, or `path` for local files, or name it: --url-column",
         line=line,
     )
-
-
-def _record_row(header: list[str], record: list[str], line: int) -> RawRow:
-    cells: dict[str, JSON] = dict(zip(header, record, strict=False))
-    if len(record) == len(header):
-        return RawRow(cells)
-    return RawRow(cells, f"line {line} has {len(record)} fields, and the header {len(header)}")
 
 
 def _header(records: RecordReader, lines: LineReader, options: ReadOptions) -> list[str]:
@@ -197,26 +192,13 @@ def _header(records: RecordReader, lines: LineReader, options: ReadOptions) -> l
     return header
 
 
-def _fields(line: str, delimiter: str) -> list[str]:
-    """Return the fields of one line, even with an unclosed quote; none if it is invalid CSV."""
-    try:
-        return next(csv.reader([line], delimiter=delimiter), [])
-    except csv.Error:
-        return []
-
-
 def _delimiter(line: str, candidates: tuple[str, ...], options: ReadOptions) -> str | None:
-    """Return the delimiter that makes `line` a header with a column of URLs or paths; None if none does."""
+    """Return the delimiter with which `line` is a header with a column of URLs or paths; None if there is none."""
     return next(
-        (delimiter for delimiter in candidates if ColumnRoles.of(_fields(line, delimiter), options).usable), None
+        (delimiter for delimiter in candidates if column_roles(tuple(split_line(line, delimiter)), options).usable),
+        None,
     )
 
 
 def _is_lone_url(line: str, delimiters: tuple[str, ...]) -> bool:
-    if any(len(_fields(line, delimiter)) != 1 for delimiter in delimiters):
-        return False
-    try:
-        canonical_url(line.strip())
-    except ValueError:
-        return False
-    return True
+    return all(len(split_line(line, delimiter)) == 1 for delimiter in delimiters) and is_url(line)

@@ -15,9 +15,7 @@ from typing import Any
 
 PRELOADED = (
     "lightmeter.cli.commands.run",
-    "lightmeter.cli.commands.resume",
     "lightmeter.cli.commands.status",
-    "lightmeter.cli.commands.statement",
     "lightmeter.export.export_tables",
     "pyarrow.parquet",
     "aiohttp",

@@ -1,1 +1,1 @@
-"""The verbs of the command line, one module each."""
+"""The commands of the command line, one or two in each module."""

@@ -1,21 +1,20 @@
-"""`lightmeter backends`: the back ends of a service."""
+"""`lightmeter backends` and `lightmeter credits`: what a service offers, and the balance of the account there."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from typing import Final
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lightmeter.cli.options import json_option
-from lightmeter.cli.output import PLAIN_WIDTH, print_json
+from lightmeter.cli.options import base_url_option, json_option
+from lightmeter.cli.output import make_console, print_json
 from lightmeter.client.client import Client
 from lightmeter.embedded_service import embedded_backends
+from lightmeter.errors import SettingsError, Unreachable
 from lightmeter.planning.preflight import PREFLIGHT_TIMEOUTS, fetch_balance, require_api_key
 from lightmeter.pricing.rates import MILLICREDITS, default_rates
 from lightmeter.settings import Settings, read_settings
@@ -25,12 +24,10 @@ _JSON_FIELDS: Final = (*("name", "features", "default", "local", "available", "r
 
 
 @click.command("backends")
-@click.option(
-    "--base-url", metavar="URL", help="URL of the service (or LIGHTMETER_BASE_URL); default: the embedded service."
-)
+@base_url_option
 @click.option("--available", "only_available", is_flag=True, help="List available back ends only.")
 @json_option
-def command(base_url: str | None, only_available: bool, as_json: bool) -> int:
+def backends_command(base_url: str | None, only_available: bool, as_json: bool) -> int:
     """List the back ends of a service: features with their price, model, licence, and why one is not available.
 
     Prices are credits per image or video frame, before rounding. Back ends marked with * are used by requests that
@@ -67,7 +64,7 @@ async def _fetch_offers(url: str, settings: Settings) -> tuple[BackendOffer, ...
 
 
 def _published_offers() -> list[BackendOffer]:
-    """Return the back ends of the hosted service, from the included price table."""
+    """Return the back ends of the price table that this package includes."""
     rates = default_rates()
     return [
         BackendOffer(
@@ -81,13 +78,12 @@ def _published_offers() -> list[BackendOffer]:
 
 
 def _print_offers(offers: Sequence[BackendOffer]) -> None:
-    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("back end", "features (credits)", "model", "licence", "available"):
         table.add_column(title, overflow="fold")
     for offer in offers:
         table.add_row(*map(Text, _table_row(offer)))  # Text shows square brackets literally
-    console.print(table)
+    make_console().print(table)
 
 
 def _table_row(offer: BackendOffer) -> tuple[str, ...]:
@@ -97,3 +93,29 @@ def _table_row(offer: BackendOffer) -> tuple[str, ...]:
         model = f"answered by {offer.alias_of}: {model}" if model else f"answered by {offer.alias_of}"
     available = "yes" if offer.available else f"no: {offer.reason or 'the service does not say why'}"
     return offer.name + (" *" if offer.default else ""), features, model, offer.licence or "", available
+
+
+@click.command("credits")
+@click.option("--base-url", metavar="URL", help="URL of the service (or LIGHTMETER_BASE_URL).")
+@json_option
+def credits_command(base_url: str | None, as_json: bool) -> int:
+    """Print the balance of the account; one credit is one cent. The request is free."""
+    settings = read_settings()
+    url = base_url or settings.base_url
+    if url is None:
+        raise SettingsError("No service is named.", hint="Use --base-url URL, or set LIGHTMETER_BASE_URL.")
+    key = require_api_key(url, settings)
+
+    async def fetch() -> int:
+        async with Client(url, key, timeouts=PREFLIGHT_TIMEOUTS, proxy=settings.proxy) as client:
+            balance = await fetch_balance(client)
+        if balance is None:
+            raise Unreachable(f"{url} asks to slow down.", hint="Try again later.")
+        return balance
+
+    balance = asyncio.run(fetch())
+    if as_json:
+        print_json({"credits": balance})
+    else:
+        click.echo(balance)
+    return 0

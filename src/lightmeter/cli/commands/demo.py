@@ -27,11 +27,12 @@ from lightmeter.extras import import_extra
 from lightmeter.html_report.render import FILE_NAME, report
 from lightmeter.settings import read_settings
 
-MARKER_FILE: Final = ".lightmeter-demo"
-"""Marks a folder that the demo has created, and may therefore delete."""
-
-SHARD_ROWS: Final = 10
-"""Rows per shard of the flow: few, so that the sample data fills more than one shard."""
+_MARKER_FILE: Final = ".lightmeter-demo"  # in a folder that the demo has created, and may therefore delete
+_ROWS_PER_TASK: Final = 10  # few, so that the flow has more than one task
+_TOP_TAGS: Final = (
+    "SELECT a.item_id AS id, a.kind, a.subject, arg_max(t.name, t.score) AS top_tag, round(max(t.score), 3) AS score "
+    "FROM assets a LEFT JOIN tags t ON t.item_id = a.item_id AND t.frame IS NULL GROUP BY ALL ORDER BY a.kind, id"
+)
 
 
 def bundled_folder(name: str) -> Path:
@@ -54,7 +55,7 @@ class _QuietFileHandler(SimpleHTTPRequestHandler):
 
 @contextmanager
 def serve_folder(folder: Path) -> Iterator[str]:
-    """Serve a folder over HTTP on loopback within a `with` block; yields its base URL."""
+    """Serve a folder over HTTP on this machine during a `with` block; yields its base URL."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_QuietFileHandler, directory=str(folder)))
     thread = Thread(target=server.serve_forever, name="lightmeter-demo-files", daemon=True)
     thread.start()
@@ -69,13 +70,13 @@ def serve_folder(folder: Path) -> Iterator[str]:
 def _create_empty_folder(out: Path) -> None:
     prepare_folder(out)
     if any(out.iterdir()):
-        if not (out / MARKER_FILE).exists():
+        if not (out / _MARKER_FILE).exists():
             raise SettingsError(
                 f"{out} is not empty, and was not created by the demo.", hint="Choose another folder with --out."
             )
         shutil.rmtree(out)
     out.mkdir(parents=True, exist_ok=True)
-    (out / MARKER_FILE).touch()
+    (out / _MARKER_FILE).touch()
 
 
 def _write_url_manifest(data: Path, base: str, target: Path) -> int:
@@ -111,7 +112,7 @@ def _load_flow() -> Any:
 @click.command("demo")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/demo"), help="Output folder (out/demo).")
 @json_option
-def command(out: Path, as_json: bool) -> int:
+def demo_command(out: Path, as_json: bool) -> int:
     """Analyse the sample photographs and videos with the embedded service, through the Prefect flow.
 
     Needs no account, no key and no network: files, service and models run on this machine, and the credits that
@@ -126,22 +127,13 @@ def command(out: Path, as_json: bool) -> int:
         click.echo("2. a Prefect flow plans, analyses and writes tables (its server needs some seconds)", err=as_json)
         analyze = _load_flow()
         options = {"features": ["tags", "colors", "nsfw"], "budget": 200}
-        asyncio.run(analyze(str(manifest), str(out), options, shard_rows=SHARD_ROWS))
+        asyncio.run(analyze(str(manifest), str(out), options, shard_rows=_ROWS_PER_TASK))
         asyncio.run(report(out, fetch_thumbnails=True))  # while the pictures are still served
     click.echo("3. the results:", err=as_json)
     if not as_json:
-        _show_tables(Run(out))
+        click.echo(Run(out).sql(_TOP_TAGS).to_string(index=False))
     code = report_outcome(Run(out), as_json=as_json)
     if not as_json:
         click.echo(f"or open the report in a browser: {out / FILE_NAME}")
         click.echo("or open a notebook: notebooks/01-quickstart.ipynb")
     return code
-
-
-def _show_tables(run: Run) -> None:
-    query = (
-        "SELECT a.item_id AS id, a.kind, a.subject, arg_max(t.name, t.score) AS top_tag, "
-        "round(max(t.score), 3) AS score FROM assets a LEFT JOIN tags t ON t.item_id = a.item_id AND t.frame IS NULL "
-        "GROUP BY ALL ORDER BY a.kind, id"
-    )
-    click.echo(run.sql(query).to_string(index=False))

@@ -8,9 +8,8 @@ from typing import TypeVar
 
 import click
 
-from lightmeter.cli.options import json_option
+from lightmeter.cli.options import database_option, json_option
 from lightmeter.cli.output import print_json
-from lightmeter.cli.serve_options import database_option
 from lightmeter.clock import SystemClock
 from lightmeter.errors import UsageError
 from lightmeter.service.store import auth
@@ -23,7 +22,7 @@ T = TypeVar("T")
 
 
 @click.group("keys")
-def command() -> None:
+def keys_command() -> None:
     """Manage the accounts of your service, their keys and credits. The service may be running.
 
     \b
@@ -53,7 +52,7 @@ def _existing_account(db: Connection, name: str) -> int:
     return account_id
 
 
-@command.command("add")
+@keys_command.command("add")
 @click.argument("name")
 @click.option(
     "--credits",
@@ -82,11 +81,11 @@ def add(name: str, credits_: int, database: str) -> int:
     return 0
 
 
-@command.command("list")
+@keys_command.command("list")
 @database_option
 @json_option
 def list_(database: str, as_json: bool) -> int:
-    """List the accounts: name, balance, credits held for running requests, number of keys.
+    """List the accounts: name, balance, credits reserved for running requests, number of keys.
 
     The exit code is 1 if the ledger of an account differs from its balance.
     """
@@ -105,7 +104,7 @@ def list_(database: str, as_json: bool) -> int:
     return 1 if inconsistent else 0
 
 
-@command.command("grant")
+@keys_command.command("grant")
 @click.argument("name")
 @click.argument("credits_", metavar="CREDITS", type=click.IntRange(1))
 @database_option
@@ -121,7 +120,7 @@ def grant(name: str, credits_: int, database: str) -> int:
     return 0
 
 
-@command.command("revoke")
+@keys_command.command("revoke")
 @click.argument("name")
 @database_option
 def revoke(name: str, database: str) -> int:

@@ -25,7 +25,7 @@ from lightmeter.settings import read_settings
 @click.option("--budget", metavar="CREDITS", type=int, help="Hard cap of a run of this plan.")
 @click.option("--save", type=click.Path(path_type=Path), help="Write the plan to this file, for run --plan.")
 @json_option
-def command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> int:
+def plan_command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> int:
     """Read MANIFEST, check every row, and estimate what analysing it would cost. Spends nothing.
 
     If a service is named, its balance and back ends are requested first, which is free. Without a key, or if the

@@ -1,4 +1,4 @@
-"""`lightmeter rebuild`: write the tables again from the journal, in the folder and in a shared location."""
+"""`lightmeter rebuild` and `lightmeter compact`: write the tables again, or merge the files of each."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
+from lightmeter.api.run_result import must_have_tables
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.export.export_tables import export_tables
+from lightmeter.tables.compaction import compact
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.remote.delta import write_delta
 from lightmeter.tables.remote.uris import redact_uri
@@ -26,7 +28,7 @@ from lightmeter.tables.remote.write import publish
     default="parquet",
     help="Format of the tables in --to; delta without --to goes to DIR/delta.",
 )
-def command(folder: Path, target: str | None, table_format: str) -> int:
+def rebuild_command(folder: Path, target: str | None, table_format: str) -> int:
     """Write the tables of the runs in DIR again from their journals. Sends nothing, costs nothing.
 
     \b
@@ -44,4 +46,19 @@ def command(folder: Path, target: str | None, table_format: str) -> int:
     elif target is not None:
         for path in publish(Dataset(folder), target).values():
             click.echo(f" published  {path}")
+    return 0
+
+
+@click.command("compact")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+def compact_command(folder: Path) -> int:
+    """Merge the files of each table in DIR into one. Changes no row, sends nothing, costs nothing.
+
+    Programs may read the tables meanwhile: they see either the old files or the new one.
+    """
+    must_have_tables(folder)
+    for merged in compact(Dataset(folder)):
+        if merged.parts_before:
+            parts = f"{merged.parts_before} → {merged.parts_after} parts"
+            click.echo(f"{merged.rows:>10}  {parts:>16}  {folder / 'tables' / merged.table}")
     return 0

@@ -1,4 +1,4 @@
-"""`lightmeter run`: plan, analyse, and write the tables."""
+"""`lightmeter run` and `lightmeter resume`: start or continue a run, and write its tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -20,21 +20,18 @@ from lightmeter.cli.options import (
     explicit_options,
     json_option,
     manifest_options,
-    spending_options,
 )
 from lightmeter.cli.output import print_json, show_plan, show_summary
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.engine.session import changed_options, find_run_of_manifest, find_run_of_plan, prepare_folder
 from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.journal.files import journal_path
-from lightmeter.journal.header import RunHeader
 from lightmeter.options import Options, make_options
 from lightmeter.planning.build import load_plan, refresh_service_info, stream_plan
 from lightmeter.planning.plan import Plan, must_be_explicit
 from lightmeter.settings import read_settings
 
-TRY_NEXT = "SELECT name, count(*) AS n, max(score) AS best FROM tags WHERE frame IS NULL GROUP BY 1 ORDER BY n DESC"
-"""Query that the output of a run suggests."""
+_NEXT: Final = "SELECT name, count(*) AS n, max(score) AS best FROM tags WHERE frame IS NULL GROUP BY 1 ORDER BY n DESC"
 
 
 @click.command("run")
@@ -43,11 +40,12 @@ TRY_NEXT = "SELECT name, count(*) AS n, max(score) AS best FROM tags WHERE frame
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The output folder.")
 @manifest_options
 @analysis_options
-@spending_options
+@click.option("--budget", metavar="CREDITS", type=int, help="Hard cap: the run never spends more.")
+@click.option("--yes", is_flag=True, help="Do not ask before spending.")
 @execution_options
 @accept_journal_option
 @json_option
-def command(
+def run_command(
     manifest: str | None,
     plan_file: Path | None,
     out: Path,
@@ -70,38 +68,38 @@ def command(
       lightmeter run photos.csv --out out/ --features tags,colors,nsfw --budget 500
       lightmeter run --plan plan.json --out out/ --yes
     """
-    saved_plan = _load_saved_plan(manifest, plan_file, explicit_options(options))
-    wanted = saved_plan.options if saved_plan is not None else make_options(**explicit_options(options))
+    explicit = explicit_options(options)
+    saved_plan = _load_saved_plan(manifest, plan_file, explicit)
+    wanted = saved_plan.options if saved_plan is not None else make_options(**explicit)
     if not (yes or wanted.budget is not None or sys.stdin.isatty()):
         raise UsageError(
             "Without a terminal, run cannot ask for confirmation: give --yes, or a hard cap with --budget CREDITS."
         )
     prepare_folder(out)
-    with print_summary_on_error(out, as_json=as_json):
-        header = _existing_run(out, saved_plan, manifest, wanted)
+    with _print_summary_on_error(out, as_json=as_json):
+        if saved_plan is not None:
+            header = find_run_of_plan(out, saved_plan)
+        else:
+            header = find_run_of_manifest(out, str(manifest), wanted)
         if header is not None:
-            changes = changed_options(
-                out, header, wanted, None if saved_plan is not None else explicit_options(options)
-            )
+            changes = changed_options(out, header, wanted, None if saved_plan is not None else explicit)
+            changes["accept_journal"] = accept_journal
             rows = summarize(out).rows
             click.echo(f"{out} already holds this run, with {rows} rows read: continuing it.", err=True)
-            resume_options = {"accept_journal": accept_journal, **changes}
-            return report_outcome(
-                run_with_progress(lambda stop: stream_resume(out, stop=stop, **resume_options)), as_json=as_json
-            )
+            run = run_with_progress(lambda stop: stream_resume(out, stop=stop, **changes))
+            return report_outcome(run, as_json=as_json)
         plan = _load_plan(manifest, saved_plan, wanted, consent=yes)
         show_plan(plan, err=as_json)
         if not yes and sys.stdin.isatty() and not click.confirm(_confirmation_question(plan), err=True):
             click.echo("Not started: nothing was spent.", err=True)
             return Interrupted.exit_code
-        return report_outcome(
-            run_with_progress(lambda stop: stream_run(plan, out, consent=yes, stop=stop)), as_json=as_json
-        )
+        run = run_with_progress(lambda stop: stream_run(plan, out, consent=yes, stop=stop))
+        return report_outcome(run, as_json=as_json)
 
 
 @contextmanager
-def print_summary_on_error(out: Path, *, as_json: bool) -> Iterator[None]:
-    """Print the JSON summary of a started run also if an error ends it."""
+def _print_summary_on_error(out: Path, *, as_json: bool) -> Iterator[None]:
+    """If an error ends the `with` block, print the JSON summary of the run (option `--json`) before raising it."""
     try:
         yield
     except LightmeterError:
@@ -119,13 +117,6 @@ def _load_saved_plan(manifest: str | None, plan_file: Path | None, options: dict
     if manifest is not None or options:
         raise click.UsageError("A plan file holds all options: give neither MANIFEST nor other options with --plan.")
     return load_plan(plan_file)
-
-
-def _existing_run(out: Path, saved_plan: Plan | None, manifest: str | None, wanted: Options) -> RunHeader | None:
-    """Return the header of the run of this manifest that the folder already holds; None if there is none."""
-    if saved_plan is None:
-        return find_run_of_manifest(out, str(manifest), wanted)
-    return find_run_of_plan(out, saved_plan)
 
 
 def _load_plan(manifest: str | None, saved_plan: Plan | None, wanted: Options, *, consent: bool) -> Plan:
@@ -154,7 +145,44 @@ def report_outcome(run: Run, *, as_json: bool) -> int:
     """Print the outcome of a run, and return the exit code."""
     summary = show_summary(run, err=as_json)
     if not as_json and run.stopped_by is None:
-        click.echo(f'next: lightmeter sql {run.folder} "{TRY_NEXT}"')
+        click.echo(f'next: lightmeter sql {run.folder} "{_NEXT}"')
     if as_json:
         print_json(summary.to_dict())
     return run.exit_code
+
+
+@click.command("resume")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--budget", metavar="CREDITS", type=int, help="New hard cap of the whole run.")
+@click.option("--base-url", metavar="URL", help="New URL of the same service.")
+@click.option(
+    "--pay-again",
+    metavar="CREDITS",
+    type=click.IntRange(min=0),
+    help="Maximum credits for sending requests in doubt again, which may charge them twice (0).",
+)
+@accept_journal_option
+@execution_options
+@json_option
+def resume_command(folder: Path, as_json: bool, **options: Any) -> int:
+    """Continue the run in DIR after a stop, a crash or a raised budget.
+
+    First, answers that are ready at the service are collected; only then are new requests sent. Answered rows are
+    never requested again.
+
+    A request that was sent, but whose answer was lost, is sent again only if the balance proves that it was not
+    charged. Otherwise it is in doubt: --pay-again sends it again, and its price stays reserved twice within the budget.
+
+    A journal that was restored from a backup or copied does not know all charges. If this machine or the balance
+    shows that, nothing is sent until you restore the newer journal, or use --accept-journal: the run then continues
+    from the old journal, under a new run id.
+
+    \b
+    Examples:
+      lightmeter resume out/ --budget 1000
+      lightmeter resume out/ --pay-again 5
+    """
+    changes = explicit_options(options)
+    with _print_summary_on_error(folder, as_json=as_json):
+        run = run_with_progress(lambda stop: stream_resume(folder, stop=stop, **changes))
+        return report_outcome(run, as_json=as_json)

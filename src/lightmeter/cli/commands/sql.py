@@ -1,4 +1,4 @@
-"""`lightmeter sql`: query the tables with DuckDB."""
+"""`lightmeter sql` and `lightmeter similar`: query the tables of a run."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import sys
 from typing import Final
 
 import click
-from rich.console import Console
 
-from lightmeter.api.run_result import must_have_tables
+from lightmeter.api.run_result import Tables, must_have_tables
+from lightmeter.cli.options import json_option
+from lightmeter.cli.output import make_console, print_json
 from lightmeter.cli.table_format import as_csv, as_json, as_markdown, format_table
 from lightmeter.tables.query import duckdb_query
 
 _FORMATTERS: Final = {"csv": as_csv, "json": as_json, "markdown": as_markdown}
-_PLAIN_WIDTH: Final = 200
-"""Columns of a table that goes to a file or a pipe."""
 
 
 @click.command("sql")
@@ -27,7 +26,7 @@ _PLAIN_WIDTH: Final = 200
     type=click.Choice(["table", *_FORMATTERS]),
     help="Output format (table on a terminal, else csv).",
 )
-def command(where: str, query: str, output_format: str | None) -> int:
+def sql_command(where: str, query: str, output_format: str | None) -> int:
     """Query the tables of the run in DIR with DuckDB's SQL; DIR may be a location that `rebuild --to` has written.
 
     Views: assets, tags, colors, nsfw, descriptions, faces, texts, brands, embeddings, errors, requests, prechecks.
@@ -49,9 +48,37 @@ def command(where: str, query: str, output_format: str | None) -> int:
         for text in _FORMATTERS[output_format](answer):
             sys.stdout.write(text)
         return 0
-    console = Console()
-    formatted = format_table(answer, console.width if console.is_terminal else _PLAIN_WIDTH)
-    for line in formatted.lines:
-        click.echo(line)
-    click.echo(formatted.note, err=True)
+    lines, note = format_table(answer, make_console().width)
+    click.echo("\n".join(lines))
+    click.echo(note, err=True)
+    return 0
+
+
+@click.command("similar")
+@click.argument("where", metavar="DIR")
+@click.argument("item")
+@click.option(
+    "--most", metavar="N", type=click.IntRange(1), default=10, show_default=True, help="Maximum number of rows."
+)
+@click.option(
+    "--model", metavar="NAME", help="Model whose embeddings are compared, if ITEM has embeddings of several models."
+)
+@json_option
+def similar_command(where: str, item: str, most: int, model: str | None, *, as_json: bool) -> int:
+    """Show the pictures of the run in DIR that are most similar to ITEM: an item_id, a URL or a path.
+
+    Needs a run with `--features embeddings`. Similarity is the cosine of the angle between two embeddings, at most 1.
+    A video counts by its most similar frame. Sends nothing, costs nothing.
+
+    \b
+    Examples:
+      lightmeter similar out/ coffee
+      lightmeter similar out/ media/coffee.jpg --most 3 --json
+      lightmeter similar s3://lake/photos coffee
+    """
+    found = Tables(where).similar(item, most=most, model=model)
+    lines, _ = format_table(found, make_console().width)
+    click.echo("\n".join(lines))
+    if as_json:
+        print_json({"item": item, "similar": found.to_pylist()})
     return 0

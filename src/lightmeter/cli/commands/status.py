@@ -1,4 +1,4 @@
-"""`lightmeter status`: count the rows of a run by status."""
+"""`lightmeter status` and `lightmeter statement`: the rows and the credits of a run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import click
 from lightmeter.api.run_result import Run
 from lightmeter.cli.options import json_option
 from lightmeter.cli.output import print_json, show_summary
+from lightmeter.money.statement import read_statement, requests_frame
 
 
 @click.command("status")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @json_option
-def command(folder: Path, as_json: bool) -> int:
+def status_command(folder: Path, as_json: bool) -> int:
     """Count the rows of the run in DIR by status, with reasons. The run may still be in progress.
 
     Every row of the manifest is in exactly one count; the command fails if the counts do not add up. The exit code
@@ -24,3 +25,29 @@ def command(folder: Path, as_json: bool) -> int:
     if as_json:
         print_json(summary.to_dict())
     return summary.exit_code
+
+
+@click.command("statement")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--table", "as_table", is_flag=True, help="Print a row per request instead, as CSV.")
+@json_option
+def statement_command(folder: Path, as_table: bool, as_json: bool) -> int:
+    """Account for the credits of the run in DIR: predicted, paid, held, saved, and the balances; spends nothing.
+
+    Paid credits are split by back end and feature if the price table explains them. Credits that left the account
+    without an answer are shown as gaps, with the requests that may have been charged; nothing is guessed.
+
+    \b
+    Examples:
+      lightmeter statement out/
+      lightmeter statement out/ --table > requests.csv
+    """
+    if as_table:
+        click.echo(requests_frame(folder).to_csv(index=False), nl=False)
+        return 0
+    statement = read_statement(folder)
+    for line in statement.lines():
+        click.echo(line, err=as_json)
+    if as_json:
+        print_json(statement.to_dict())
+    return 0
