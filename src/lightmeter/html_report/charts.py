@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Final
 
 from lightmeter.html_fragments import format_duration
-from lightmeter.html_report.model import BINS, REVIEW_FROM, RequestTimeline, SeverityHistogram, TagFrequency
+from lightmeter.html_report.model import BINS, REVIEW_FROM, RequestTimeline, Row, SeverityHistogram
 from lightmeter.html_report.svg import (
     ACCENT,
     AMBER,
@@ -69,25 +69,27 @@ def credit_chart(statement: Statement) -> Chart:
     return draw("credits", "Credits predicted, spent and allowed", description, (height, height), paint)
 
 
-def tag_chart(tags: Sequence[TagFrequency], items: int) -> Chart:
+def tag_chart(tags: Sequence[Row], items: int) -> Chart:
     """Draw the most frequent tags as bars with the number of items; `items` is the number of all items."""
 
     def paint(canvas: Canvas) -> None:
         left, max_columns = (116, 14) if canvas.narrow else (184, 23)
         axes = canvas.axes(left, 2, 52, 6)
-        axes.barh(range(len(tags)), [tag.items for tag in tags], height=0.62, color=ACCENT)
+        axes.barh(range(len(tags)), [tag["items"] for tag in tags], height=0.62, color=ACCENT)
         for row, tag in enumerate(tags):
-            name = canvas.placeholder(tag.name, max_columns)
+            name = canvas.placeholder(tag["name"], max_columns)
             axes.annotate(
                 name, (0, row), (-8, 0), ("data", "data"), "offset points", ha="right", va="center", color=TEXT_COLOR
             )
-            axes.annotate(f"{tag.items:,}", (tag.items, row), (6, 0), "data", "offset points", va="center", color=MUTED)
-        largest = max(tag.items for tag in tags)
+            axes.annotate(
+                f"{tag['items']:,}", (tag["items"], row), (6, 0), "data", "offset points", va="center", color=MUTED
+            )
+        largest = max(tag["items"] for tag in tags)
         axes.set(xlim=(0, largest), ylim=(len(tags) - 0.4, -0.6), xticks=[], yticks=[])
         axes.spines["bottom"].set_visible(False)
         axes.axvline(0, color=BORDER, linewidth=1)
 
-    top = ", ".join(f"{tag.name} {tag.items:,}" for tag in tags[:5])
+    top = ", ".join(f"{tag['name']} {tag['items']:,}" for tag in tags[:5])
     description = f"{len(tags)} tags by the number of items that have them, of {items:,} items. Most frequent: {top}."
     height = 8 + BAR_PX * len(tags)
     return draw("tags", "Most frequent tags", description, (height, height), paint)

@@ -10,6 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -24,7 +25,7 @@ from lightmeter.html_fragments import (
 )
 from lightmeter.html_report.charts import credit_chart, severity_chart, tag_chart, timeline_chart
 from lightmeter.html_report.model import ReportData, short_name
-from lightmeter.media.oklab import ENCODED_KNEE
+from lightmeter.media.oklab import srgb_to_linear
 
 MAX_TEXT_LENGTH: Final = 300
 """Characters of one text on the page: a longer tag name would hide everything else, and the tables hold it whole."""
@@ -145,9 +146,7 @@ def web_url(url: str | None) -> Markup | None:
 
 def _text_color_on(background: str) -> str:
     """Return black or white for text on `#rrggbb`, whichever has more contrast (relative luminance of WCAG 2.2)."""
-    channels = [channel / 255 for channel in bytes.fromhex(background[1:])]
-    linear = [value / 12.92 if value <= ENCODED_KNEE else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
-    luminance = sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    luminance = srgb_to_linear(np.array(list(bytes.fromhex(background[1:]))) / 255) @ (0.2126, 0.7152, 0.0722)
     return "#000" if luminance > EQUAL_CONTRAST_LUMINANCE else "#fff"
 
 

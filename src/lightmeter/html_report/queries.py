@@ -19,12 +19,12 @@ WHERE severity IS NOT NULL AND item_id IN (SELECT unnest($ids)) GROUP BY item_id
 
 ITEM_TAGS: Final = """
 WITH item_tags AS (
-  SELECT item_id, name, max(score) AS best FROM tags
+  SELECT item_id, name, max(score) AS score FROM tags
   WHERE name IS NOT NULL AND item_id IN (SELECT unnest($ids)) GROUP BY item_id, name
 )
-SELECT item_id, name, best FROM item_tags
-QUALIFY row_number() OVER (PARTITION BY item_id ORDER BY best DESC NULLS LAST, name) <= $most
-ORDER BY item_id, best DESC NULLS LAST, name
+SELECT item_id, name, score FROM item_tags
+QUALIFY row_number() OVER (PARTITION BY item_id ORDER BY score DESC NULLS LAST, name) <= $most
+ORDER BY item_id, score DESC NULLS LAST, name
 """
 
 ITEM_COLORS: Final = """

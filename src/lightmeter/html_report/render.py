@@ -10,7 +10,7 @@ from lightmeter import atomic
 from lightmeter.api.run_result import Run
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import TablesError
-from lightmeter.html_report.load import ReportOptions, load_report_data
+from lightmeter.html_report.load import load_report_data
 from lightmeter.html_report.page import render_page
 
 FILE_NAME: Final = "report.html"
@@ -44,8 +44,9 @@ async def report(
         TablesError: A table is damaged, or the page cannot be written.
     """
     out = run.folder if isinstance(run, Run) else Path(run)
-    options = ReportOptions(by=by, fetch_thumbnails=fetch_thumbnails, thumbnails=thumbnails)
-    data = await load_report_data(out, options, clock or SystemClock())
+    data = await load_report_data(
+        out, by, fetch_thumbnails=fetch_thumbnails, thumbnails=thumbnails, clock=clock or SystemClock()
+    )
     target = out / FILE_NAME
     try:
         await asyncio.to_thread(lambda: atomic.write_text(target, render_page(data)))

@@ -6,11 +6,12 @@ same color, about 0.02 for a just noticeable difference, 1 between black and whi
 
 from __future__ import annotations
 
-from math import cbrt
 from typing import Final
 
+import numpy as np
+
 from lightmeter.html_fragments import is_hex_color
-from lightmeter.media.oklab import ENCODED_KNEE, LMS_TO_OKLAB, RGB_TO_LMS
+from lightmeter.media.oklab import ENCODED_KNEE, LMS_TO_OKLAB, RGB_TO_LMS, srgb_to_oklab
 
 
 def oklab(color: str) -> tuple[float, float, float]:
@@ -21,27 +22,13 @@ def oklab(color: str) -> tuple[float, float, float]:
     """
     if not is_hex_color(color):
         raise ValueError(f"{color!r} is not written as #rrggbb")
-    linear = [_linear(int(color[start : start + 2], 16) / 255) for start in (1, 3, 5)]
-    roots = [cbrt(sum(weight * value for weight, value in zip(row, linear, strict=True))) for row in RGB_TO_LMS]
-    lightness, green_red, blue_yellow = (
-        sum(weight * value for weight, value in zip(row, roots, strict=True)) for row in LMS_TO_OKLAB
-    )
+    lightness, green_red, blue_yellow = srgb_to_oklab(np.array([list(bytes.fromhex(color[1:]))]) / 255)[0].tolist()
     return lightness, green_red, blue_yellow
-
-
-def distance(one: str, other: str) -> float:
-    """Return the Oklab distance of two colors `#rrggbb`."""
-    return float(sum((a - b) ** 2 for a, b in zip(oklab(one), oklab(other), strict=True)) ** 0.5)
-
-
-def _linear(value: float) -> float:
-    """Return the linear value (0 to 1) of an sRGB channel (0 to 1), by IEC 61966-2-1."""
-    return value / 12.92 if value <= ENCODED_KNEE else float(((value + 0.055) / 1.055) ** 2.4)
 
 
 def _linear_sql(column: str) -> str:
     share = f"({column} / 255.0)"
-    return f"CASE WHEN {share} <= 0.04045 THEN {share} / 12.92 ELSE pow(({share} + 0.055) / 1.055, 2.4) END"
+    return f"CASE WHEN {share} <= {ENCODED_KNEE} THEN {share} / 12.92 ELSE pow(({share} + 0.055) / 1.055, 2.4) END"
 
 
 def _weighted(row: tuple[float, float, float], columns: str) -> str:
