@@ -17,10 +17,8 @@ from typing import Any, Final
 from lightmeter.errors import UsageError
 
 _AT_FDCWD: Final = -100
-_RENAME_EXCHANGE: Final = 2
-"""Flag from `linux/fs.h`."""
-_RENAME_SWAP: Final = 2
-"""Flag from `sys/stdio.h` of macOS."""
+_EXCHANGE: Final = 2
+"""Flag `RENAME_EXCHANGE` of `linux/fs.h`, and `RENAME_SWAP` of `sys/stdio.h` of macOS."""
 _NOT_SUPPORTED: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
@@ -28,7 +26,7 @@ def swap_dirs(first: Path, second: Path) -> None:
     """Exchange the names of two folders of one file system atomically.
 
     Raises:
-        UsageError: The operating system or the file system does not support it.
+        UsageError: The operating system or the file system cannot swap folders.
         OSError: A folder is missing, or they are on different file systems.
     """
     library = ctypes.CDLL(None, use_errno=True)
@@ -37,9 +35,9 @@ def swap_dirs(first: Path, second: Path) -> None:
         raise _not_supported_error(first)
     names = os.fsencode(first), os.fsencode(second)
     if sys.platform == "darwin":
-        failed = swap(*names, ctypes.c_uint(_RENAME_SWAP))
+        failed = swap(*names, ctypes.c_uint(_EXCHANGE))
     else:
-        failed = swap(_AT_FDCWD, names[0], _AT_FDCWD, names[1], ctypes.c_uint(_RENAME_EXCHANGE))
+        failed = swap(_AT_FDCWD, names[0], _AT_FDCWD, names[1], ctypes.c_uint(_EXCHANGE))
     if failed:
         number = ctypes.get_errno()
         if number in _NOT_SUPPORTED:

@@ -12,7 +12,7 @@ from lightmeter.facts.columns import KEY_COLUMNS, ColumnSpec
 from lightmeter.tables.arrow.schema import ARROW_TYPES, SCHEMA_VERSION, VERSION_KEY
 
 ANSWERS_PREFIX: Final = "answers_"
-"""Prefix of the names of tables of answers."""
+"""Prefix of the name of each table with the answers to a user's question."""
 
 _SOURCE: Final = ColumnSpec("source", "string", "The back end that answered.", "no answer, or it is not said")
 
@@ -26,7 +26,7 @@ _ERROR_COLUMNS: Final = (
 )
 
 ANSWER_COLUMNS: Final = (_SOURCE, *_ERROR_COLUMNS)
-"""The fixed columns after `KEY_COLUMNS`. The columns of the question stand between `source` and `error`."""
+"""Columns of every such table besides `KEY_COLUMNS`. Those of the question come between `source` and `error`."""
 
 _SCALAR_TYPES: Final[dict[str, pa.DataType]] = {
     "string": pa.string(),
@@ -37,12 +37,12 @@ _SCALAR_TYPES: Final[dict[str, pa.DataType]] = {
 
 
 def table_name(ask: Ask) -> str:
-    """Return the name of the table that holds the answers to a question."""
+    """Return the name of the table that holds the answers to the user's question (`--ask`)."""
     return f"{ANSWERS_PREFIX}{ask.name}"
 
 
 def arrow_type(value_type: ValueType) -> pa.DataType:
-    """Return the Arrow type for a type in the question's JSON schema."""
+    """Return the Arrow type for a type in the JSON schema of a user's question."""
     if isinstance(value_type, Scalar):
         return _SCALAR_TYPES[value_type.kind]
     if isinstance(value_type, ListOf):
@@ -51,7 +51,7 @@ def arrow_type(value_type: ValueType) -> pa.DataType:
 
 
 def answers_schema(ask: Ask) -> pa.Schema:
-    """Return the schema of the table of answers to a question.
+    """Return the schema of the table that holds the answers to the user's question.
 
     Its columns are `KEY_COLUMNS`, `source`, one for each top-level property of the question's schema, `error`, `raw`.
     """

@@ -15,7 +15,7 @@ from lightmeter.tables.arrow.to_arrow import array_of
 
 
 class ConstantColumn(NamedTuple):
-    """A column with the same value in all rows."""
+    """The value that all rows of a column have."""
 
     value: Any
 
@@ -23,8 +23,7 @@ class ConstantColumn(NamedTuple):
 ColumnValues: TypeAlias = "Sequence[Any] | pa.Array[Any] | ConstantColumn"
 """The values of a column: one for each row, or one for all rows."""
 
-_MICROSECONDS: Final = 1e6
-"""Microseconds in a second; the tables keep timestamps in microseconds."""
+_MICROSECONDS: Final = 1e6  # in a second
 
 
 def build_table(table_schema: pa.Schema, columns: Mapping[str, ColumnValues], count: int) -> pa.Table:

@@ -1,8 +1,8 @@
 """Versioned Arrow schemas of the tables. The schema of `assets` includes the manifest's own columns.
 
-A column of the manifest keeps its name, unless `assets` already has a column of that name, ignoring case as SQL does.
-Then it is called `<name>_manifest`, or `<name>_manifest_2`, and so on. The metadata `manifest_column` of the field
-holds the original name.
+A column of the manifest has the same name in `assets`, unless `assets` already has a column of that name, ignoring case
+as SQL does. Then it is called `<name>_manifest`, or `<name>_manifest_2`, and so on. The metadata `manifest_column` of
+the field holds the original name.
 """
 
 from __future__ import annotations
@@ -16,21 +16,8 @@ import pyarrow as pa
 from lightmeter.errors import UsageError
 from lightmeter.facts.columns import KEY_COLUMNS, OPTIONAL_TABLES, TABLE_COLUMNS, ColumnSpec
 
-__all__ = [
-    "ALL_TABLES",
-    "ARROW_TYPES",
-    "EXTRA_TYPES",
-    "MANIFEST_COLUMN",
-    "OPTIONAL_TABLES",
-    "SCHEMA_VERSION",
-    "TABLES",
-    "VERSION_KEY",
-    "manifest_columns",
-    "schema",
-]
-
 SCHEMA_VERSION: Final = 2
-"""Written to each file's footer. Increase it when a column's name, type or meaning changes, not for a new column."""
+"""Version of the schemas. Increase it when a column's name, type or meaning changes, not for a new column."""
 
 TABLES: Final = tuple(table for table in TABLE_COLUMNS if table not in OPTIONAL_TABLES)
 """The tables that every export writes, `assets` first."""
@@ -103,7 +90,7 @@ def schema(table: str, extra_types: Mapping[str, str] = MappingProxyType({})) ->
 
 
 def manifest_columns(extra_types: Mapping[str, str]) -> dict[str, str]:
-    """Return a mapping of the manifest's own columns to their names in `assets`, as the module docstring explains."""
+    """Return each of the manifest's own columns → its name in `assets`, which differs if `assets` has that column."""
     taken = {column.name for column in (*KEY_COLUMNS, *TABLE_COLUMNS["assets"])}
     new_names: dict[str, str] = {}
     for name in extra_types:
@@ -122,9 +109,9 @@ def _field(column: ColumnSpec) -> pa.Field[Any]:
 
 
 def _manifest_metadata(name: str) -> dict[bytes, bytes]:
-    metadata = {
+    return {
         b"description": b"The manifest's own column, unchanged.",
         b"unit": b"-",
         b"null": b"empty in the manifest",
+        MANIFEST_COLUMN: name.encode("utf-8", "replace"),
     }
-    return {**metadata, MANIFEST_COLUMN: name.encode("utf-8", "replace")}
