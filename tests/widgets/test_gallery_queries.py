@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from lightmeter.html_report.model import short_name, with_tags_and_colors
 from lightmeter.html_report.queries import ITEM_COLORS, ITEM_TAGS
 from lightmeter.tables.arrow.schema import TABLES, schema
-from lightmeter.widgets.color_distance import oklab
 from lightmeter.widgets.gallery_queries import (
     PAGE_ROWS,
     STATUS_COUNTS,
@@ -22,6 +21,7 @@ from lightmeter.widgets.gallery_queries import (
     SimilarItems,
     TagChoice,
     count_query,
+    oklab,
     page_query,
     pages,
 )

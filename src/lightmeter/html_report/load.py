@@ -65,7 +65,7 @@ GRAY_CHROMA: Final = 0.035
 async def load_report_data(
     out: Path, by: str | None, *, fetch_thumbnails: bool, thumbnails: int, clock: Clock
 ) -> ReportData:
-    """Return everything the page shows about the run in the folder `out`; the arguments are those of `render.report`.
+    """Return everything the page shows about the run in the folder `out`; the arguments are those of `page.report`.
 
     Raises:
         JournalError: The folder holds no run.
@@ -177,12 +177,11 @@ def _timeline(session: QuerySession) -> RequestTimeline | None:
     min_width_s, day_s = (span["last"] - span["first"]) / MAX_TIME_BINS, BIN_WIDTHS_S[-1]
     bin_s = next((width for width in BIN_WIDTHS_S if width >= min_width_s), day_s * (1 + min_width_s // day_s))
     rows = _query(session, queries.REQUEST_TIMELINE, first=span["first"], bin_s=bin_s)
-    (latency,) = _query(session, queries.LATENCY)
     return RequestTimeline(
         started_at=f"{span['started_at'][:19]} UTC",
         bin_s=bin_s,
         bins={row["bin"]: (row["requests"], row["assets"], row["credits"]) for row in rows},
-        quantiles_s=None if latency["median"] is None else (latency["median"], latency["late"], latency["longest"]),
+        quantiles_s=span["quantiles_s"],
     )
 
 

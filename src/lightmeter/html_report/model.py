@@ -147,7 +147,7 @@ class RequestTimeline:
     started_at: str
     bin_s: float
     bins: dict[int, tuple[int, int, int]]
-    quantiles_s: tuple[float, float, float] | None
+    quantiles_s: Sequence[float] | None
 
 
 @dataclass(frozen=True, slots=True)

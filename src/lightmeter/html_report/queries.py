@@ -78,19 +78,14 @@ FROM messages GROUP BY backend, cause ORDER BY times DESC, cause LIMIT $most
 """Error messages grouped by cause: messages that differ only in URLs, numbers and ids have the same cause."""
 
 TIME_SPAN: Final = """
-SELECT min(sent_at)::VARCHAR AS started_at, min(epoch(sent_at)) AS first, max(epoch(sent_at)) AS last FROM requests
+SELECT min(sent_at)::VARCHAR AS started_at, min(epoch(sent_at)) AS first, max(epoch(sent_at)) AS last,
+       quantile_cont(epoch(answered_at) - epoch(sent_at), [0.5, 0.95, 1]) AS quantiles_s FROM requests
 """
 
 REQUEST_TIMELINE: Final = """
 SELECT floor((epoch(sent_at) - $first) / $bin_s)::INT AS bin, count(*) AS requests, coalesce(sum(assets), 0)::BIGINT AS
        assets, coalesce(sum(credits_paid), 0)::BIGINT AS credits
 FROM requests WHERE sent_at IS NOT NULL GROUP BY bin ORDER BY bin
-"""
-
-LATENCY: Final = """
-SELECT quantile_cont(seconds, 0.5) AS median, quantile_cont(seconds, 0.95) AS late, max(seconds) AS longest
-FROM (SELECT epoch(answered_at) - epoch(sent_at) AS seconds FROM requests
-      WHERE sent_at IS NOT NULL AND answered_at IS NOT NULL)
 """
 
 SLOWEST: Final = """

@@ -35,13 +35,7 @@ class CardSlot:
         self.box.add_class("lm-card")
 
     def show(self, card: Card | None, html: str, *, is_selected: bool) -> None:
-        """Show a card, or hide the cell.
-
-        Args:
-            card: The card, or None.
-            html: The card as HTML.
-            is_selected: Whether the card's details are open.
-        """
+        """Show a card, given also as HTML, or hide the cell if it is None; a selected card gets an outline."""
         self.card, self.html.value = card, html
         self.box.layout.display = "none" if card is None else ""
         self.button.tooltip = "" if card is None else f"All findings for {card.name}"
@@ -67,7 +61,7 @@ class CardGrid:
         self.box = ipw.GridBox([slot.box for slot in self.slots], layout=layout)
 
     def show(self, cards: Sequence[Card], selected: Card | None, to_html: Callable[[Card], str]) -> None:
-        """Show cards; only changed cells are sent to the browser.
+        """Show the cards of a page; only changed cells are sent to the browser.
 
         Args:
             cards: The cards of the page.

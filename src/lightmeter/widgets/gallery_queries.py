@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Final
 
+import numpy as np
+
+from lightmeter.html_fragments import is_hex_color
 from lightmeter.html_report.model import Item
-from lightmeter.widgets.color_distance import DISTANCES_SQL, oklab
+from lightmeter.media.oklab import ENCODED_KNEE, LMS_TO_OKLAB, RGB_TO_LMS, srgb_to_oklab
 
 PAGE_ROWS: Final = 24
 TAGS_PER_CARD: Final = 4
@@ -112,6 +115,41 @@ def page_query(filters: Filters) -> tuple[str, tuple[Any, ...]]:
     columns = "item_id, url, kind, status, reason, error, duration_s, severity"
     text = f"SELECT {columns} {clauses} ORDER BY {order} LIMIT ? OFFSET ?"
     return text, (*params, PAGE_ROWS, filters.page * PAGE_ROWS)
+
+
+def oklab(color: str) -> tuple[float, float, float]:
+    """Return a color `#rrggbb` in Oklab: lightness (0 to 1), green to red, and blue to yellow (each about -0.3 to 0.3).
+
+    Raises:
+        ValueError: The text is not `#rrggbb`.
+    """
+    if not is_hex_color(color):
+        raise ValueError(f"{color!r} is not written as #rrggbb")
+    lightness, green_red, blue_yellow = srgb_to_oklab(np.array([list(bytes.fromhex(color[1:]))]) / 255)[0].tolist()
+    return lightness, green_red, blue_yellow
+
+
+def _linear_sql(column: str) -> str:
+    share = f"({column} / 255.0)"
+    return f"CASE WHEN {share} <= {ENCODED_KNEE} THEN {share} / 12.92 ELSE pow(({share} + 0.055) / 1.055, 2.4) END"
+
+
+def _weighted(row: tuple[float, float, float], columns: str) -> str:
+    return " + ".join(f"{weight!r} * {column}" for weight, column in zip(row, columns, strict=True))
+
+
+DISTANCES_SQL: Final = f"""
+SELECT item_id, sqrt(pow({_weighted(LMS_TO_OKLAB[0], "lms")} - ?, 2) + pow({_weighted(LMS_TO_OKLAB[1], "lms")} - ?, 2)
+                     + pow({_weighted(LMS_TO_OKLAB[2], "lms")} - ?, 2)) AS distance
+FROM (SELECT item_id, cbrt({_weighted(RGB_TO_LMS[0], "rgb")}) AS l, cbrt({_weighted(RGB_TO_LMS[1], "rgb")}) AS m,
+             cbrt({_weighted(RGB_TO_LMS[2], "rgb")}) AS s
+      FROM (SELECT item_id, {_linear_sql("red")} AS r, {_linear_sql("green")} AS g, {_linear_sql("blue")} AS b
+            FROM colors))
+"""  # noqa: S608 (constants of this module)
+"""Query for the Euclidean Oklab distance of each row of `colors` from a color, whose `oklab` values are the parameters.
+
+It is 0 for the same color, about 0.02 for a just noticeable difference, and 1 between black and white.
+"""
 
 
 _SIMILAR: Final = """

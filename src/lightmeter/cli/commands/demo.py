@@ -23,7 +23,7 @@ from lightmeter.cli.commands.run import report_outcome
 from lightmeter.cli.options import json_option
 from lightmeter.errors import SettingsError
 from lightmeter.extras import import_extra
-from lightmeter.html_report.render import FILE_NAME, report
+from lightmeter.html_report.page import FILE_NAME, report
 from lightmeter.planning.output_folder import prepare_folder
 from lightmeter.settings import read_settings
 
