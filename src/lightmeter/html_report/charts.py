@@ -27,12 +27,11 @@ BAR_PX: Final = 24
 """Height of a bar with the space around it, in CSS pixels."""
 
 MAX_BUDGET_RATIO: Final = 4
-"""A budget of more than this multiple of the credits predicted and paid is written, not drawn to scale: the other bars
-would be too thin to see."""
+"""A budget above this multiple of the credits predicted and paid is not drawn to scale: other bars would vanish."""
 
 
 def credit_chart(statement: Statement) -> Chart:
-    """Draw the predicted range, the credits paid and held, and the budget on one scale."""
+    """Draw the predicted credits, those paid, those reserved for requests, and the budget on one scale."""
     low, high = statement.predicted.low, statement.predicted.high
     spent, budget = statement.paid + statement.held, statement.budget
     largest = max(low, high or 0, spent, 1)
@@ -96,7 +95,7 @@ def tag_chart(tags: Sequence[Row], items: int) -> Chart:
 
 
 def severity_chart(severities: SeverityHistogram) -> Chart:
-    """Draw a histogram of NSFW severities; bins to be reviewed have another color."""
+    """Draw a histogram of NSFW severities; those that a person should review have another color."""
 
     def paint(canvas: Canvas) -> None:
         axes = canvas.axes(8, 24, 8, 44)
@@ -126,7 +125,7 @@ def severity_chart(severities: SeverityHistogram) -> Chart:
 
 
 def timeline_chart(timeline: RequestTimeline) -> Chart:
-    """Draw the requests in each time bin, and below them the running total of credits paid."""
+    """Draw the number of requests over time, and below it the running total of credits paid."""
     bin_count = max(timeline.bins) + 1
     rows = [timeline.bins.get(number, (0, 0, 0)) for number in range(bin_count)]
     sent = [requests for requests, _, _ in rows]

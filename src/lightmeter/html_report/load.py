@@ -1,4 +1,4 @@
-"""Loads the report's data: totals from the journal, statistics from the tables, thumbnails of the items shown.
+"""Loads the data of the report: totals from the journal, statistics from the tables, thumbnails of the items shown.
 
 DuckDB aggregates, and only the first rows of each list become Python objects: memory use does not grow with the
 manifest.
@@ -95,7 +95,7 @@ def _load_without_thumbnails(
             statement=read_statement(out),
             reasons=tuple(ReasonCount(*row) for row in count_by_reason(db)),
             statistics=_statistics(session, group_column, is_written=bool(Dataset(out).parts("assets"))),
-            sample=_with_findings(
+            sample=_with_results(
                 session, [ReportItem(**row) for row in _query(session, queries.SAMPLE, most=most_items)]
             ),
             review=_review(session, most_items),
@@ -193,10 +193,10 @@ def _review(session: QuerySession, most: int) -> list[ReportItem]:
         ReportItem(**media.get(row["item_id"], {"item_id": row["item_id"]}), url=row["url"] or "", worst_rating=row)
         for row in rows
     ]
-    return _with_findings(session, items)
+    return _with_results(session, items)
 
 
-def _with_findings(session: QuerySession, items: Sequence[ReportItem]) -> list[ReportItem]:
+def _with_results(session: QuerySession, items: Sequence[ReportItem]) -> list[ReportItem]:
     """Return the items with their tags, colors and severity."""
     ids = [item.item_id for item in items]
     severities = {row["item_id"]: row["severity"] for row in _query(session, queries.ITEM_SEVERITIES, ids=ids)}

@@ -31,22 +31,17 @@ def swap_dirs(first: Path, second: Path) -> None:
     """
     library = ctypes.CDLL(None, use_errno=True)
     swap: Any = getattr(library, "renamex_np" if sys.platform == "darwin" else "renameat2", None)
-    if swap is None:
-        raise _not_supported_error(first)
     names = os.fsencode(first), os.fsencode(second)
-    if sys.platform == "darwin":
-        failed = swap(*names, ctypes.c_uint(_EXCHANGE))
+    if swap is None:
+        number = errno.ENOSYS
+    elif sys.platform == "darwin":
+        number = swap(*names, ctypes.c_uint(_EXCHANGE)) and ctypes.get_errno()
     else:
-        failed = swap(_AT_FDCWD, names[0], _AT_FDCWD, names[1], ctypes.c_uint(_EXCHANGE))
-    if failed:
-        number = ctypes.get_errno()
-        if number in _NOT_SUPPORTED:
-            raise _not_supported_error(first)
+        number = swap(_AT_FDCWD, names[0], _AT_FDCWD, names[1], ctypes.c_uint(_EXCHANGE)) and ctypes.get_errno()
+    if number in _NOT_SUPPORTED:
+        raise UsageError(
+            f"The file system of {first} cannot swap two folders in one step.",
+            hint="Move the folder tables/ away and rebuild: a table with one part needs no swap.",
+        )
+    if number:
         raise OSError(number, os.strerror(number), str(first), None, str(second))
-
-
-def _not_supported_error(folder: Path) -> UsageError:
-    return UsageError(
-        f"The file system of {folder} cannot swap two folders in one step.",
-        hint="Move the folder tables/ away and rebuild: a table with one part needs no swap.",
-    )

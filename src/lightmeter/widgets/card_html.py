@@ -24,13 +24,13 @@ DETAIL_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "brands": ("name", "score", "source"),
     "prechecks": ("check", "severity", "message"),
 }
-"""Tables with findings of an item, and the columns shown in its details."""
+"""Tables with rows about an item → the columns that its details show."""
 
 _GENERATED_ID: Final = re.compile(r"[0-9a-f]{16}(#\d+)?")
 
 
 def card_html(card: Card, thumbnail: Thumbnail, *, show_blurred: bool) -> str:
-    """Return a card: picture, name, top tags, palette, NSFW severity, status."""
+    """Return a card as HTML: picture, name, top tags, palette, NSFW severity, status."""
     tags = ", ".join(esc(name) if score is None else f"{esc(name)} {score:.0%}" for name, score in card.tags)
     status = status_mark(card.status) + (f" · {esc(card.reason.replace('_', ' '))}" if card.reason else "")
     explanation = esc(card.error or card.reason or card.status)
@@ -50,12 +50,12 @@ def detail_html(
     interval_s: int,
     show_blurred: bool,
 ) -> str:
-    """Return all findings for an item.
+    """Return the details of an item as HTML: its picture, and all rows of the tables about it.
 
     Args:
         card: The item.
         thumbnail: Its picture.
-        entries: Table name to the item's rows in that table.
+        entries: Table name → the rows of the item in that table.
         interval_s: Seconds between captured frames of a video; gives the time of each frame.
         show_blurred: Whether to show a likely unsafe picture.
     """
@@ -108,7 +108,7 @@ def _picture(card: Card, thumbnail: Thumbnail, *, show_blurred: bool) -> str:
 
 
 def _entries(name: str, rows: Sequence[Mapping[str, Any]], interval_s: int) -> str:
-    """Return the rows of one table as a collapsible block; colors have palettes above a closed block."""
+    """Return the rows of one table as a collapsible block; that of colors is closed, with palettes above it."""
     if not rows:
         return ""
     columns = [column for column in DETAIL_COLUMNS[name] if any(row[column] is not None for row in rows)]

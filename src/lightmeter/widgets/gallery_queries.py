@@ -27,7 +27,7 @@ GROUP BY name ORDER BY items DESC, name LIMIT 500
 
 @dataclass(frozen=True, slots=True)
 class TagChoice:
-    """The tags to choose from: tag to number of items, most frequent first."""
+    """The tags that the user can choose from: tag → number of items, most frequent first."""
 
     counts: Mapping[str, int]
 
@@ -76,7 +76,7 @@ class Filters:
     page: int = 0
 
     def on_page(self, page: int, items: int) -> Filters:
-        """Return the same filters with another page number, limited to the pages of so many items."""
+        """Return the same filters with another page number, limited to the pages of this number of items."""
         return replace(self, page=max(0, min(page, pages(items) - 1)))
 
 
@@ -96,7 +96,7 @@ class Card(Item):
 
 
 def pages(items: int) -> int:
-    """Return the number of pages for so many items, at least 1."""
+    """Return the number of pages for this number of items, at least 1."""
     return max(1, ceil(items / PAGE_ROWS))
 
 

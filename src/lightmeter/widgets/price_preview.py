@@ -1,4 +1,4 @@
-"""Price of a plan's rows under other options, computed from a few totals, so that a form can show it at once."""
+"""Price of a plan's rows with other options, computed from a few totals, so that a form can show it at once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class PlanTotals:
     cached: tuple[RowGroup, ...]
 
     def billable_groups(self, *, options_changed: bool) -> tuple[RowGroup, ...]:
-        """Return the rows to pay for; changed request options make cached answers useless."""
+        """Return the rows that cost credits: with changed options, answers in the cache cannot be used."""
         return (*self.sent, *self.cached) if options_changed else self.sent
 
 
@@ -93,7 +93,7 @@ class PriceQuote:
 
     @property
     def affordable_frames(self) -> int | None:
-        """Number of images and frames that the budget certainly pays for; None without a budget or a price."""
+        """Number of images and video frames that the budget is sure to pay for; None without a budget or a price."""
         return None if self.budget is None or not self.charged else self.budget // self.charged
 
 

@@ -50,7 +50,7 @@ class GalleryPage:
 
 
 class RunData:
-    """The data of a run, queried anew by each call, so that a run in progress is shown as it is.
+    """The data of a run. Each call queries it anew, because the run may be in progress.
 
     Attributes:
         folder: The run's folder.
@@ -70,7 +70,7 @@ class RunData:
         return TagChoice({row["name"]: row["items"] for row in self._query(TAG_COUNTS)})
 
     def page(self, filters: Filters) -> GalleryPage:
-        """Return the items of one page with their tags and colors; a page number after the last gives the last page."""
+        """Return the items of one page with their tags and colors; for a page number after the last, the last page."""
         items = self._query(*count_query(filters))[0]["items"]
         page_filters = filters.on_page(filters.page, items)
         cards = [Card(**row) for row in self._query(*page_query(page_filters))]
@@ -80,7 +80,7 @@ class RunData:
         return GalleryPage(page_filters, items, tuple(with_tags_and_colors(cards, tags, colors)))
 
     def entries(self, item_id: str) -> dict[str, list[Row]]:
-        """Return the rows of an item by table, whole item first, then by frame; at most `MAX_ENTRIES` + 1 per table."""
+        """Return table → at most `MAX_ENTRIES` + 1 rows of an item, those of the whole item before those of frames."""
         return {
             table: self._query(
                 f"FROM {table} WHERE item_id = ? ORDER BY frame NULLS FIRST LIMIT {MAX_ENTRIES + 1}", [item_id]

@@ -25,9 +25,6 @@ TABLES: Final = tuple(table for table in TABLE_COLUMNS if table not in OPTIONAL_
 ALL_TABLES: Final = (*TABLES, *OPTIONAL_TABLES)
 """All tables with a fixed schema: all but the tables of answers to a user's question."""
 
-VERSION_KEY: Final = b"lightmeter.schema_version"
-"""Key of the schema version in a schema's metadata."""
-
 MANIFEST_COLUMN: Final = b"manifest_column"
 """Key of a column's original name in a field's metadata."""
 
@@ -76,17 +73,18 @@ def schema(table: str, extra_types: Mapping[str, str] = MappingProxyType({})) ->
     """
     if table not in TABLE_COLUMNS:
         raise UsageError(f"there is no table {table!r}", hint=f"The tables are {', '.join(ALL_TABLES)}.")
-    fields = [_field(column) for column in (*KEY_COLUMNS, *TABLE_COLUMNS[table])]
+    fields = [field_of(column) for column in (*KEY_COLUMNS, *TABLE_COLUMNS[table])]
     if table == "assets":
         fields += [
             pa.field(column, EXTRA_TYPES.get(extra_types[name], pa.string()), metadata=_manifest_metadata(name))
             for name, column in manifest_columns(extra_types).items()
         ]
-    metadata: dict[bytes | str, bytes | str] = {
-        VERSION_KEY: str(SCHEMA_VERSION).encode(),
-        b"lightmeter.table": table.encode(),
-    }
-    return pa.schema(fields, metadata=metadata)
+    return pa.schema(fields, metadata=schema_metadata(table))
+
+
+def schema_metadata(table: str) -> dict[bytes | str, bytes | str]:
+    """Return the metadata of the schema of a table: the schema version and the name of the table."""
+    return {b"lightmeter.schema_version": str(SCHEMA_VERSION).encode(), b"lightmeter.table": table.encode()}
 
 
 def manifest_columns(extra_types: Mapping[str, str]) -> dict[str, str]:
@@ -103,7 +101,8 @@ def manifest_columns(extra_types: Mapping[str, str]) -> dict[str, str]:
     return new_names
 
 
-def _field(column: ColumnSpec) -> pa.Field[Any]:
+def field_of(column: ColumnSpec) -> pa.Field[Any]:
+    """Return the Arrow field of a column, with its description, unit, and when it is null as metadata."""
     metadata = {"description": column.description, "unit": column.unit, "null": column.null}
     return pa.field(column.name, ARROW_TYPES[column.kind], metadata=metadata)
 
