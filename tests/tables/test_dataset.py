@@ -16,7 +16,7 @@ from lightmeter.tables import SCHEMA_VERSION, Dataset
 from lightmeter.tables.arrow.schema import schema
 from lightmeter.tables.dataset import GRACE_S
 from lightmeter.tables.parts import ROW_GROUP_ROWS
-from tests.tables.replace_table import replace_table
+from tests.tables.replace_table import replace_table, replace_tables
 
 TAGS = schema("tags")
 
@@ -103,7 +103,7 @@ def test_a_run_is_added_beside_others_and_replaces_only_itself(tmp_path):
     """A part of a new run is added to the others; written again, it replaces only itself."""
     dataset = Dataset(tmp_path)
     for run, name in (("a", "1"), ("b", "2"), ("b", "3"), ("a", "4")):
-        with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: ""}}, keep_others=True) as writers:
+        with replace_tables(dataset, {"tags": TAGS}, {"runs": {run: ""}}, keep_others=True) as writers:
             writers["tags"].write(tags(name))
     assert seen(tmp_path) == ["4", "3"]
     assert [list(part.runs) for part in dataset.describe("tags")] == [["a"], ["b"]]
@@ -115,7 +115,7 @@ def test_several_tables_change_only_when_all_are_whole(tmp_path):
     dataset = Dataset(tmp_path)
 
     def break_off():
-        with dataset.locked(), dataset.replacing({"tags": TAGS, "nsfw": schema("nsfw")}, {}) as writers:
+        with replace_tables(dataset, {"tags": TAGS, "nsfw": schema("nsfw")}, {}) as writers:
             writers["tags"].write(tags("new"))
             writers["nsfw"].write(tags("no such column"))
 

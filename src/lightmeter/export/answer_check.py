@@ -30,10 +30,7 @@ def parse_descriptions(ask: Ask, answer: Mapping[str, Any], asset: int) -> list[
 def all_descriptions_valid(ask: Ask, answer: Mapping[str, Any], asset: int) -> bool:
     """Whether one asset of an answer has descriptions, and all of them are valid answers to the user's question.
 
-    Args:
-        ask: The question.
-        answer: The JSON object of the answer.
-        asset: Position of the asset in `all.assets`.
+    The arguments are those of `parse_descriptions`.
     """
     pairs = parse_descriptions(ask, answer, asset)
     return bool(pairs) and all(parsed.error is None for _, parsed in pairs)

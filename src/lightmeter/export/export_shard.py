@@ -50,7 +50,7 @@ class Shard:
     """A range of rows: one Parquet file of every table holds them.
 
     Attributes:
-        number: Position among the shards that are exported together.
+        number: Position among the ranges of rows that are exported together.
         ranges: Pairs of a run and the range of its submissions (sent requests) to export.
         all_runs: All runs of the output folder; the schema of `assets` has the columns of all their manifests.
         index: SQLite file with the latest run of each item.

@@ -93,7 +93,7 @@ def _is_complete(parts: Sequence[PartInfo], run_id: str, mark: str, *, with_gaps
 
 
 def _can_extend(parts: Sequence[PartInfo], rest: SubmissionRange, *, with_gaps: bool) -> bool:
-    """Whether the files of the last run hold all its final shards before `rest`, and none must be removed."""
+    """Whether the files of the last run hold all its requests before `rest`, and none of these files must go."""
     if any(len(part.runs) > 1 or _range_of(part).after > rest.after for part in parts):
         return False
     return with_gaps or _after_final_shards(parts).after >= rest.after

@@ -1,4 +1,4 @@
-"""Data classes of the report: what the page shows, already counted. No I/O."""
+"""Data classes with what the report shows. No I/O."""
 
 from __future__ import annotations
 

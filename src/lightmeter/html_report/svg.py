@@ -41,7 +41,7 @@ _CSS_VARIABLES: Final = {
     RED: "var(--red)",
     PALE: "var(--accent-pale)",
 }
-"""Placeholder color to the variable of report.css that replaces it."""
+"""Placeholder color → the variable of report.css that replaces it."""
 
 WIDE_PX: Final = 800
 NARROW_PX: Final = 330

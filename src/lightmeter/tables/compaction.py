@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -44,35 +44,23 @@ def compact(dataset: Dataset) -> list[Compaction]:
 def _compact(dataset: Dataset, table: str) -> Compaction:
     parts = dataset.describe(table)
     if len(parts) > 1:
-        with dataset.replacing({table: _schema(parts)}, _lineage(parts)) as writers:
-            _copy(parts, writers[table])
+        with dataset.staging() as staging:
+            (staging / table).mkdir()
+            merge_into(staging / table / "00000.parquet", parts)
+            dataset.publish(staging)
     return Compaction(table, len(parts), min(len(parts), 1), sum(part.rows for part in parts))
 
 
 def merge_into(path: Path, parts: list[PartInfo]) -> Path:
     """Write the rows of all these Parquet files to one file at `path`, and return `path`."""
-    writer = PartWriter(path, _schema(parts), _lineage(parts))
+    schema = pa.unify_schemas([read_schema(part.path) for part in parts], promote_options="permissive")
+    runs = dict(chain.from_iterable(part.runs.items() for part in parts))
+    writer = PartWriter(path, schema, {**parts[-1].lineage, "runs": runs})
     try:
-        _copy(parts, writer)
+        for part in parts:
+            for batch in read_batches(part.path):
+                writer.write(pa.Table.from_batches([batch]))
         writer.close()
     finally:
         writer.abandon()
     return path
-
-
-def _schema(parts: list[PartInfo]) -> pa.Schema:
-    return pa.unify_schemas([read_schema(part.path) for part in parts], promote_options="permissive")
-
-
-def _copy(parts: list[PartInfo], writer: PartWriter) -> None:
-    for part in parts:
-        for batch in read_batches(part.path):
-            writer.write(pa.Table.from_batches([batch]))
-
-
-def _lineage(parts: list[PartInfo]) -> dict[str, Any]:
-    """Return the lineage of the newest file, with the runs of all files."""
-    runs: dict[str, str] = {}
-    for part in parts:
-        runs.update(part.runs)
-    return {**parts[-1].lineage, "runs": runs}

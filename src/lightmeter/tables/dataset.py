@@ -92,28 +92,6 @@ class Dataset:
         return _retry_listing(lambda: [read_part_info(path) for path in self.parts(table)])
 
     @contextmanager
-    def replacing(
-        self, schemas: Mapping[str, pa.Schema], lineage: Mapping[str, Any], *, keep_others: bool = False
-    ) -> Iterator[dict[str, PartWriter]]:
-        """Yield a writer for one new Parquet file of each table. When the block ends, `publish` the new files.
-
-        If the block raises, the tables stay unchanged. The caller must hold `locked`.
-
-        Args:
-            schemas: Table → its schema.
-            lineage: Lineage for the footers; its `runs` are the runs whose rows are written.
-            keep_others: As for `publish`.
-
-        Raises:
-            UsageError: As `publish`.
-        """
-        with self.staging() as staging, open_parts(staging, 0, schemas, lineage) as writers:
-            yield writers
-            for writer in writers.values():
-                writer.close()
-            self.publish(staging, keep_others=keep_others)
-
-    @contextmanager
     def staging(self) -> Iterator[Path]:
         """Yield a new folder for Parquet files, `<table>/<number>.parquet`. It is removed when the block ends."""
         staging = self.out / f"{_STAGING}{token_hex(4)}"
