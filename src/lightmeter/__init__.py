@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # the same names as in _MODULES, for editors and type checker
     from lightmeter.ask.question import Ask
     from lightmeter.background_loop import sync
     from lightmeter.client.client import Client
-    from lightmeter.html_report.render import report
+    from lightmeter.html_report.page import report
     from lightmeter.planning.build import load_plan
     from lightmeter.planning.plan import Plan
     from lightmeter.widgets.budget_planner import BudgetPlanner
@@ -61,7 +61,7 @@ _MODULES = {
     "load_plan": "lightmeter.planning.build",
     "open": "lightmeter.api.runs",
     "plan": "lightmeter.api.runs",
-    "report": "lightmeter.html_report.render",
+    "report": "lightmeter.html_report.page",
     "resume": "lightmeter.api.runs",
     "run": "lightmeter.api.runs",
     "sync": "lightmeter.background_loop",

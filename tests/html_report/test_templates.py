@@ -14,7 +14,7 @@ from lightmeter.html_fragments import format_duration, format_percent
 from lightmeter.html_report import queries
 from lightmeter.html_report.charts import credit_chart, severity_chart, tag_chart, timeline_chart
 from lightmeter.html_report.load import sort_colors
-from lightmeter.html_report.model import BINS, RequestTimeline, SeverityHistogram, TagFrequency, short_name
+from lightmeter.html_report.model import BINS, RequestTimeline, SeverityHistogram, short_name
 from lightmeter.html_report.page import format_credits, template_environment
 from lightmeter.money.statement import Statement
 from lightmeter.pricing.estimate import CreditRange
@@ -153,7 +153,7 @@ def test_short_name_is_the_file_name(url, name):
 @given(st.lists(st.tuples(st.text(max_size=40), st.integers(1, 10**9)), min_size=1, max_size=20))
 def test_any_tag_can_be_drawn(tags):
     """The chart holds any tag as text: scripts without a font, formulas and markup included."""
-    chart = tag_chart([TagFrequency(name, items, 1, None) for name, items in tags], 10)
+    chart = tag_chart([{"name": name, "items": items} for name, items in tags], 10)
     for drawing in (chart.wide, chart.narrow):
         elements = {"svg", "defs", "g", "path", "text", "clippath", "rect", "use"}
         assert set(ParsedFragment(drawing).tags) <= elements | {"title", "desc"}

@@ -10,6 +10,7 @@ from pyarrow import fs
 
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import schema
+from tests.tables.replace_table import replace_tables
 
 TAGS = schema("tags")
 
@@ -54,7 +55,7 @@ def add():
     def put(out, run: str, rows: int) -> Dataset:
         columns = {field.name: pa.nulls(rows, field.type) for field in TAGS}
         dataset = Dataset(out)
-        with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: ""}}, keep_others=True) as writers:
+        with replace_tables(dataset, {"tags": TAGS}, {"runs": {run: ""}}, keep_others=True) as writers:
             writers["tags"].write(pa.table({**columns, "name": pa.array([run] * rows, pa.string())}, schema=TAGS))
         return dataset
 

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from lightmeter.errors import UsageError
 from lightmeter.media.oklab import srgb_to_oklab
-from lightmeter.tables.arrow.color_names import CSS_NAMES, color_to_hex, css_names, nearest_css_names
+from lightmeter.tables.arrow.color_names import CSS_NAMES, color_to_hex, css_names
+
+
+def nearest_css_names(colours) -> list[str]:
+    """Return the CSS name nearest to each color (red, green, blue)."""
+    return css_names(*(pa.array(channel, pa.uint8()) for channel in zip(*colours, strict=True))).to_pylist()
 
 
 def test_every_css_colour_is_its_own_nearest():

@@ -21,6 +21,7 @@ from lightmeter.tables.arrow.schema import schema
 from lightmeter.tables.compaction import compact
 from lightmeter.tables.swap_dirs import swap_dirs
 from tests.engine.hostile import Hostile, listening
+from tests.tables.replace_table import replace_tables
 
 TAGS = schema("tags")
 ROWS = 10
@@ -32,7 +33,7 @@ def add(out: Path, run: str) -> None:
     columns = {field.name: pa.nulls(ROWS, field.type) for field in TAGS}
     rows = pa.table({**columns, "run_id": pa.array([run] * ROWS)}, schema=TAGS)
     dataset = Dataset(out)
-    with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: run}}, keep_others=True) as writers:
+    with replace_tables(dataset, {"tags": TAGS}, {"runs": {run: run}}, keep_others=True) as writers:
         writers["tags"].write(rows)
 
 

@@ -14,7 +14,9 @@ import pytest
 from lightmeter.errors import UsageError
 from lightmeter.tables import SCHEMA_VERSION, Dataset
 from lightmeter.tables.arrow.schema import schema
-from lightmeter.tables.dataset import GRACE_S, ROW_GROUP_ROWS
+from lightmeter.tables.dataset import GRACE_S
+from lightmeter.tables.parts import ROW_GROUP_ROWS
+from tests.tables.replace_table import replace_table, replace_tables
 
 TAGS = schema("tags")
 
@@ -31,14 +33,14 @@ def seen(out: Path) -> list[str]:
 
 
 def save(out: Path, *names: str) -> None:
-    with Dataset(out).writer("tags", TAGS, {"run_id": "r"}) as part:
+    with replace_table(Dataset(out), "tags", TAGS, {"run_id": "r"}) as part:
         part.write(tags(*names))
 
 
 def test_a_reader_sees_the_old_table_until_the_new_one_is_whole(tmp_path):
     """While a table is written again its readers see the old rows, then all of the new ones, and nothing else."""
     save(tmp_path, "old")
-    with Dataset(tmp_path).writer("tags", TAGS, {}) as part:
+    with replace_table(Dataset(tmp_path), "tags", TAGS, {}) as part:
         part.write(tags("new", "newer"))
         part.flush()
         assert seen(tmp_path) == ["old"]
@@ -50,7 +52,7 @@ def test_a_failed_writer_changes_nothing(tmp_path):
     save(tmp_path, "old")
 
     def break_off():
-        with Dataset(tmp_path).writer("tags", TAGS, {}) as part:
+        with replace_table(Dataset(tmp_path), "tags", TAGS, {}) as part:
             part.write(tags("new"))
             part.flush()
             raise ZeroDivisionError
@@ -101,7 +103,7 @@ def test_a_run_is_added_beside_others_and_replaces_only_itself(tmp_path):
     """A part of a new run is added to the others; written again, it replaces only itself."""
     dataset = Dataset(tmp_path)
     for run, name in (("a", "1"), ("b", "2"), ("b", "3"), ("a", "4")):
-        with dataset.locked(), dataset.replacing({"tags": TAGS}, {"runs": {run: ""}}, keep_others=True) as writers:
+        with replace_tables(dataset, {"tags": TAGS}, {"runs": {run: ""}}, keep_others=True) as writers:
             writers["tags"].write(tags(name))
     assert seen(tmp_path) == ["4", "3"]
     assert [list(part.runs) for part in dataset.describe("tags")] == [["a"], ["b"]]
@@ -113,7 +115,7 @@ def test_several_tables_change_only_when_all_are_whole(tmp_path):
     dataset = Dataset(tmp_path)
 
     def break_off():
-        with dataset.locked(), dataset.replacing({"tags": TAGS, "nsfw": schema("nsfw")}, {}) as writers:
+        with replace_tables(dataset, {"tags": TAGS, "nsfw": schema("nsfw")}, {}) as writers:
             writers["tags"].write(tags("new"))
             writers["nsfw"].write(tags("no such column"))
 
@@ -125,7 +127,7 @@ def test_several_tables_change_only_when_all_are_whole(tmp_path):
 
 def test_the_list_of_parts_says_what_the_footers_say(tmp_path):
     """`tables/parts.json` names every part with its rows, size and runs."""
-    with Dataset(tmp_path).writer("tags", TAGS, {"runs": {"r": "mark"}}) as part:
+    with replace_table(Dataset(tmp_path), "tags", TAGS, {"runs": {"r": "mark"}}) as part:
         part.write(tags("a", "b"))
     listed = json.loads((tmp_path / "tables" / "parts.json").read_text(encoding="utf-8"))
     (path,) = Dataset(tmp_path).parts("tags")
@@ -153,7 +155,7 @@ def test_a_table_that_is_missing_is_empty_with_its_columns(tmp_path):
     dataset = Dataset(tmp_path)
     assert dataset.read("tags").equals(TAGS.empty_table())
     assert dataset.lineage("tags") is None
-    with dataset.writer("tags", TAGS):
+    with replace_table(dataset, "tags", TAGS):
         pass
     assert dataset.read("tags").equals(TAGS.empty_table())
     with pytest.raises(UsageError):
@@ -163,7 +165,7 @@ def test_a_table_that_is_missing_is_empty_with_its_columns(tmp_path):
 def test_small_writes_are_gathered_into_row_groups(tmp_path):
     """Small writes are gathered into large row groups, and at most one row group is buffered in memory."""
     few = tags(*["x"] * 1000)
-    with Dataset(tmp_path).writer("tags", TAGS) as part:
+    with replace_table(Dataset(tmp_path), "tags", TAGS) as part:
         for _ in range(ROW_GROUP_ROWS // 1000 + 2):
             part.write(few)
             assert part._buffered_rows < ROW_GROUP_ROWS
@@ -173,7 +175,7 @@ def test_small_writes_are_gathered_into_row_groups(tmp_path):
 
 def test_a_writer_fills_missing_columns_and_refuses_unknown_ones(tmp_path):
     """Missing columns of an older schema become null; a column that the schema lacks raises an error."""
-    with Dataset(tmp_path).writer("tags", TAGS) as part:
+    with replace_table(Dataset(tmp_path), "tags", TAGS) as part:
         part.write(pa.table({"name": ["a"], "score": pa.array([1], pa.int64())}))
         with pytest.raises(ValueError, match="odd"):
             part.write(pa.table({"odd": [1]}))

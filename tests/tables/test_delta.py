@@ -17,6 +17,7 @@ from lightmeter.tables import TABLES, Dataset
 from lightmeter.tables.arrow.schema import schema
 from lightmeter.tables.remote.delta import write_delta
 from lightmeter.tables.remote.uris import delta_place
+from tests.tables.replace_table import replace_tables
 
 deltalake = pytest.importorskip("deltalake")
 
@@ -32,7 +33,7 @@ def rows(table: deltalake.DeltaTable, query: str) -> list[tuple]:
 def test_delta_tables_have_the_same_rows_and_a_new_version_each_time(tmp_path, add):
     """Written twice, a Delta table has two versions, the last with all rows; older ones can still be read."""
     dataset = Dataset(tmp_path)
-    with dataset.locked(), dataset.replacing({table: schema(table) for table in TABLES}, {"runs": {"a": ""}}):
+    with replace_tables(dataset, {table: schema(table) for table in TABLES}, {"runs": {"a": ""}}):
         pass
     add(tmp_path, "b", 4)
     assert write_delta(dataset, str(tmp_path / "delta")) == dict.fromkeys(reversed(TABLES), 0)

@@ -10,6 +10,7 @@ import pytest
 from lightmeter.tables import TABLES, Dataset
 from lightmeter.tables.arrow.schema import schema
 from lightmeter.tables.query.duckdb_catalog import CATALOG, VIEWS, views_sql, write_catalog
+from tests.tables.replace_table import replace_tables
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def out(tmp_path):
     """An output folder with a path that needs quoting."""
     folder = tmp_path / "it's out"
     dataset = Dataset(folder)
-    with dataset.locked(), dataset.replacing({table: schema(table) for table in TABLES}, {}):
+    with replace_tables(dataset, {table: schema(table) for table in TABLES}, {}):
         pass
     write_catalog(folder)
     return folder

@@ -15,6 +15,7 @@ from lightmeter.tables import TABLES, Dataset
 from lightmeter.tables.arrow.row_tables import ConstantColumn, RowTables
 from lightmeter.tables.arrow.schema import schema
 from lightmeter.tables.query import duckdb_query
+from tests.tables.replace_table import replace_table
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def out(tmp_path):
         "run_id": ConstantColumn("run"),
     }
     rows = RowTables({"Status": "string", "n": "int64"}).build("assets", columns, 3)
-    with Dataset(folder).writer("assets", rows.schema) as part:
+    with replace_table(Dataset(folder), "assets", rows.schema) as part:
         part.write(rows)
     return folder
 
@@ -71,7 +72,7 @@ def test_every_table_is_a_view_even_before_it_is_written(out, tmp_path, table):
     assert answer.num_rows == 0
     written = duckdb_query.sql(out, f"FROM {table}")
     assert set(answer.schema.names) <= set(written.schema.names)
-    with Dataset(empty).writer(table, schema(table)):
+    with replace_table(Dataset(empty), table, schema(table)):
         pass
     assert duckdb_query.sql(empty, f"FROM {table}").schema.equals(answer.schema)
 

@@ -14,6 +14,7 @@ from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.row_tables import ConstantColumn, RowTables
 from lightmeter.tables.query import named_queries
 from tests.facts.fact_rows import fact_tables
+from tests.tables.replace_table import replace_table
 
 TAGS = {
     "1": {"sea": ["a", "b"], "sky": ["a"], "dog": ["b"]},
@@ -60,7 +61,7 @@ def out(tmp_path_factory):
     requests = recorder.build("requests", asked, 1)
     own = {"assets": assets, "requests": requests}
     for table, rows in (fact_tables(flattener) | own).items():
-        with Dataset(folder).writer(table, rows.schema) as part:
+        with replace_table(Dataset(folder), table, rows.schema) as part:
             part.write(rows)
     return folder
 

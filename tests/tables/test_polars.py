@@ -7,6 +7,7 @@ import pytest
 
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import schema
+from tests.tables.replace_table import replace_tables
 
 pl = pytest.importorskip("polars")
 
@@ -27,7 +28,7 @@ def colors(tmp_path):
             "score": pa.array([place / ROWS for place in range(ROWS)]),
             "red": pa.array([place % 256 for place in range(ROWS)], pa.uint8()),
         }
-        with dataset.locked(), dataset.replacing({"colors": COLORS}, {"runs": {run: ""}}, keep_others=True) as writers:
+        with replace_tables(dataset, {"colors": COLORS}, {"runs": {run: ""}}, keep_others=True) as writers:
             writers["colors"].write(pa.table(columns, schema=COLORS))
     return dataset.read("colors")
 

@@ -17,6 +17,7 @@ from lightmeter.tables.arrow.row_tables import ConstantColumn, RowTables
 from lightmeter.tables.query import duckdb_query
 from lightmeter.tables.query.similar import similar
 from tests.facts.fact_rows import fact_tables
+from tests.tables.replace_table import replace_table
 
 STATUSES = {"gone": ("failed", "unreachable", "HTTP 404."), "mute": ("ok", None, None)}
 
@@ -57,7 +58,7 @@ def written(folder, assets) -> Tables:
     flattener.add_answer(orjson.dumps(answer), items, AnswerContext("run", "r", None, None))
     rows = {"assets": recorder.build("assets", columns, len(assets)), **fact_tables(flattener)}
     for table, of in rows.items():
-        with Dataset(folder).writer(table, of.schema) as part:
+        with replace_table(Dataset(folder), table, of.schema) as part:
             part.write(of)
     return Tables(folder)
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from math import dist
+
 import duckdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.html_fragments import is_hex_color
-from lightmeter.widgets.color_distance import DISTANCES_SQL, distance, oklab
+from lightmeter.widgets.gallery_queries import DISTANCES_SQL, oklab
 
 HEX = st.integers(0, 0xFFFFFF).map(lambda number: f"#{number:06x}")
+
+
+def distance(one: str, other: str) -> float:
+    """Return the Oklab distance of two colors `#rrggbb`."""
+    return dist(oklab(one), oklab(other))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import lightmeter as lm
 from lightmeter.errors import JournalError
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import schema
+from tests.tables.replace_table import replace_table
 
 
 @pytest.fixture
@@ -215,7 +216,7 @@ def run_with_embeddings(run, tmp_path):
         "model": pa.array(["m"] * len(vectors)),
         "vector": pa.array(vectors.values(), schema_.field("vector").type),
     }
-    with Dataset(out).writer("embeddings", schema_) as part:
+    with replace_table(Dataset(out), "embeddings", schema_) as part:
         part.write(pa.table(columns, schema=schema_))
     return out
 

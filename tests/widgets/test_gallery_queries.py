@@ -9,23 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.html_report.model import short_name
+from lightmeter.html_report.model import short_name, with_tags_and_colors
+from lightmeter.html_report.queries import ITEM_COLORS, ITEM_TAGS
 from lightmeter.tables.arrow.schema import TABLES, schema
-from lightmeter.widgets.color_distance import oklab
 from lightmeter.widgets.gallery_queries import (
-    ITEM_COLORS,
-    ITEM_TAGS,
     PAGE_ROWS,
     STATUS_COUNTS,
     TAG_COUNTS,
+    Card,
     Filters,
     SimilarItems,
     TagChoice,
-    cards,
     count_query,
+    oklab,
     page_query,
     pages,
-    with_details,
 )
 
 
@@ -63,8 +61,8 @@ def rows_of(db, text, params=()):
 
 def ids(db, **filters):
     query, count = page_query(Filters(**filters)), count_query(Filters(**filters))
-    found = [row["item_id"] for row in rows_of(db, query.text, query.params)]
-    assert rows_of(db, count.text, count.params) == [{"items": len(found)}]
+    found = [row["item_id"] for row in rows_of(db, *query)]
+    assert rows_of(db, *count) == [{"items": len(found)}]
     return found
 
 
@@ -128,9 +126,9 @@ def test_counts_are_per_item(db):
 def test_cards_hold_top_tags_and_colors(db):
     """A card has each tag once with its highest score, and its colors by share."""
     query = page_query(Filters())
-    shown = cards(rows_of(db, query.text, query.params))
-    everything = ["cat", "dog", "bad"]
-    cat, dog, bad = with_details(shown, rows_of(db, ITEM_TAGS, [everything]), rows_of(db, ITEM_COLORS, [everything]))
+    shown = [Card(**row) for row in rows_of(db, *query)]
+    which = {"ids": ["cat", "dog", "bad"], "most": 4}
+    cat, dog, bad = with_tags_and_colors(shown, rows_of(db, ITEM_TAGS, which), rows_of(db, ITEM_COLORS, which))
     assert cat.tags == (("Cat", 0.9), ("fur", 0.5))
     assert [colour for colour, _ in dog.colors] == ["#0000ff", "#e01010"]
     assert (bad.tags, bad.colors, bad.severity, bad.blurred) == ((), (), None, False)
@@ -148,7 +146,7 @@ def test_pages_are_complete_and_disjoint(db):
     found = []
     for page in range(pages(60)):
         query = page_query(replace(Filters(), page=page))
-        found += [row["item_id"] for row in rows_of(db, query.text, query.params)]
+        found += [row["item_id"] for row in rows_of(db, *query)]
     assert found == [str(i) for i in range(60)]
 
 
@@ -192,6 +190,6 @@ def test_short_name_is_the_file_name(url, name):
 
 def test_oklab_parameters_come_before_those_of_conditions():
     """The parameters of the color distance come before those of the conditions, as in the SQL text."""
-    query = page_query(Filters(tag="t", color="#102030", status="ok"))
-    assert query.params[:3] == oklab("#102030")
-    assert query.text.count("?") == len(query.params)
+    text, params = page_query(Filters(tag="t", color="#102030", status="ok"))
+    assert params[:3] == oklab("#102030")
+    assert text.count("?") == len(params)

@@ -25,7 +25,7 @@ from lightmeter.widgets.price_preview import RowGroup, price_quote
 
 RATES = default_rates().with_defaults(("imagenet", "opennsfw", "palette"))
 ANY = st.text(max_size=30) | st.sampled_from(["<script>x</script>", '"><b onload=1>', "' onerror='1", "&lt;", "</div>"])
-CARD = Card("cat", "cat.jpg", "http://h/cat.jpg", "image", "ok", None, None, 0.1, None, (("cat", 0.9),))
+CARD = Card(item_id="cat", url="http://h/cat.jpg", kind="image", status="ok", severity=0.1, tags=(("cat", 0.9),))
 OURS = {"div", "p", "i", "b", "h3", "ul", "li", "img", "span", "table", "caption", "thead", "tbody", "tr", "th", "td"}
 OURS |= {"details", "summary", "code"}
 ATTRIBUTES = {"class", "style", "role", "title", "alt", "src", "scope", "open"}
@@ -66,7 +66,8 @@ def assert_no_markup_from_data(html: str) -> None:
 @given(word=ANY, other=ANY)
 def test_cards_and_details_escape_data(word, other):
     """Any text of a manifest or an answer is escaped, in elements and in attributes."""
-    card = Card(word, other, word, other, word, other, word, 0.9, 3.0, ((word, 0.5),), ((other, 0.5),))
+    texts = {"item_id": word, "url": word, "kind": other, "status": word, "reason": other, "error": word}
+    card = Card(**texts, severity=0.9, duration_s=3.0, tags=((word, 0.5),), colors=((other, 0.5),))
     rows = {
         table: [dict.fromkeys(("frame", *columns), word) | {"frame": 1}] for table, columns in DETAIL_COLUMNS.items()
     }

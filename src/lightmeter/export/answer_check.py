@@ -1,4 +1,4 @@
-"""Check of answers against the schema of the user's question. It finds the rows that need a second request, and why."""
+"""Check of answers against the schema of the user's question (`--ask`). Finds the rows that need a second request."""
 
 from __future__ import annotations
 
@@ -17,38 +17,35 @@ from lightmeter.journal.store import open_read_only
 
 
 def parse_descriptions(ask: Ask, answer: Mapping[str, Any], asset: int) -> list[tuple[DescriptionEntry, ParsedAnswer]]:
-    """Return each description of one asset, with the values or the error that it holds for the question.
+    """Return each description of one asset of an answer, with its values for the user's question, or an error.
 
     Args:
         ask: The question.
         answer: The JSON object of the answer.
-        asset: Position in `all.assets`.
+        asset: Position of the asset in `all.assets`.
     """
     return [(one, parse_answer_text(ask, one.text)) for one in read_descriptions(answer, asset)]
 
 
 def all_descriptions_valid(ask: Ask, answer: Mapping[str, Any], asset: int) -> bool:
-    """Return whether one asset of an answer has descriptions, and all of them are valid answers to the question.
+    """Whether one asset of an answer has descriptions, and all of them are valid answers to the user's question.
 
-    Args:
-        ask: The question.
-        answer: The JSON object of the answer.
-        asset: Position in `all.assets`.
+    The arguments are those of `parse_descriptions`.
     """
     pairs = parse_descriptions(ask, answer, asset)
     return bool(pairs) and all(parsed.error is None for _, parsed in pairs)
 
 
 def rows_with_invalid_answers(out: Path, ask: Ask, backends: Sequence[str], first: int, last: int) -> list[RetryRow]:
-    """Return the rows first ≤ seq ≤ last whose first answer is invalid and that have no retry yet.
+    """Return the rows from `first` to `last` whose answer is invalid and that were not sent a second time.
 
-    A row without any description is not among them: there is no error to report back to a model.
+    A row without a description is not among them: there is no error to report to a model.
 
     Args:
         out: The folder of the run.
-        ask: The question.
+        ask: The user's question.
         backends: Names of the back ends of the run.
-        first: Number (`seq`) of the first row.
+        first: Number of the first row in the manifest.
         last: Number of the last row.
     """
     with open_read_only(out) as db:

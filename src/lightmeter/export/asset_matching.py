@@ -1,9 +1,9 @@
-"""Matching of the assets of an answer to the rows that were sent, by name alone. Pure.
+"""Matching of the assets of an answer to the rows of the request, by name alone. Pure.
 
-Neither order nor elimination is proof: services change the order, leave assets out, add some, write addresses in
-another form or as they were redirected, or name an upload by a temporary path. A row that no asset name identifies is
-`unmatched`: the answer stays in the journal, and the row gets no facts. If a request has one row and its answer one
-asset, they belong together whatever the name.
+The order of the assets proves nothing: services change it, leave assets out, add some, write addresses in another form
+or as they were redirected, or name an upload by a temporary path. A row that no asset name identifies is `unmatched`:
+the answer stays in the journal, and the row gets no facts. If a request has one row and its answer one asset, they
+belong together whatever the name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REQUEST_FAILED: Final = "request_failed"
 
 
 def expected_asset_name(url: str, path: str | None) -> str:
-    """Return the name that a service should give the asset: the URL, or the name of the file if `path` is not None."""
+    """Return the asset name that a service should answer: the URL, or the name of the file if `path` is not None."""
     return url if path is None else Path(path).name
 
 
@@ -66,7 +66,7 @@ def match_assets(sent: Sequence[str], answered: Sequence[str | None]) -> list[in
 
 
 def _address(name: str) -> str:
-    """Return a URL in canonical form, such as `~` for `%7E` and `http://h` for `HTTP://H`; other names unchanged."""
+    """Return a URL in canonical form (`~` for `%7E`, `http://h` for `HTTP://H`), and other names unchanged."""
     try:
         return canonical_url(name)
     except ValueError:
@@ -74,7 +74,7 @@ def _address(name: str) -> str:
 
 
 def _address_without_scheme(name: str) -> str:
-    """Return a canonical http(s) URL without its scheme and `www.`; a redirect that changes them keeps the picture."""
+    """Return a canonical http(s) URL without its scheme and `www.`, which redirects change; other names unchanged."""
     scheme, separator, rest = _address(name).partition("://")
     return rest.removeprefix("www.") if separator and scheme in {"http", "https"} else name
 
@@ -111,7 +111,7 @@ def outcome_of(
     Args:
         raw: The answer's bytes.
         rows: Rows as (seq, name sent).
-        hold: Credits that count as paid if the answer states no charge.
+        hold: Credits reserved for the request; they count as paid if the answer states no charge.
         answer: The JSON object in `raw`, if it is already parsed.
     """
     wire = WireAnswer((parse_object_lenient(raw) or {}) if answer is None else answer)
@@ -142,7 +142,6 @@ def outcome_of(
 
 
 def _row_error(wire: WireAnswer, reason: str) -> str:
-    """Return the error message for rows without an asset."""
     details = wire.error_message
     if reason == UNMATCHED:
         return f"No asset name in the answer identifies this row.{f' Its errors: {details}' if details else ''}"

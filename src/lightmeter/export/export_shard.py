@@ -1,6 +1,6 @@
-"""Export of a shard: writes one part of every table from the journals of one or more runs.
+"""Export of a *shard*, a range of rows: writes one Parquet file of every table from the journals of one or more runs.
 
-A shard can be exported in any process, since it only reads journals and writes files to a staging folder.
+Any process can export a shard, because it only reads journals and writes files to a staging folder.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class ExportRun:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The rows of one part of every table.
+    """A range of rows: one Parquet file of every table holds them.
 
     Attributes:
-        number: Position among the shards that are exported together.
+        number: Position among the ranges of rows that are exported together.
         ranges: Pairs of a run and the range of its submissions (sent requests) to export.
         all_runs: All runs of the output folder; the schema of `assets` has the columns of all their manifests.
         index: SQLite file with the latest run of each item.
-        staging: Folder to write the parts to.
+        staging: Folder to write the files to.
     """
 
     number: int
@@ -65,13 +65,13 @@ class Shard:
 
 
 def export_shard(shard: Shard) -> dict[str, int]:
-    """Write one part of every table to the staging folder. Return table → number of rows.
+    """Write one Parquet file of every table to the staging folder. Return table → number of rows.
 
     At most a few row groups are in memory.
 
     Raises:
         JournalError: A journal cannot be read.
-        OSError: A part cannot be written.
+        OSError: A file cannot be written.
     """
     headers = [run.header for run in shard.all_runs]
     extra_types = merge_extra_types(headers)
@@ -81,42 +81,39 @@ def export_shard(shard: Shard) -> dict[str, int]:
     with open_parts(shard.staging, shard.number, schemas, _lineage(shard)) as parts:
         with TableWriters(parts) as writers:
             for run, submissions in shard.ranges:
-                _write_run(writers, run, submissions, shard.index, _RunSchemas(extra_types, asks))
+                _write_run(writers, run, submissions, shard.index, extra_types, asks)
         for part in parts.values():
             part.close()
         return {table: part.rows for table, part in parts.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _RunSchemas:
-    """What the schemas depend on: the columns of all manifests, and the newest question of each name."""
-
-    extra_types: Mapping[str, str]
-    asks: Mapping[str, Ask]
-
-
 def _write_run(
-    writers: TableWriters, run: ExportRun, submissions: SubmissionRange, index: Path, schemas: _RunSchemas
+    writers: TableWriters,
+    run: ExportRun,
+    submissions: SubmissionRange,
+    index: Path,
+    extra_types: Mapping[str, str],
+    asks: Mapping[str, Ask],
 ) -> None:
     header = run.header
     options = header.options
     with open_read_only(run.folder) as db:
         attach_latest_runs(db, index)
         with db:  # one transaction: all tables see the same state of the journal, even during a run
-            for table, rows in journal_row_tables(db, header, run.position, submissions, schemas.extra_types):
+            for table, rows in journal_row_tables(db, header, run.position, submissions, extra_types):
                 writers.add_rows(table, rows)
             for answer in journal_answers(db, run.position, submissions):
                 items = [ItemRef(*item) for item in answer.items]
                 context = AnswerContext(header.run_id, answer.request_id, options.role, options.language)
                 writers.add_answer(answer.raw, items, context)
             if options.ask is not None and submissions.through is None:
-                ask = schemas.asks[options.ask.name]
+                ask = asks[options.ask.name]
                 for rows in answer_tables(db, ask, header.run_id, run.position):
                     writers.add_rows(table_name(ask), rows)
 
 
 def merge_extra_types(headers: list[RunHeader]) -> dict[str, str]:
-    """Return the columns of all manifests with their type names; a common type where manifests differ."""
+    """Return column → type name for the columns of all manifests, with a common type where manifests differ."""
     types: dict[str, str] = {}
     for header in headers:
         for name, of in header.extra_types.items():
@@ -127,7 +124,6 @@ def merge_extra_types(headers: list[RunHeader]) -> dict[str, str]:
 
 
 def _lineage(shard: Shard) -> dict[str, Any]:
-    """Return the lineage for the footers: the newest run, the marks of all runs, and the range if there is one run."""
     header = shard.ranges[-1][0].header
     lineage = {
         "lightmeter": __version__,

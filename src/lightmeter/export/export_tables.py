@@ -1,9 +1,10 @@
 """Export of all tables of an output folder from the journals of its runs, with no request.
 
 An output folder holds the journal of its last run and, under `runs/`, those of the runs before it. The rows of a run
-are divided into shards: each shard is one part of every table. All shards of a run but the last hold only settled
-submissions (requests whose result no longer changes), so an export during or after the run only adds new shards. All
-tables are written anew if runs share items or differ in their schemas, or if a part is broken or missing.
+are divided into *shards*: each shard is one Parquet file of every table. All shards of a run but the last hold only
+*settled* submissions (requests whose charge is known or that are proven uncharged), so an export during or after the
+run only adds new shards. All tables are written anew if runs share items or differ in their schemas, or if a file is
+broken or missing.
 
 The export also writes `views.sql` and `catalog.duckdb`, which open the tables in DuckDB. If the option `table_format`
 is "delta", it writes Delta tables to `delta/` as well.
@@ -15,26 +16,26 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 from lightmeter.errors import TablesError
 from lightmeter.export.export_shard import ExportRun, Shard, export_shard
 from lightmeter.export.published_shards import SHARD_ANSWERS, unpublished_range
+from lightmeter.facts.columns import OPTIONAL_TABLES
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.header import read_run_header
 from lightmeter.journal.queries.export import SubmissionRange, journal_mark, settled_ranges
 from lightmeter.journal.queries.latest_runs import build_latest_runs, share_items
 from lightmeter.journal.store import open_read_only
-from lightmeter.tables.arrow.schema import OPTIONAL_TABLES
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.query.duckdb_catalog import CATALOG, write_catalog
 from lightmeter.tables.remote.delta import write_delta
 from lightmeter.tempdirs import LockedTempDir
 
 _SHARDS_EACH: Final = 4
-"""Shards for each process of an export: more than one, because some shards take longer than others."""
+"""Number of ranges of rows for each process of an export: several, because some ranges take longer than others."""
 
 _Ranges = tuple[tuple[ExportRun, SubmissionRange], ...]
 
@@ -48,8 +49,8 @@ def export_tables(out: Path, *, whole: bool = False, processes: int = 1) -> dict
     Args:
         out: The output folder.
         whole: Write all tables anew, even if it would be enough to add new rows.
-        processes: Most processes that share a large export. If more than one, `multiprocessing` starts processes that
-            import the module `__main__` again, so a script must guard its top-level code.
+        processes: Most processes that share a large export. If more than one, `multiprocessing` imports the module
+            `__main__` again in each, so a script must guard its top-level code.
 
     Raises:
         JournalError: There is no run in `out`.
@@ -75,14 +76,14 @@ def export_tables(out: Path, *, whole: bool = False, processes: int = 1) -> dict
 
 
 def export_settled(out: Path) -> None:
-    """Add the settled submissions of the current run in `out` to the tables, during the run.
+    """Add the requests of the run in `out` whose charge is known, or that are proven uncharged, to the tables.
 
-    `export_tables` writes the other rows at the end of the run: items without an answer, and requests that are not
-    settled. This function adds nothing if the run asks a question, because retries change the credits of items, or if
-    all tables must be written anew.
+    This is for a run in progress: `export_tables` writes the other rows at its end. This function adds nothing if the
+    run asks a question (`--ask`), because retries change the credits of items, or if all tables must be written anew.
 
     Raises:
-        As `export_tables`; OSError instead of TablesError.
+        JournalError: There is no run in `out`.
+        OSError: The tables cannot be written.
     """
     dataset = Dataset(out)
     with dataset.locked():
@@ -107,23 +108,22 @@ def _runs(out: Path) -> list[ExportRun]:
         key=lambda one: (one[0].run_id[:15], one[0].planned_at),
     )
     folders = [*(folder for _, folder in headers), out]
-    return [ExportRun(folder, position, _mark(folder)) for position, folder in enumerate(folders)]
-
-
-def _mark(folder: Path) -> str:
-    with open_read_only(folder) as db:
-        return journal_mark(db)
+    runs = []
+    for position, folder in enumerate(folders):
+        with open_read_only(folder) as db:
+            runs.append(ExportRun(folder, position, journal_mark(db)))
+    return runs
 
 
 def _shares_items(runs: Sequence[ExportRun]) -> bool:
-    """Return whether the last run has an item of an older run."""
+    """Whether the last run has an item of an older run."""
     *older, last = runs
     with open_read_only(last.folder) as db:
         return share_items(db, [run.folder for run in older])
 
 
 def _all_ranges(runs: Sequence[ExportRun], processes: int) -> list[_Ranges]:
-    """Divide the submissions of all runs into shards: a single one for a single process or for few submissions."""
+    """Divide the requests of all runs into ranges: a single one for a single process or for few requests."""
     whole_runs = [(run, SubmissionRange()) for run in runs]
     counts = []
     for run in runs:
@@ -152,7 +152,7 @@ def _split_run(run: ExportRun, answers_each: int) -> Iterator[SubmissionRange]:
 def _export(
     dataset: Dataset, runs: Sequence[ExportRun], ranges: Sequence[_Ranges], *, keep_others: bool, processes: int = 1
 ) -> Counter[str]:
-    """Write shards to a staging folder and publish them together. Return table → number of rows."""
+    """Write ranges of rows to a staging folder and publish them together. Return table → number of rows."""
     rows: Counter[str] = Counter()
     exported = {run.folder: run for shard in ranges for run, _ in shard}.values()
     requested = {feature for run in exported for feature in run.header.options.features}
@@ -161,19 +161,13 @@ def _export(
         index = temporary.path / "latest.sqlite"
         build_latest_runs(several, index)
         shards = [Shard(number, part, tuple(runs), index, staging) for number, part in enumerate(ranges)]
-        with _parallel_map(min(processes, len(shards))) as map_shards:
-            for written in map_shards(export_shard, shards):
+        processes = min(processes, len(shards))
+        with ExitStack() as stack:
+            map_shards: Callable[..., Iterator[dict[str, int]]] = map
+            if processes > 1:  # not by fork: this process has threads
+                spawn = multiprocessing.get_context("spawn")
+                map_shards = stack.enter_context(ProcessPoolExecutor(processes, spawn)).map
+            for written in map_shards(export_shard, shards):  # an error of one shard fails the export
                 rows.update(written)
         dataset.publish(staging, keep_others=keep_others, only_with_rows={*OPTIONAL_TABLES} - requested)
     return rows
-
-
-@contextmanager
-def _parallel_map(processes: int) -> Iterator[Callable[..., Iterator[dict[str, int]]]]:
-    """Yield `map` for one process, or the `map` of a pool of processes."""
-    if processes <= 1:
-        yield map
-        return
-    # Not by fork: this process has threads. A shard that fails fails the export.
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        yield pool.map

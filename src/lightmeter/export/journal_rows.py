@@ -28,8 +28,8 @@ def journal_row_tables(
         db: The run's journal, with the index of latest runs attached.
         header: The run's header.
         run: Position of the run among those of the output folder, oldest first.
-        submissions: Range of the shard; the first shard of a run has all rows of `prechecks`.
-        extra_types: The manifest's own columns → types, over all runs.
+        submissions: Range of the requests; the first range of a run gets all rows of `prechecks`.
+        extra_types: Column → type for the columns of the manifests of all runs.
     """
     row_tables = RowTables(extra_types)
     constants: dict[str, ColumnValues] = {"run_id": ConstantColumn(header.run_id)}

@@ -1,9 +1,9 @@
-"""Export during a run: a child process follows the journal and adds settled submissions to the tables.
+"""Export during a run: a child process follows the journal and adds answered requests to the tables.
 
-A submission (a sent request) is settled when its result can no longer change. The export has its own process because
-decoding answers would block the event loop that sends requests. The process runs this module with `python -m`, because
-`multiprocessing` would import the user's script again. It ends when its standard input is closed, also if the run is
-killed. If the process fails, the export at the end of the run writes what is missing.
+It adds a request only when its charge is known or it is proven uncharged, since its result can no longer change then.
+The export has its own process because decoding answers would block the event loop that sends requests. The process runs
+this module with `python -m`, because `multiprocessing` would import the user's script again. It ends when its standard
+input is closed, also if the run is killed. If it fails, the export at the end of the run writes what is missing.
 """
 
 from __future__ import annotations
@@ -26,17 +26,13 @@ from lightmeter.journal.submission_states import State
 log = logging.getLogger("lightmeter.export")
 
 EXPORT_EVERY_S: Final = 30.0
-"""Most seconds between two exports while there are settled submissions to export."""
+"""Most seconds between two exports while there are requests to export."""
 
 _CHECK_EVERY_S: Final = 1.0
 
 
 class LiveExport:
-    """Starts and stops the process that exports during a run.
-
-    Args:
-        out: The output folder.
-    """
+    """Starts and stops the process that exports during a run in the folder `out`."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
@@ -44,7 +40,7 @@ class LiveExport:
         self._is_started = False
 
     def start_if_due(self, seconds: float, answered: int) -> None:
-        """Start the process if the run has taken long enough and the process was not started before.
+        """Start the process unless it was started before, if the run has taken long enough or answered enough rows.
 
         Args:
             seconds: Seconds since the run was started or resumed.
@@ -73,7 +69,7 @@ class LiveExport:
 
 
 def _follow_journal(out: Path) -> None:
-    """Export after every `SHARD_ANSWERS` settled submissions or `EXPORT_EVERY_S`, until standard input is closed."""
+    """Export after every `SHARD_ANSWERS` finished requests or `EXPORT_EVERY_S`, until standard input is closed."""
     exported, exported_at = 0, 0.0
     while not select.select([sys.stdin], [], [], _CHECK_EVERY_S)[0]:
         with open_read_only(out) as db:

@@ -1,6 +1,7 @@
-"""Finds the shards of a run that the tables already hold, from the footers of their parts.
+"""Finds the ranges of rows of a run that the tables already hold, from the footers of their Parquet files.
 
-A *final* shard holds only settled submissions, which no longer change, so it is never written again.
+A range of rows in one file is called a *shard*. A *final* shard holds only requests whose charge is known or that are
+proven uncharged. They no longer change, so it is never written again.
 """
 
 from __future__ import annotations
@@ -18,20 +19,16 @@ from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import PartInfo
 
 SHARD_ANSWERS: Final = 5_000
-"""Settled submissions in a final shard. With fewer, readers open many small files. With more, a run takes longer to
-end, because its last shard is written then: this many submissions take about a second."""
+"""Number of requests in a final shard. With fewer, readers open many small files. With more, a run takes longer to end,
+because its last shard is written then: this many requests take about a second."""
 
 
 def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> SubmissionRange | None:
-    """Return the submissions of the last run that no final shard in the tables holds.
+    """Return the range of requests of the last run that the tables lack; None if all tables must be written anew.
 
-    Args:
-        dataset: The tables.
-        runs: All runs of the output folder, oldest first.
-
-    Returns:
-        The range; None if all tables must be written anew. That is so if a part is broken, if a part of an older run is
-        missing or does not match its journal, if a part holds the last run and others, or if the runs' schemas differ.
+    They must be written anew if a file is broken, if a file of an older run is missing or does not match its journal,
+    if a file holds the last run and others, or if the schemas of the runs differ. `runs` are all runs of the output
+    folder, oldest first.
     """
     headers = [run.header for run in runs]
     ask, types = headers[-1].options.ask, merge_extra_types(headers)
@@ -58,7 +55,7 @@ def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> Submission
 
 
 def _by_run(parts: Sequence[PartInfo]) -> Mapping[str, list[PartInfo]]:
-    """Return run id → the parts that have its rows, in the order of their ranges; id "" for parts without runs."""
+    """Return run id → the files with its rows, in the order of their ranges; id "" for files without runs."""
     by_run: dict[str, list[PartInfo]] = defaultdict(list)
     for part in parts:
         for run_id in part.runs or {"": ""}:
@@ -67,12 +64,10 @@ def _by_run(parts: Sequence[PartInfo]) -> Mapping[str, list[PartInfo]]:
 
 
 def _range_of(part: PartInfo) -> SubmissionRange:
-    """Return the range of submissions of a part; the whole range if its footer names none."""
     return SubmissionRange.from_dict(part.lineage.get("shard", {}))
 
 
 def _after_final_shards(parts: Sequence[PartInfo]) -> SubmissionRange:
-    """Return the range that begins after the last of the consecutive final shards."""
     rest = SubmissionRange()
     for part in parts:
         submissions = _range_of(part)
@@ -82,13 +77,9 @@ def _after_final_shards(parts: Sequence[PartInfo]) -> SubmissionRange:
 
 
 def _is_complete(parts: Sequence[PartInfo], run_id: str, mark: str, *, with_gaps: bool) -> bool:
-    """Return whether the parts of an older run hold all rows of its current journal.
+    """Whether the files of an older run, in the order of their ranges, hold all rows of its journal.
 
-    Args:
-        parts: The parts of the run in the order of their ranges.
-        run_id: Id of the run.
-        mark: Current mark of its journal.
-        with_gaps: Whether shards may be missing, because optional tables have no empty parts.
+    `with_gaps` allows missing ranges, because optional tables have no files without rows.
     """
     rest = SubmissionRange()
     for part in parts:
@@ -102,13 +93,7 @@ def _is_complete(parts: Sequence[PartInfo], run_id: str, mark: str, *, with_gaps
 
 
 def _can_extend(parts: Sequence[PartInfo], rest: SubmissionRange, *, with_gaps: bool) -> bool:
-    """Return whether a table holds all final shards of the last run before `rest`, and no part that must be removed.
-
-    Args:
-        parts: The parts of the last run in the order of their ranges.
-        rest: The range of the next part.
-        with_gaps: Whether final shards may be missing.
-    """
+    """Whether the files of the last run hold all its requests before `rest`, and none of these files must go."""
     if any(len(part.runs) > 1 or _range_of(part).after > rest.after for part in parts):
         return False
     return with_gaps or _after_final_shards(parts).after >= rest.after

@@ -1,8 +1,8 @@
-"""Rows of the table of answers to a user's question, from a run's journal.
+"""Rows of the table with the answers to the user's question (`--ask`), from a run's journal.
 
 There is a row for every item, frame and back end, with the values of the answer or an error. An item that was never
-sent has a row too. The texts are parsed anew at each export, by the newest question of that name. If a text is invalid
-and the row was sent a second time, the second text from the same back end about the same frame takes its place.
+sent has a row too. Each export parses the texts anew, by the newest question of that name. If a text is invalid and the
+item was sent a second time, the second text from the same back end about the same frame replaces it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NOT_SENT: Final = {
 
 
 class _Retry(NamedTuple):
-    """The second request about an item, as in the journal; `wanted` where the first answer was invalid."""
+    """Columns of the journal about the second request for an item; `wanted` if the first answer was invalid."""
 
     wanted: bool
     reason: str | None
@@ -62,11 +62,11 @@ class _Row(NamedTuple):
 
 
 def answer_tables(db: sqlite.Connection, ask: Ask, run_id: str, run: int) -> Iterator[pa.Table]:
-    """Yield the rows of a question's table for the items of one run, in the order of its manifest.
+    """Yield the rows of the table of answers for the items of one run, in the order of its manifest.
 
     Args:
         db: The run's journal, with the index of latest runs attached as `latest`.
-        ask: The question.
+        ask: The user's question.
         run_id: Id of the run.
         run: Position of the run among those of the output folder, oldest first.
     """
@@ -88,17 +88,12 @@ def _rows(db: sqlite.Connection, ask: Ask, run: int) -> Iterator[tuple[str, str,
     last: tuple[Any, Mapping[str, Any]] = (None, {})  # rows of one request are consecutive
     for item_id, url, status, reason, error, asset, submission_id, earlier_id, packed, *retry in question_rows(db, run):
         if status != "ok" or asset is None or packed is None:
-            yield item_id, url, _Row(error=_missing_answer_error(status, reason, error))
+            yield item_id, url, _Row(error=": ".join(word for word in (status, reason, error) if word))
             continue
         if (submission_id, earlier_id) != last[0]:
             last = ((submission_id, earlier_id), decode_answer_lenient(decompress(packed)))
         for row in _answer_rows(ask, last[1], asset, _Retry(*retry)):
             yield item_id, url, row
-
-
-def _missing_answer_error(status: str, reason: str | None, error: str | None) -> str:
-    """Return why an item has no answer: its status, and its reason and error if known."""
-    return ": ".join(word for word in (status, reason, error) if word)
 
 
 def _answer_rows(ask: Ask, answer: Mapping[str, Any], asset: int, retry: _Retry) -> Iterator[_Row]:
@@ -121,10 +116,10 @@ def _row(entry: DescriptionEntry, parsed: ParsedAnswer, error_note: str) -> _Row
     return _Row(entry.frame, entry.source, None, f"{parsed.error}{error_note}", entry.text)
 
 
-_ParsedByPlace = dict[tuple[int | None, str | None], list[tuple[DescriptionEntry, ParsedAnswer]]]
+_ParsedByFrameAndSource = dict[tuple[int | None, str | None], list[tuple[DescriptionEntry, ParsedAnswer]]]
 
 
-def _retried(ask: Ask, retry: _Retry) -> tuple[_ParsedByPlace, str]:
+def _retried(ask: Ask, retry: _Retry) -> tuple[_ParsedByFrameAndSource, str]:
     """Return the parsed descriptions of the second answer by (frame, source), and a sentence for rows that lack one."""
     if not retry.wanted or retry.state is None:
         reason = _NOT_SENT.get(retry.reason, retry.reason)
@@ -137,7 +132,7 @@ def _retried(ask: Ask, retry: _Retry) -> tuple[_ParsedByPlace, str]:
     (placed,) = outcome_of(raw, [(0, expected_asset_name(retry.url, retry.path))], 0).rows
     if placed.asset is None:
         return {}, f" It was asked again, and not answered: {placed.error}"
-    grouped: _ParsedByPlace = defaultdict(list)
+    grouped: _ParsedByFrameAndSource = defaultdict(list)
     for entry, parsed in parse_descriptions(ask, decode_answer_lenient(raw), placed.asset):
         grouped[entry.frame, entry.source].append((entry, parsed))
     return dict(grouped), " It was asked again, and the second answer does not describe it."

@@ -1,5 +1,5 @@
-"""The run report: one self-contained HTML page about rows, credits, findings, errors and time.
+"""The run report: one self-contained HTML page about rows, credits, results, errors and time.
 
-`render.report` writes the page. `load` fills the data classes of `model` from the journal and the tables, `charts`
-draws SVG with matplotlib, and `page` renders the Jinja templates of `templates/` with the style sheet `report.css`.
+`page.report` writes the page from the Jinja templates of `templates/` and the style sheet `report.css`. `load` fills
+the data classes of `model` from the journal and the tables; `charts` draws SVG with matplotlib.
 """

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Final
 
 from lightmeter.html_fragments import format_duration
-from lightmeter.html_report.model import BINS, REVIEW_FROM, RequestTimeline, SeverityHistogram, TagFrequency
+from lightmeter.html_report.model import BINS, REVIEW_FROM, RequestTimeline, Row, SeverityHistogram
 from lightmeter.html_report.svg import (
     ACCENT,
     AMBER,
@@ -27,12 +27,11 @@ BAR_PX: Final = 24
 """Height of a bar with the space around it, in CSS pixels."""
 
 MAX_BUDGET_RATIO: Final = 4
-"""A budget of more than this multiple of the credits predicted and paid is written, not drawn to scale: the other bars
-would be too thin to see."""
+"""A budget above this multiple of the credits predicted and paid is not drawn to scale: other bars would vanish."""
 
 
 def credit_chart(statement: Statement) -> Chart:
-    """Draw the predicted range, the credits paid and held, and the budget on one scale."""
+    """Draw the predicted credits, those paid, those reserved for requests, and the budget on one scale."""
     low, high = statement.predicted.low, statement.predicted.high
     spent, budget = statement.paid + statement.held, statement.budget
     largest = max(low, high or 0, spent, 1)
@@ -69,32 +68,34 @@ def credit_chart(statement: Statement) -> Chart:
     return draw("credits", "Credits predicted, spent and allowed", description, (height, height), paint)
 
 
-def tag_chart(tags: Sequence[TagFrequency], items: int) -> Chart:
+def tag_chart(tags: Sequence[Row], items: int) -> Chart:
     """Draw the most frequent tags as bars with the number of items; `items` is the number of all items."""
 
     def paint(canvas: Canvas) -> None:
         left, max_columns = (116, 14) if canvas.narrow else (184, 23)
         axes = canvas.axes(left, 2, 52, 6)
-        axes.barh(range(len(tags)), [tag.items for tag in tags], height=0.62, color=ACCENT)
+        axes.barh(range(len(tags)), [tag["items"] for tag in tags], height=0.62, color=ACCENT)
         for row, tag in enumerate(tags):
-            name = canvas.placeholder(tag.name, max_columns)
+            name = canvas.placeholder(tag["name"], max_columns)
             axes.annotate(
                 name, (0, row), (-8, 0), ("data", "data"), "offset points", ha="right", va="center", color=TEXT_COLOR
             )
-            axes.annotate(f"{tag.items:,}", (tag.items, row), (6, 0), "data", "offset points", va="center", color=MUTED)
-        largest = max(tag.items for tag in tags)
+            axes.annotate(
+                f"{tag['items']:,}", (tag["items"], row), (6, 0), "data", "offset points", va="center", color=MUTED
+            )
+        largest = max(tag["items"] for tag in tags)
         axes.set(xlim=(0, largest), ylim=(len(tags) - 0.4, -0.6), xticks=[], yticks=[])
         axes.spines["bottom"].set_visible(False)
         axes.axvline(0, color=BORDER, linewidth=1)
 
-    top = ", ".join(f"{tag.name} {tag.items:,}" for tag in tags[:5])
+    top = ", ".join(f"{tag['name']} {tag['items']:,}" for tag in tags[:5])
     description = f"{len(tags)} tags by the number of items that have them, of {items:,} items. Most frequent: {top}."
     height = 8 + BAR_PX * len(tags)
     return draw("tags", "Most frequent tags", description, (height, height), paint)
 
 
 def severity_chart(severities: SeverityHistogram) -> Chart:
-    """Draw a histogram of NSFW severities; bins to be reviewed have another color."""
+    """Draw a histogram of NSFW severities; those that a person should review have another color."""
 
     def paint(canvas: Canvas) -> None:
         axes = canvas.axes(8, 24, 8, 44)
@@ -124,7 +125,7 @@ def severity_chart(severities: SeverityHistogram) -> Chart:
 
 
 def timeline_chart(timeline: RequestTimeline) -> Chart:
-    """Draw the requests in each time bin, and below them the running total of credits paid."""
+    """Draw the number of requests over time, and below it the running total of credits paid."""
     bin_count = max(timeline.bins) + 1
     rows = [timeline.bins.get(number, (0, 0, 0)) for number in range(bin_count)]
     sent = [requests for requests, _, _ in rows]

@@ -1,4 +1,4 @@
-"""Loads the report's data: totals from the journal, statistics from the tables, thumbnails of the items shown.
+"""Loads the data of the report: totals from the journal, statistics from the tables, thumbnails of the items shown.
 
 DuckDB aggregates, and only the first rows of each list become Python objects: memory use does not grow with the
 manifest.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -24,28 +23,22 @@ from lightmeter.html_report.model import (
     BINS,
     REVIEW_FROM,
     Agreement,
-    BackendCoverage,
-    ErrorGroup,
-    GroupCost,
-    GroupPalette,
-    LabelRating,
+    Colors,
     ReportData,
     ReportItem,
     RequestTimeline,
+    Row,
     SeverityHistogram,
-    SlowRequest,
     TableStatistics,
-    TagFrequency,
-    WorstRating,
+    with_tags_and_colors,
 )
-from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource, make_thumbnail
+from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource, make_thumbnails
 from lightmeter.journal.header import read_run_header
 from lightmeter.journal.queries.items import count_by_reason, item_paths
 from lightmeter.journal.store import open_read_only
 from lightmeter.media.oklab import srgb_to_oklab
 from lightmeter.money.statement import read_statement
 from lightmeter.planning.plan import ReasonCount
-from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.query import named_queries
 from lightmeter.tables.query.duckdb_query import QuerySession
@@ -57,7 +50,6 @@ MAX_TAGS: Final = 20
 MAX_GROUPS: Final = 24
 MAX_TABLE_ROWS: Final = 12
 MAX_TIME_BINS: Final = 120
-MAX_CONCURRENT_THUMBNAILS: Final = 4
 TAGS_PER_ITEM: Final = 4
 COLORS_PER_ITEM: Final = 6
 COLORS_OF_ALL_ITEMS: Final = 12
@@ -70,119 +62,91 @@ GRAY_CHROMA: Final = 0.035
 """Oklab chroma below which a color looks gray, so that its hue has no meaning."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
-    """Options of the report.
-
-    Attributes:
-        by: Column of `assets` that groups palettes and costs; None groups by `kind`.
-        fetch_thumbnails: Whether to download pictures that are not on this machine.
-        thumbnails: Maximum number of pictures in the gallery, and in the review list.
-    """
-
-    by: str | None = None
-    fetch_thumbnails: bool = False
-    thumbnails: int = 24
-
-
-async def load_report_data(out: Path, options: ReportOptions, clock: Clock) -> ReportData:
-    """Return everything the page shows about the run in `out`.
-
-    Args:
-        out: The run's folder.
-        options: Options of the report.
-        clock: Source of the time that the page states.
+async def load_report_data(
+    out: Path, by: str | None, *, fetch_thumbnails: bool, thumbnails: int, clock: Clock
+) -> ReportData:
+    """Return everything the page shows about the run in the folder `out`; the arguments are those of `page.report`.
 
     Raises:
         JournalError: The folder holds no run.
-        UsageError: `options.by` is not a column of `assets`, or has too many values to show.
+        UsageError: `by` is not a column of `assets`, or has too many values to show.
     """
-    data = await asyncio.to_thread(_load_without_thumbnails, out, options, clock)
-    items = [*data.sample, *data.review]
-    paths = await asyncio.to_thread(_paths_in_manifest_order, out, [item.item_id for item in items])
-    sources = {item.item_id: ThumbnailSource(item.url, paths.get(item.item_id)) for item in items}
-    thumbnails = await _make_thumbnails(sources, fetch=options.fetch_thumbnails)
-    position = {item_id: number for number, item_id in enumerate(paths)}
-    return replace(
-        data,
-        sample=tuple(
-            replace(item, thumbnail=thumbnails[item.item_id])
-            for item in sorted(data.sample, key=lambda item: position[item.item_id])
-        ),
-        review=tuple(replace(item, thumbnail=thumbnails[item.item_id]) for item in data.review),
+    data, paths = await asyncio.to_thread(_load_without_thumbnails, out, by or "kind", thumbnails, clock)
+    sources = {
+        item.item_id: ThumbnailSource(item.url, paths.get(item.item_id)) for item in (*data.sample, *data.review)
+    }
+    made: dict[ThumbnailSource, Thumbnail] = {}
+    await make_thumbnails(set(sources.values()), made.__setitem__, fetch=fetch_thumbnails)
+    sample, review = (
+        [replace(item, thumbnail=made[sources[item.item_id]]) for item in shown] for shown in (data.sample, data.review)
     )
+    position = {item_id: number for number, item_id in enumerate(paths)}
+    return replace(data, sample=sorted(sample, key=lambda item: position[item.item_id]), review=review)
 
 
-def _load_without_thumbnails(out: Path, options: ReportOptions, clock: Clock) -> ReportData:
-    with open_read_only(out) as db:
-        reason_counts = tuple(ReasonCount(*row) for row in count_by_reason(db))
-    with QuerySession(out, memory_mb=DUCKDB_MEMORY_MB) as session:
-        return ReportData(
+def _load_without_thumbnails(
+    out: Path, group_column: str, most_items: int, clock: Clock
+) -> tuple[ReportData, dict[str, str | None]]:
+    """Return the data, and the local path of each item shown, in the order of the manifest; None for a URL."""
+    with QuerySession(out, memory_mb=DUCKDB_MEMORY_MB) as session, open_read_only(out) as db:
+        data = ReportData(
             header=read_run_header(out),
             summary=summarize(out),
             statement=read_statement(out),
-            reasons=reason_counts,
-            statistics=_statistics(session, options.by or "kind", is_written=bool(Dataset(out).parts("assets"))),
-            sample=_sample(session, options.thumbnails),
-            review=_review(session, options.thumbnails),
+            reasons=tuple(ReasonCount(*row) for row in count_by_reason(db)),
+            statistics=_statistics(session, group_column, is_written=bool(Dataset(out).parts("assets"))),
+            sample=_with_results(
+                session, [ReportItem(**row) for row in _query(session, queries.SAMPLE, most=most_items)]
+            ),
+            review=_review(session, most_items),
             created_at=f"{utc_from_timestamp(clock.now()):%Y-%m-%d %H:%M} UTC",
             lineage=Dataset(out).lineage("assets") or {},
         )
+        return data, item_paths(db, sorted({item.item_id for item in (*data.sample, *data.review)}))
 
 
 def _statistics(session: QuerySession, group_column: str, *, is_written: bool) -> TableStatistics:
-    _check_group_count(session, group_column)
-    costs = named_queries.cost_by_group(session, by=group_column).to_pylist()  # raises if there is no such column
-    quoted = f"assets.{_quoted(group_column)}"
+    quoted = named_queries.quoted_column(session, group_column)
+    ((group_count),) = _query(session, f"SELECT count(DISTINCT {quoted}) AS n FROM assets")  # noqa: S608 (quoted)
+    if group_count["n"] > MAX_GROUPS:
+        raise UsageError(
+            f"{group_column!r} has {group_count['n']} different values",
+            hint=f"A page shows at most {MAX_GROUPS} groups; query the tables instead: lightmeter sql DIR …",
+        )
     group_palettes = _palettes(_query(session, queries.PALETTE.format(group=quoted), most=COLORS_PER_GROUP))
-    error_groups = _query(session, queries.ERROR_GROUPS, most=MAX_TABLE_ROWS)
-    error_group_count = error_groups[0]["group_count"] if error_groups else 0
+    coverage: dict[str, dict[str, int]] = {}
+    for row in _query(session, queries.BACKEND_COVERAGE):
+        coverage.setdefault(row["source"], {})[row["table_name"]] = row["items"]
+    bins = {row["bin"]: row["items"] for row in _query(session, queries.SEVERITY_BINS, bins=BINS)}
     return TableStatistics(
         is_written=is_written,
         group_column=group_column,
-        tags=tuple(TagFrequency(**row) for row in named_queries.top_tags(session, most=MAX_TAGS).to_pylist()),
-        palettes=(
+        tags=named_queries.top_tags(session, most=MAX_TAGS).to_pylist(),
+        palettes=[
             *_palettes(_query(session, queries.PALETTE.format(group="'all'"), most=COLORS_OF_ALL_ITEMS)),
             *(group_palettes if len(group_palettes) > 1 else ()),
+        ],
+        group_costs=named_queries.cost_by_group(session, by=group_column).to_pylist(),
+        severities=SeverityHistogram(
+            tuple(bins.get(number, 0) for number in range(BINS)),
+            _query(session, queries.LABEL_RATINGS, most=MAX_TABLE_ROWS),
         ),
-        group_costs=tuple(GroupCost(**{**row, "group": str(row["group"])}) for row in costs),
-        severities=_severities(session),
-        coverage=_coverage(session),
+        coverage=dict(sorted(coverage.items())),
         agreements=_agreements(session),
-        error_groups=tuple(
-            ErrorGroup(**{name: value for name, value in row.items() if name != "group_count"}) for row in error_groups
-        ),
-        error_group_count=error_group_count,
+        error_groups=_query(session, queries.ERROR_GROUPS, most=MAX_TABLE_ROWS),
         timeline=_timeline(session),
-        slowest=tuple(SlowRequest(**row) for row in _query(session, queries.SLOWEST, most=MAX_TABLE_ROWS)),
+        slowest=_query(session, queries.SLOWEST, most=MAX_TABLE_ROWS),
     )
 
 
-def _check_group_count(session: QuerySession, column: str) -> None:
-    """Raise UsageError if grouping by a column would make more groups than a page can show."""
-    if column not in {row["column_name"] for row in _query(session, "DESCRIBE assets")}:
-        return  # the query that groups by it raises an error that lists the columns
-    ((row),) = _query(session, f"SELECT count(DISTINCT {_quoted(column)}) AS groups FROM assets")  # noqa: S608 (quoted)
-    if row["groups"] > MAX_GROUPS:
-        raise UsageError(
-            f"{column!r} has {row['groups']} different values",
-            hint=f"A page shows at most {MAX_GROUPS} groups; query the tables instead: lightmeter sql DIR …",
-        )
-
-
-def _quoted(column: str) -> str:
-    """Return a column name as a quoted SQL identifier."""
-    return '"' + column.replace('"', '""') + '"'
-
-
-def _palettes(rows: Iterable[dict[str, Any]]) -> list[GroupPalette]:
+def _palettes(rows: Iterable[Row]) -> list[tuple[str | None, Colors]]:
     return [
-        GroupPalette(str(group), sort_colors([(row["hex"], row["share"] or 0.0) for row in group_rows]))
+        (group, sort_colors([(row["hex"], row["share"] or 0.0) for row in group_rows]))
         for group, group_rows in groupby(rows, key=lambda row: row["group"])
     ]
 
 
-def sort_colors(colors: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
+def sort_colors(colors: Sequence[tuple[str, float]]) -> Colors:
     """Sort pairs of `#rrggbb` and share by appearance in Oklab: grays from dark to light, then by hue and lightness."""
     if not colors:
         return ()
@@ -196,28 +160,14 @@ def sort_colors(colors: Sequence[tuple[str, float]]) -> tuple[tuple[str, float],
     return tuple(color for _, color in sorted(zip(keys, colors, strict=True)))
 
 
-def _severities(session: QuerySession) -> SeverityHistogram:
-    bins = {row["bin"]: row["items"] for row in _query(session, queries.SEVERITY_BINS, bins=BINS)}
-    labels = tuple(LabelRating(**row) for row in _query(session, queries.LABEL_RATINGS, most=MAX_TABLE_ROWS))
-    return SeverityHistogram(tuple(bins.get(number, 0) for number in range(BINS)), labels)
-
-
-def _coverage(session: QuerySession) -> tuple[BackendCoverage, ...]:
-    items_by_source: dict[str, dict[str, int]] = {}
-    for row in _query(session, queries.BACKEND_COVERAGE):
-        items_by_source.setdefault(row["source"], {})[row["table_name"]] = row["items"]
-    return tuple(BackendCoverage(source, items) for source, items in sorted(items_by_source.items()))
-
-
-def _agreements(session: QuerySession) -> tuple[Agreement, ...]:
-    """Return how often each pair of back ends gives the same label; the most frequent labels come first."""
+def _agreements(session: QuerySession) -> list[Agreement]:
     agreements = []
     rows = named_queries.agreement(session).to_pylist()
     for (first, second), pair_rows in groupby(rows, key=lambda row: (row["one"], row["other"])):
         counts = [(row["label"], row["both_say"], row["both_say"] + row["one_says"]) for row in pair_rows]
         both, either = sum(count[1] for count in counts), sum(count[2] for count in counts)
         agreements.append(Agreement(first, second, both, either, tuple(counts[:MAX_TABLE_ROWS])))
-    return tuple(agreements[:MAX_TABLE_ROWS])
+    return agreements[:MAX_TABLE_ROWS]
 
 
 def _timeline(session: QuerySession) -> RequestTimeline | None:
@@ -227,78 +177,36 @@ def _timeline(session: QuerySession) -> RequestTimeline | None:
     min_width_s, day_s = (span["last"] - span["first"]) / MAX_TIME_BINS, BIN_WIDTHS_S[-1]
     bin_s = next((width for width in BIN_WIDTHS_S if width >= min_width_s), day_s * (1 + min_width_s // day_s))
     rows = _query(session, queries.REQUEST_TIMELINE, first=span["first"], bin_s=bin_s)
-    (latency,) = _query(session, queries.LATENCY)
     return RequestTimeline(
         started_at=f"{span['started_at'][:19]} UTC",
         bin_s=bin_s,
         bins={row["bin"]: (row["requests"], row["assets"], row["credits"]) for row in rows},
-        quantiles_s=None if latency["median"] is None else (latency["median"], latency["late"], latency["longest"]),
+        quantiles_s=span["quantiles_s"],
     )
 
 
-def _sample(session: QuerySession, most: int) -> tuple[ReportItem, ...]:
-    return _with_findings(session, [ReportItem(**row) for row in _query(session, queries.SAMPLE, most=most)])
-
-
-def _review(session: QuerySession, most: int) -> tuple[ReportItem, ...]:
+def _review(session: QuerySession, most: int) -> list[ReportItem]:
     rows = named_queries.nsfw_review(session, least_severity=REVIEW_FROM, most=most).to_pylist()
-    media = {
-        row["item_id"]: (row["kind"], row["duration_s"])
-        for row in _query(session, queries.ITEM_MEDIA, ids=[row["item_id"] for row in rows])
-    }
+    ids = [row["item_id"] for row in rows]
+    media = {row["item_id"]: row for row in _query(session, queries.ITEM_MEDIA, ids=ids)}
     items = [
-        ReportItem(
-            row["item_id"],
-            row["url"] or "",
-            *media.get(row["item_id"], (None, None)),
-            severity=row["severity"],
-            worst_rating=WorstRating(row["label"], row["source"], row["spread"]),
-        )
+        ReportItem(**media.get(row["item_id"], {"item_id": row["item_id"]}), url=row["url"] or "", worst_rating=row)
         for row in rows
     ]
-    return _with_findings(session, items)
+    return _with_results(session, items)
 
 
-def _with_findings(session: QuerySession, items: Sequence[ReportItem]) -> tuple[ReportItem, ...]:
+def _with_results(session: QuerySession, items: Sequence[ReportItem]) -> list[ReportItem]:
     """Return the items with their tags, colors and severity."""
     ids = [item.item_id for item in items]
     severities = {row["item_id"]: row["severity"] for row in _query(session, queries.ITEM_SEVERITIES, ids=ids)}
-    tags: dict[str, list[tuple[str, float | None]]] = {}
-    for row in _query(session, queries.ITEM_TAGS, ids=ids, most=TAGS_PER_ITEM):
-        tags.setdefault(row["item_id"], []).append((row["name"], row["best"]))
-    colors: dict[str, list[tuple[str, float]]] = {}
-    for row in _query(session, queries.ITEM_COLORS, ids=ids, most=COLORS_PER_ITEM):
-        colors.setdefault(row["item_id"], []).append((row["hex"], row["share"] or 0.0))
-    return tuple(
-        replace(
-            item,
-            severity=severities.get(item.item_id, item.severity),
-            tags=tuple(tags.get(item.item_id, ())),
-            colors=tuple(colors.get(item.item_id, ())),
-        )
-        for item in items
+    return with_tags_and_colors(
+        (replace(item, severity=severities.get(item.item_id)) for item in items),
+        _query(session, queries.ITEM_TAGS, ids=ids, most=TAGS_PER_ITEM),
+        _query(session, queries.ITEM_COLORS, ids=ids, most=COLORS_PER_ITEM),
     )
 
 
-def _paths_in_manifest_order(out: Path, item_ids: Iterable[str]) -> dict[str, str | None]:
-    with open_read_only(out) as db:
-        return item_paths(db, sorted(set(item_ids)))
-
-
-async def _make_thumbnails(sources: dict[str, ThumbnailSource], *, fetch: bool) -> dict[str, Thumbnail]:
-    """Return the thumbnail of each item by its id; `fetch` allows downloads."""
-    async with AsyncExitStack() as stack:
-        prober = await stack.enter_async_context(UrlProber(connections=MAX_CONCURRENT_THUMBNAILS)) if fetch else None
-        slots = asyncio.Semaphore(MAX_CONCURRENT_THUMBNAILS)
-
-        async def load(source: ThumbnailSource) -> Thumbnail:
-            async with slots:
-                return await make_thumbnail(source, prober)
-
-        thumbnails = await asyncio.gather(*(load(source) for source in sources.values()))
-    return dict(zip(sources, thumbnails, strict=True))
-
-
-def _query(session: QuerySession, sql: str, **parameters: Any) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = session.ask(sql, parameters or None).to_pylist()
+def _query(session: QuerySession, sql: str, **parameters: Any) -> list[Row]:
+    rows: list[Row] = session.ask(sql, parameters or None).to_pylist()
     return rows

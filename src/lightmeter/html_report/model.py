@@ -1,10 +1,11 @@
-"""Data classes of the report: what the page shows, already counted. No I/O."""
+"""Data classes with what the report shows. No I/O."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from lightmeter.api.run_result import RunSummary
@@ -19,58 +20,24 @@ BINS = 10
 REVIEW_FROM = 0.5
 """Severity (0 to 1) from which an item is listed for review and its picture blurred: more likely unsafe than not."""
 
+Row: TypeAlias = dict[str, Any]
+"""One row of a query's result: column → value. `queries` and `named_queries` hold the queries."""
 
-@dataclass(frozen=True, slots=True)
-class TagFrequency:
-    """A tag, the number of items and back ends that have it, and its mean score (0 to 1, or None)."""
-
-    name: str
-    items: int
-    sources: int
-    mean_score: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPalette:
-    """The main colors of a group of items: pairs of `#rrggbb` and share (0 to 1), in display order."""
-
-    group: str
-    colors: tuple[tuple[str, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupCost:
-    """The cost of a group of items; `credits_per_ok` is None if no item is ok."""
-
-    group: str
-    items: int
-    ok: int
-    credits: float
-    credits_per_ok: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class LabelRating:
-    """How one back end rates items under one NSFW label; severities are 0 to 1."""
-
-    label: str | None
-    source: str | None
-    items: int
-    mean: float | None
-    highest: float | None
+Colors: TypeAlias = tuple[tuple[str, float], ...]
+"""Pairs of a color, as `#rrggbb`, and its share of the pixels, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeverityHistogram:
-    """Number of items per NSFW severity; an item counts by its highest rating.
+    """Number of items for each tenth of the NSFW severity scale; an item counts by its highest severity.
 
     Attributes:
-        bins: Items per tenth of the scale, `BINS` entries.
-        labels: Ratings per label and back end.
+        bins: Number of items in each of the `BINS` tenths, lowest first.
+        labels: Rows of the query `LABEL_RATINGS`.
     """
 
     bins: tuple[int, ...]
-    labels: tuple[LabelRating, ...] = ()
+    labels: Sequence[Row] = ()
 
     @property
     def rated(self) -> int:
@@ -83,39 +50,27 @@ class SeverityHistogram:
         return sum(self.bins[int(REVIEW_FROM * BINS) :])
 
 
-@dataclass(frozen=True, slots=True)
-class WorstRating:
-    """The most severe NSFW entry of an item: label, back end, and the spread of severities between back ends."""
-
-    label: str | None
-    source: str | None
-    spread: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class ReportItem:
-    """An item with its thumbnail and the findings shown beside it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A row of the manifest, as a gallery shows it.
 
     Attributes:
         severity: Highest NSFW severity, 0 to 1, or None.
         tags: Tags with the highest scores: pairs of name and score.
-        colors: Largest colors: pairs of `#rrggbb` and share, 0 to 1.
-        worst_rating: Set in the review list only.
+        colors: The colors with the largest shares.
     """
 
     item_id: str
     url: str
-    kind: str | None
-    duration_s: float | None
+    kind: str | None = None
+    duration_s: float | None = None
     severity: float | None = None
     tags: tuple[tuple[str, float | None], ...] = ()
-    colors: tuple[tuple[str, float], ...] = ()
-    thumbnail: Thumbnail = field(default_factory=Thumbnail)
-    worst_rating: WorstRating | None = None
+    colors: Colors = ()
 
     @property
     def blurred(self) -> bool:
-        """Whether the thumbnail is blurred until the reader opens it."""
+        """Whether the picture is likely unsafe and therefore blurred until the user opens it."""
         return self.severity is not None and self.severity >= REVIEW_FROM
 
     @property
@@ -124,12 +79,39 @@ class ReportItem:
         return short_name(self.url)
 
 
-@dataclass(frozen=True, slots=True)
-class BackendCoverage:
-    """Number of items a back end has findings for: table name to count."""
+ItemT = TypeVar("ItemT", bound=Item)
 
-    source: str
-    items: dict[str, int]
+
+def with_tags_and_colors(items: Iterable[ItemT], tags: Iterable[Row], colors: Iterable[Row]) -> list[ItemT]:
+    """Return the items with their tags and colors.
+
+    Args:
+        items: Items without tags and colors.
+        tags: Result rows of the query `ITEM_TAGS`.
+        colors: Result rows of the query `ITEM_COLORS`.
+    """
+    tags_by_item: dict[str, list[tuple[str, float | None]]] = {}
+    for row in tags:
+        tags_by_item.setdefault(row["item_id"], []).append((row["name"], row["score"]))
+    colors_by_item: dict[str, list[tuple[str, float]]] = {}
+    for row in colors:
+        colors_by_item.setdefault(row["item_id"], []).append((row["hex"], row["share"]))
+    return [
+        replace(
+            item,
+            tags=tuple(tags_by_item.get(item.item_id, ())),
+            colors=tuple(colors_by_item.get(item.item_id, ())),
+        )
+        for item in items
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportItem(Item):
+    """An item with its thumbnail; in the review list also with its row of the named query `nsfw_review`."""
+
+    thumbnail: Thumbnail = field(default_factory=Thumbnail)
+    worst_rating: Row | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,53 +134,20 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorGroup:
-    """Error messages of a back end that differ only in addresses, numbers and ids.
-
-    Attributes:
-        cause: The message with these parts replaced by placeholders.
-        times: Number of messages.
-        items: Number of manifest rows they belong to.
-        unmatched: Messages that belong to no single row.
-        example: One of the messages, unchanged.
-    """
-
-    backend: str | None
-    cause: str
-    times: int
-    items: int
-    unmatched: int
-    example: str
-
-
-@dataclass(frozen=True, slots=True)
 class RequestTimeline:
     """Requests over time.
 
     Attributes:
         started_at: Time of the first request, as text in UTC.
-        bin_s: Width of a bin in seconds.
-        bins: Bin number (from 0) to requests sent, assets in them, and credits paid for them; without empty bins.
+        bin_s: Width of a time bin in seconds.
+        bins: Bin number (from 0) → requests sent, assets in them, and credits paid for them; without empty bins.
         quantiles_s: Median, 95th percentile and maximum of the seconds from request to results; None without answers.
     """
 
     started_at: str
     bin_s: float
     bins: dict[int, tuple[int, int, int]]
-    quantiles_s: tuple[float, float, float] | None
-
-
-@dataclass(frozen=True, slots=True)
-class SlowRequest:
-    """A request with a long response time; `url` is one of the URLs in it."""
-
-    seconds: float
-    request_id: str | None
-    url: str | None
-    assets: int | None
-    credits_paid: int | None
-    polls: int | None
-    state: str
+    quantiles_s: Sequence[float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,22 +157,28 @@ class TableStatistics:
     Attributes:
         is_written: Whether the run has tables.
         group_column: Column of `assets` that groups palettes and costs.
-        error_groups: The most frequent groups of errors.
-        error_group_count: Number of all groups of errors.
+        tags: Rows of the named query `top_tags`.
+        palettes: Pairs of a group and its colors in display order; the first pair is for all items.
+        group_costs: Rows of the named query `cost_by_group`.
+        severities: NSFW severities of the items.
+        coverage: Back end → table → number of items for which the back end filled rows of that table.
+        agreements: Agreement of each pair of back ends.
+        error_groups: Rows of the query `ERROR_GROUPS`, most frequent first.
+        timeline: Requests over time; None if no request was sent.
+        slowest: Rows of the query `SLOWEST`.
     """
 
     is_written: bool
     group_column: str
-    tags: tuple[TagFrequency, ...]
-    palettes: tuple[GroupPalette, ...]
-    group_costs: tuple[GroupCost, ...]
+    tags: list[Row]
+    palettes: list[tuple[str | None, Colors]]
+    group_costs: list[Row]
     severities: SeverityHistogram
-    coverage: tuple[BackendCoverage, ...]
-    agreements: tuple[Agreement, ...]
-    error_groups: tuple[ErrorGroup, ...]
-    error_group_count: int
+    coverage: dict[str, dict[str, int]]
+    agreements: list[Agreement]
+    error_groups: list[Row]
     timeline: RequestTimeline | None
-    slowest: tuple[SlowRequest, ...]
+    slowest: list[Row]
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,10 +197,10 @@ class ReportData:
     statement: Statement
     reasons: tuple[ReasonCount, ...]
     statistics: TableStatistics
-    sample: tuple[ReportItem, ...]
-    review: tuple[ReportItem, ...]
+    sample: list[ReportItem]
+    review: list[ReportItem]
     created_at: str
-    lineage: dict[str, Any]
+    lineage: Row
 
 
 def short_name(url: str) -> str:

@@ -1,18 +1,25 @@
-"""Renders the report page: Jinja templates with autoescape, filled from the report data.
+"""Writes the report page: Jinja templates with autoescape, filled from the report data.
 
 Every value in a template is escaped. Before that, `sanitize_text` replaces control characters and shortens long texts.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from lightmeter import atomic
+from lightmeter.api.run_result import Run
+from lightmeter.clock import Clock, SystemClock
+from lightmeter.errors import TablesError
 from lightmeter.html_fragments import (
     data_uri,
     esc,
@@ -23,8 +30,11 @@ from lightmeter.html_fragments import (
     valid_colors,
 )
 from lightmeter.html_report.charts import credit_chart, severity_chart, tag_chart, timeline_chart
+from lightmeter.html_report.load import load_report_data
 from lightmeter.html_report.model import ReportData, short_name
-from lightmeter.media.oklab import ENCODED_KNEE
+from lightmeter.media.oklab import srgb_to_linear
+
+FILE_NAME: Final = "report.html"
 
 MAX_TEXT_LENGTH: Final = 300
 """Characters of one text on the page: a longer tag name would hide everything else, and the tables hold it whole."""
@@ -33,6 +43,45 @@ _WEB_URL: Final = re.compile(r"https?://", re.IGNORECASE)
 
 EQUAL_CONTRAST_LUMINANCE: Final = (1.05 * 0.05) ** 0.5 - 0.05
 """Relative luminance on which black and white text have the same contrast, by the contrast formula of WCAG 2.2."""
+
+
+async def report(
+    run: Run | Path | str,
+    *,
+    by: str | None = None,
+    fetch_thumbnails: bool = False,
+    thumbnails: int = 24,
+    clock: Clock | None = None,
+) -> Path:
+    """Write one self-contained HTML page about a run into its folder, and return its path.
+
+    The run may still be in progress. Nothing is sent to the service.
+
+    Args:
+        run: The run, or its folder.
+        by: Column of the table `assets` that groups palettes and costs; None groups by `kind`.
+        fetch_thumbnails: Whether to download pictures that are not on this machine.
+        thumbnails: Maximum number of pictures in the gallery, and in the review list.
+        clock: Source of the time that the page shows.
+
+    Raises:
+        JournalError: The folder holds no run.
+        UsageError: `by` is not a column of `assets`, or has too many values to show.
+        TablesError: A table is damaged, or the page cannot be written.
+    """
+    out = run.folder if isinstance(run, Run) else Path(run)
+    data = await load_report_data(
+        out, by, fetch_thumbnails=fetch_thumbnails, thumbnails=thumbnails, clock=clock or SystemClock()
+    )
+    target = out / FILE_NAME
+    try:
+        await asyncio.to_thread(lambda: atomic.write_text(target, render_page(data)))
+    except OSError as error:
+        raise TablesError(
+            f"{target} cannot be written: {error.strerror or error}.",
+            hint="Free some disk space, or make the folder writable.",
+        ) from error
+    return target
 
 
 def render_page(data: ReportData) -> str:
@@ -145,9 +194,7 @@ def web_url(url: str | None) -> Markup | None:
 
 def _text_color_on(background: str) -> str:
     """Return black or white for text on `#rrggbb`, whichever has more contrast (relative luminance of WCAG 2.2)."""
-    channels = [channel / 255 for channel in bytes.fromhex(background[1:])]
-    linear = [value / 12.92 if value <= ENCODED_KNEE else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
-    luminance = sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    luminance = srgb_to_linear(np.array(list(bytes.fromhex(background[1:]))) / 255) @ (0.2126, 0.7152, 0.0722)
     return "#000" if luminance > EQUAL_CONTRAST_LUMINANCE else "#fff"
 
 

@@ -10,7 +10,7 @@ from lightmeter.tables.query import named_queries
 SAMPLE: Final = """
 SELECT item_id, url, kind, duration_s FROM assets WHERE status = 'ok' ORDER BY hash(item_id), item_id LIMIT $most
 """
-"""Items with status ok, ordered by a hash: spread over the whole manifest, and the same items each time."""
+"""Query for items with status ok, ordered by a hash: spread over the whole manifest, and the same each time."""
 
 ITEM_SEVERITIES: Final = """
 SELECT item_id, max(severity) AS severity FROM nsfw
@@ -19,12 +19,12 @@ WHERE severity IS NOT NULL AND item_id IN (SELECT unnest($ids)) GROUP BY item_id
 
 ITEM_TAGS: Final = """
 WITH item_tags AS (
-  SELECT item_id, name, max(score) AS best FROM tags
+  SELECT item_id, name, max(score) AS score FROM tags
   WHERE name IS NOT NULL AND item_id IN (SELECT unnest($ids)) GROUP BY item_id, name
 )
-SELECT item_id, name, best FROM item_tags
-QUALIFY row_number() OVER (PARTITION BY item_id ORDER BY best DESC NULLS LAST, name) <= $most
-ORDER BY item_id, best DESC NULLS LAST, name
+SELECT item_id, name, score FROM item_tags
+QUALIFY row_number() OVER (PARTITION BY item_id ORDER BY score DESC NULLS LAST, name) <= $most
+ORDER BY item_id, score DESC NULLS LAST, name
 """
 
 ITEM_COLORS: Final = """
@@ -55,14 +55,14 @@ PALETTE: Final = _EXACT_COUNT.sub("approx_count_distinct(item_id)", named_querie
 Exact counts would take most of the report's memory: 0.9 GB for ten million colors.
 """
 
-_FINDING_TABLES: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands", "embeddings")
+_RESULT_TABLES: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands", "embeddings")
 
 BACKEND_COVERAGE: Final = " UNION ALL ".join(
     f"SELECT source, '{table}' AS table_name, count(DISTINCT item_id) AS items FROM {table} "  # noqa: S608 (constant names)
     "WHERE source IS NOT NULL GROUP BY source"
-    for table in _FINDING_TABLES
+    for table in _RESULT_TABLES
 )
-"""Items that each back end has findings for, by table."""
+"""Query for the number of items that each back end has rows about, in each table."""
 
 ERROR_GROUPS: Final = r"""
 WITH messages AS (
@@ -75,22 +75,17 @@ SELECT backend, cause, count(*) AS times, count(DISTINCT item_id) AS items,
        count(*) FILTER (item_id IS NULL) AS unmatched, min(message) AS example, count(*) OVER () AS group_count
 FROM messages GROUP BY backend, cause ORDER BY times DESC, cause LIMIT $most
 """
-"""Error messages grouped by cause: messages that differ only in URLs, numbers and ids have the same cause."""
+"""Query for errors grouped by cause: messages that differ only in URLs, numbers and ids have the same cause."""
 
 TIME_SPAN: Final = """
-SELECT min(sent_at)::VARCHAR AS started_at, min(epoch(sent_at)) AS first, max(epoch(sent_at)) AS last FROM requests
+SELECT min(sent_at)::VARCHAR AS started_at, min(epoch(sent_at)) AS first, max(epoch(sent_at)) AS last,
+       quantile_cont(epoch(answered_at) - epoch(sent_at), [0.5, 0.95, 1]) AS quantiles_s FROM requests
 """
 
 REQUEST_TIMELINE: Final = """
 SELECT floor((epoch(sent_at) - $first) / $bin_s)::INT AS bin, count(*) AS requests, coalesce(sum(assets), 0)::BIGINT AS
        assets, coalesce(sum(credits_paid), 0)::BIGINT AS credits
 FROM requests WHERE sent_at IS NOT NULL GROUP BY bin ORDER BY bin
-"""
-
-LATENCY: Final = """
-SELECT quantile_cont(seconds, 0.5) AS median, quantile_cont(seconds, 0.95) AS late, max(seconds) AS longest
-FROM (SELECT epoch(answered_at) - epoch(sent_at) AS seconds FROM requests
-      WHERE sent_at IS NOT NULL AND answered_at IS NOT NULL)
 """
 
 SLOWEST: Final = """

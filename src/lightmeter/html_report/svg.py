@@ -12,7 +12,7 @@ import threading
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
@@ -41,7 +41,7 @@ _CSS_VARIABLES: Final = {
     RED: "var(--red)",
     PALE: "var(--accent-pale)",
 }
-"""Placeholder color to the variable of report.css that replaces it."""
+"""Placeholder color → the variable of report.css that replaces it."""
 
 WIDE_PX: Final = 800
 NARROW_PX: Final = 330
@@ -81,12 +81,7 @@ _rc_params_lock: Final = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart as two SVG elements, for wide and for narrow screens.
-
-    Attributes:
-        key: Prefix of the ids in the page; letters and digits.
-        description: What the chart shows, for readers who do not see it; also in the SVG as `<desc>`.
-    """
+    """A chart as two SVG elements, for wide and for narrow screens; `key` and `description` are those of `draw`."""
 
     key: str
     description: str
@@ -95,13 +90,7 @@ class Chart:
 
 
 class Canvas:
-    """One matplotlib figure while it is drawn.
-
-    Attributes:
-        figure: The matplotlib figure.
-        width: Width in CSS pixels, the unit of all lengths here.
-        height: Height in CSS pixels.
-    """
+    """A matplotlib figure to draw on; all lengths are in CSS pixels."""
 
     def __init__(self, figure: Figure, width: int, height: int) -> None:
         self.figure, self.width, self.height = figure, width, height
@@ -119,7 +108,7 @@ class Canvas:
         return self.figure.add_axes(box)
 
     def placeholder(self, text: str, max_columns: int) -> str:
-        """Return what to draw in place of a text from data; the page shows the text, cut to `max_columns`."""
+        """Return a placeholder to draw for a text from data; the page shows the text, cut to `max_columns`."""
         name = f"LM{len(self._data_texts)}ML"
         self._data_texts[name] = _cut(replace_control_chars(text), max_columns)
         return name
@@ -129,8 +118,8 @@ class Canvas:
 
         Args:
             element_id: Prefix of the ids inside the element.
-            title: What the chart shows, in a few words.
-            description: The same in sentences.
+            title: As for `draw`.
+            description: As for `draw`.
         """
         import matplotlib as mpl  # noqa: PLC0415 (takes half a second; loaded only when a chart is drawn)
 
@@ -139,23 +128,22 @@ class Canvas:
             self.figure.savefig(stream, format="svg", transparent=True, metadata=_NO_METADATA)
         root = ET.fromstring(stream.getvalue())  # noqa: S314 (matplotlib's own output)
         self._adapt(root)
-        root.attrib |= {"role": "img", "aria-labelledby": f"{element_id}-title {element_id}-description"}
+        root.attrib |= {"role": "img", "aria-labelledby": f"{element_id}-title {element_id}-desc"}
         for position, (tag, text) in enumerate((("title", title), ("desc", description))):
-            name = "title" if tag == "title" else "description"
-            element = ET.Element(tag, {"id": f"{element_id}-{name}"})
+            element = ET.Element(tag, {"id": f"{element_id}-{tag}"})
             element.text = replace_control_chars(text)
             root.insert(position, element)
         return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704 (serialised, so escaped)
 
     def _adapt(self, root: ET.Element) -> None:
-        """Remove what a page does not need from matplotlib's SVG, and replace placeholder colors and texts."""
+        """Remove from matplotlib's SVG what a page does not need, and replace placeholder colors and texts."""
         del root.attrib["width"], root.attrib["height"]  # the page sets the size
         for defs in root.findall("{*}defs"):
             for sheet in defs.findall("{*}style"):  # report.css has these rules
                 defs.remove(sheet)
         for element in root.iter():
-            element.tag = _local_name(element.tag)
-            element.attrib = {_local_name(name): value for name, value in element.attrib.items()}
+            element.tag = element.tag.rpartition("}")[2]  # without the XML namespace, which HTML implies
+            element.attrib = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
             element.text = self._data_texts.get(element.text or "", (element.text or "").strip())
             element.tail = None
             if element.tag == "g":
@@ -165,18 +153,13 @@ class Canvas:
                     element.attrib["style"] = element.attrib["style"].replace(color, variable)
 
 
-def _local_name(name: str) -> str:
-    """Return an XML name without its namespace: HTML knows the elements of SVG."""
-    return name.rpartition("}")[2]
-
-
 def draw(key: str, title: str, description: str, heights: tuple[int, int], paint: Callable[[Canvas], None]) -> Chart:
     """Return a chart that `paint` has drawn in both widths.
 
     Args:
-        key: Prefix of the ids in the page.
+        key: Prefix of the ids in the page; letters and digits.
         title: What the chart shows, in a few words.
-        description: The same in sentences, with the main figures.
+        description: The same in sentences with the main figures, for readers who do not see the chart.
         heights: Heights of the wide and of the narrow drawing, in pixels.
         paint: Draws on a canvas.
     """
@@ -192,11 +175,11 @@ def draw(key: str, title: str, description: str, heights: tuple[int, int], paint
     return Chart(key, description, *drawings)
 
 
-def style_axes(axes: Axes, *, grid: str = "") -> None:
-    """Hide tick marks; `grid` is the axis (`x` or `y`) that gets thin lines."""
+def style_axes(axes: Axes, *, grid: Literal["x", "y"] | None = None) -> None:
+    """Hide the tick marks of axes, and draw thin lines at the ticks of the axis `grid`."""
     axes.tick_params(length=0, pad=6)
     if grid:
-        axes.grid(axis="x" if grid == "x" else "y")
+        axes.grid(axis=grid)
 
 
 def _cut(text: str, max_columns: int) -> str:

@@ -1,11 +1,13 @@
-"""Makes thumbnails of local files and of downloaded URLs.
+"""Thumbnails of local files and of downloaded URLs.
 
-A failure is never an error here: it becomes the reason that the page shows in place of the picture.
+If a thumbnail cannot be made, no error is raised: the page shows the reason in place of the picture.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,6 +29,7 @@ BLURRED_SIDE_PX: Final = 8
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 LIMITS: Final = DecoderLimits(wall_s=20.0, cpu_s=20)
+MAX_CONCURRENT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +55,28 @@ class Thumbnail:
     reason: str = ""
 
 
-async def make_thumbnail(source: ThumbnailSource, prober: UrlProber | None) -> Thumbnail:
-    """Return the thumbnail of a picture, or of the first frame of a video.
+async def make_thumbnails(
+    sources: Iterable[ThumbnailSource], on_made: Callable[[ThumbnailSource, Thumbnail], None], *, fetch: bool
+) -> None:
+    """Make the thumbnail of each picture, or of the first frame of each video, `MAX_CONCURRENT` at a time.
 
     Args:
-        source: Location of the picture or video.
-        prober: Downloads URLs; None allows local files only.
+        sources: Locations of the pictures and videos.
+        on_made: Called with each thumbnail as soon as it is ready, even one without a picture.
+        fetch: Whether to download URLs; if false, only local files have thumbnails.
     """
+    async with AsyncExitStack() as stack:
+        prober = await stack.enter_async_context(UrlProber(connections=MAX_CONCURRENT)) if fetch else None
+        slots = asyncio.Semaphore(MAX_CONCURRENT)
+
+        async def make(source: ThumbnailSource) -> None:
+            async with slots:
+                on_made(source, await _make_thumbnail(source, prober))
+
+        await asyncio.gather(*map(make, sources))
+
+
+async def _make_thumbnail(source: ThumbnailSource, prober: UrlProber | None) -> Thumbnail:
     try:
         if source.path is not None:
             rgb = await _decode(Path(source.path))
@@ -88,15 +106,11 @@ async def _download(url: str, path: Path, prober: UrlProber) -> None:
 
 async def _decode(path: Path) -> NDArray[np.uint8]:
     """Return the pixels of a picture, or of the first frame of a video."""
-    kind = sniff(await asyncio.to_thread(_read_head, path))
+    with path.open("rb") as file:
+        kind = sniff(await asyncio.to_thread(file.read, SNIFF_BYTES))
     if kind is not None and kind[0] == "video":
         _, frames = await sample_video(path, interval_s=1, max_frames=1, max_side=SIDE_PX, limits=LIMITS)
         return frames[0].rgb
     if (await asyncio.to_thread(path.stat)).st_size > MAX_BYTES:
         raise FetchError(f"larger than {MAX_BYTES // 1024**2} MB")
     return await asyncio.to_thread(lambda: load_rgb(path.read_bytes(), max_side=SIDE_PX))
-
-
-def _read_head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(SNIFF_BYTES)

@@ -1,10 +1,10 @@
-"""Merging of a table's small parts into one large part, which readers scan faster. No row is added, lost or changed."""
+"""Merging of a table's small Parquet files into one large file, which readers scan faster. Rows do not change."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -15,7 +15,7 @@ from lightmeter.tables.parts import PartInfo, PartWriter, read_batches, read_sch
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Number of parts of a table before and after it was compacted, and its number of rows."""
+    """Number of Parquet files of a table before and after it was compacted, and its number of rows."""
 
     table: str
     parts_before: int
@@ -24,13 +24,13 @@ class Compaction:
 
 
 def compact(dataset: Dataset) -> list[Compaction]:
-    """Merge the parts of each table that has more than one. Tables with a single part stay unchanged.
+    """Merge the Parquet files of each table that has more than one.
 
-    At every instant, readers see either the old parts or the new one. At most a few row groups are in memory.
+    At every instant, readers see either the old files or the new one. At most a few row groups are in memory.
 
     Raises:
-        UsageError: The file system cannot swap folders, or the parts have columns of incompatible types.
-        TablesError: A part cannot be read or written; that table stays unchanged.
+        UsageError: The file system cannot swap folders, or the files have columns of incompatible types.
+        TablesError: A file cannot be read or written; that table stays unchanged.
     """
     try:
         with dataset.locked():
@@ -44,35 +44,23 @@ def compact(dataset: Dataset) -> list[Compaction]:
 def _compact(dataset: Dataset, table: str) -> Compaction:
     parts = dataset.describe(table)
     if len(parts) > 1:
-        with dataset.replacing({table: _schema(parts)}, _lineage(parts)) as writers:
-            _copy(parts, writers[table])
+        with dataset.staging() as staging:
+            (staging / table).mkdir()
+            merge_into(staging / table / "00000.parquet", parts)
+            dataset.publish(staging)
     return Compaction(table, len(parts), min(len(parts), 1), sum(part.rows for part in parts))
 
 
 def merge_into(path: Path, parts: list[PartInfo]) -> Path:
-    """Write the rows of all parts to one file at `path`, and return `path`."""
-    writer = PartWriter(path, _schema(parts), _lineage(parts))
+    """Write the rows of all these Parquet files to one file at `path`, and return `path`."""
+    schema = pa.unify_schemas([read_schema(part.path) for part in parts], promote_options="permissive")
+    runs = dict(chain.from_iterable(part.runs.items() for part in parts))
+    writer = PartWriter(path, schema, {**parts[-1].lineage, "runs": runs})
     try:
-        _copy(parts, writer)
+        for part in parts:
+            for batch in read_batches(part.path):
+                writer.write(pa.Table.from_batches([batch]))
         writer.close()
     finally:
         writer.abandon()
     return path
-
-
-def _schema(parts: list[PartInfo]) -> pa.Schema:
-    return pa.unify_schemas([read_schema(part.path) for part in parts], promote_options="permissive")
-
-
-def _copy(parts: list[PartInfo], writer: PartWriter) -> None:
-    for part in parts:
-        for batch in read_batches(part.path):
-            writer.write(pa.Table.from_batches([batch]))
-
-
-def _lineage(parts: list[PartInfo]) -> dict[str, Any]:
-    """Return the lineage of the newest part, with the runs of all parts."""
-    runs: dict[str, str] = {}
-    for part in parts:
-        runs.update(part.runs)
-    return {**parts[-1].lineage, "runs": runs}

@@ -1,16 +1,17 @@
 """The tables on disk, `tables/<table>/part-*.parquet`: correct at every instant for readers that only list and open.
 
-A reader first lists the folder of a table, then opens the files one by one. So a table may change in three ways only:
+A reader first lists the folder of a table, then opens its Parquet files one by one. So a table may change in three
+ways only:
 
-- **Replace one part** by a part with the same key (runs and shard), or the only part by any part. This is one rename
-  over the old name. A reader that has listed the folder opens the old file or the new one; both are correct.
-- **Add a part** with rows that no other part has. This is one rename to a new name. The reader lists it or does not.
-- **Replace all parts**: a folder of new parts, with names that were never used before, is exchanged with the table's
+- **Replace one file** by a file for the same range of rows, or the only file by any file. This is one rename over the
+  old name. A reader that has listed the folder opens the old file or the new one; both are correct.
+- **Add a file** with rows that no other file has. This is one rename to a new name.
+- **Replace all files**: a folder of new files, with names that were never used before, is exchanged with the table's
   folder in one step (`swap_dirs`). A reader that listed the old folder gets FileNotFoundError and must list again. It
-  never opens a file other than the one it listed, because no name is used twice. The files of the old folder are kept
-  for `GRACE_S`, but empty: a reader that is listing it during the exchange must not see it half removed.
+  never opens a file other than the one it listed, because no name is used twice. The files of the old folder stay for
+  `GRACE_S`, but empty: a reader that is listing it during the exchange must not see it half removed.
 
-A writer first writes the new parts to a hidden staging folder beside `tables/`. It moves them into place once the parts
+A writer first writes the new files to a hidden staging folder beside `tables/`. It moves them into place once the files
 of all tables are complete and flushed to disk: fact tables first, `assets` last. If a writer is killed, the next one
 removes its staging folder.
 """
@@ -26,7 +27,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -37,8 +37,6 @@ from lightmeter.errors import UsageError
 from lightmeter.tables.arrow.schema import ALL_TABLES, SCHEMA_VERSION, TABLES
 from lightmeter.tables.arrow.schema import schema as schema_of
 from lightmeter.tables.parts import (
-    LINEAGE_KEY,
-    ROW_GROUP_ROWS,
     PartInfo,
     PartWriter,
     read_part_info,
@@ -46,25 +44,20 @@ from lightmeter.tables.parts import (
 )
 from lightmeter.tables.swap_dirs import swap_dirs
 
-__all__ = ["GRACE_S", "LINEAGE_KEY", "PARTS_FILE", "ROW_GROUP_ROWS", "Dataset", "PartWriter", "open_parts"]
-
 T = TypeVar("T")
-
-PARTS_FILE: Final = "parts.json"
-"""File that lists the parts of all tables. It is for readers only: the writers trust the footers of the parts."""
 
 _LOCK: Final = ".tables.lock"
 _STAGING: Final = ".staging-"
 _EXCHANGED: Final = "exchanged"
-"""File that marks a staging folder whose folders were exchanged with those of tables."""
+"""Name of the file that marks a staging folder whose folders were exchanged with those of tables."""
 
 _TABLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _NUMBERED: Final = re.compile(r"part-(\d+)\.parquet")
 GRACE_S: Final = 60.0
-"""Seconds for which the file names of a replaced folder are kept. Listing a folder takes milliseconds."""
+"""Seconds for which the file names of a replaced folder stay. Listing a folder takes milliseconds."""
 
 _MAX_LISTINGS: Final = 20
-"""Most attempts to list and open the parts of a table while they are being replaced."""
+"""Most attempts to list and open the files of a table while a writer replaces them."""
 
 
 class Dataset:
@@ -78,7 +71,7 @@ class Dataset:
         self.out = out
 
     def tables(self) -> list[str]:
-        """Return the names of the tables that every run has, then of the other tables that have parts."""
+        """Return the names of the tables that every run has, then of the other tables that have Parquet files."""
         try:
             names = {path.name for path in (self.out / "tables").iterdir()}
         except OSError:
@@ -87,58 +80,20 @@ class Dataset:
         return [*TABLES, *(name for name in others if self.parts(name))]
 
     def table_folder(self, table: str) -> Path:
-        """Return the folder of a table's parts."""
+        """Return the folder of a table's Parquet files."""
         return self.out / "tables" / table
 
     def parts(self, table: str) -> list[Path]:
-        """Return the paths of a table's parts, sorted by name."""
+        """Return the paths of a table's Parquet files, sorted by name."""
         return sorted(self.table_folder(table).glob("*.parquet"))
 
     def describe(self, table: str) -> list[PartInfo]:
-        """Return the `PartInfo` of each part of a table, in the order of `parts`."""
+        """Return what the footer of each Parquet file of a table says, in the order of `parts`."""
         return _retry_listing(lambda: [read_part_info(path) for path in self.parts(table)])
 
     @contextmanager
-    def writer(
-        self, table: str, schema: pa.Schema, metadata: Mapping[str, Any] = MappingProxyType({})
-    ) -> Iterator[PartWriter]:
-        """Yield a writer for a new part, which replaces all parts of the table when the block ends.
-
-        If the block raises, the table stays unchanged.
-
-        Args:
-            table: Name of the table.
-            schema: Schema of its rows.
-            metadata: Lineage for the footer.
-        """
-        with self.locked(), self.replacing({table: schema}, metadata) as writers:
-            yield writers[table]
-
-    @contextmanager
-    def replacing(
-        self, schemas: Mapping[str, pa.Schema], lineage: Mapping[str, Any], *, keep_others: bool = False
-    ) -> Iterator[dict[str, PartWriter]]:
-        """Yield a writer for one new part of each table. When the block ends, `publish` moves them into the tables.
-
-        If the block raises, the tables stay unchanged. The caller must hold `locked`.
-
-        Args:
-            schemas: Table → its schema.
-            lineage: Lineage for the footers; its `runs` are the runs whose rows are written.
-            keep_others: As for `publish`.
-
-        Raises:
-            UsageError: More than one part of a table must be replaced, and the file system cannot swap folders.
-        """
-        with self.staging() as staging, open_parts(staging, 0, schemas, lineage) as writers:
-            yield writers
-            for writer in writers.values():
-                writer.close()
-            self.publish(staging, keep_others=keep_others)
-
-    @contextmanager
     def staging(self) -> Iterator[Path]:
-        """Yield a new folder for parts, `<table>/<number>.parquet`. It is removed when the block ends."""
+        """Yield a new folder for Parquet files, `<table>/<number>.parquet`. It is removed when the block ends."""
         staging = self.out / f"{_STAGING}{token_hex(4)}"
         staging.mkdir(parents=True)
         try:
@@ -147,25 +102,25 @@ class Dataset:
             _remove_staging(staging)
 
     def publish(self, staging: Path, *, keep_others: bool = False, only_with_rows: Collection[str] = ()) -> None:
-        """Move the parts of a staging folder into their tables: fact tables first, `assets` last.
+        """Move the Parquet files of a staging folder into their tables: fact tables first, `assets` last.
 
         The caller must hold `locked`.
 
         Args:
-            staging: Folder from `staging`, with complete parts.
-            keep_others: If true, a new part replaces the part with the same key or is added. If false, the new parts
-                replace all parts of the table.
-            only_with_rows: Tables that must not be created from empty parts; a table that exists takes them.
+            staging: Folder from `staging`, with complete files.
+            keep_others: If true, a new file replaces the file for the same range of rows or is added. If false, the new
+                files replace all files of the table.
+            only_with_rows: Tables that must not be created from files without rows; a table that exists gets them.
 
         Raises:
-            UsageError: More than one part must be replaced, and the file system cannot swap folders.
+            UsageError: More than one file must be replaced, and the file system cannot swap folders.
         """
         staged = {folder.name: sorted(folder.glob("*.parquet")) for folder in staging.iterdir() if folder.is_dir()}
         for table in only_with_rows:
             if not self.parts(table) and not any(read_part_info(path).rows for path in staged.get(table, ())):
                 staged.pop(table, None)
         for table in staged:
-            _sync(staging / table)
+            _flush_folder(staging / table)
         for table in sorted(staged, key=_table_position, reverse=True):
             self.table_folder(table).mkdir(parents=True, exist_ok=True)
             if keep_others:
@@ -199,7 +154,7 @@ class Dataset:
             new_folder.rename(folder)
 
     def _write_part_list(self) -> None:
-        """Write `tables/parts.json`, so that readers need not open all parts to know what they hold."""
+        """Write `tables/parts.json`, the list of all parts for readers; writers trust the footers of the parts."""
         tables = {
             table: [
                 {"part": part.path.name, "rows": part.rows, "size_bytes": part.size_bytes, "runs": sorted(part.runs)}
@@ -208,7 +163,7 @@ class Dataset:
             for table in self.tables()
         }
         listed = {"schema_version": SCHEMA_VERSION, "tables": tables}
-        atomic.write_text(self.out / "tables" / PARTS_FILE, json.dumps(listed, indent=1) + "\n")
+        atomic.write_text(self.out / "tables" / "parts.json", json.dumps(listed, indent=1) + "\n")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -221,23 +176,19 @@ class Dataset:
             fcntl.flock(lock, fcntl.LOCK_EX)
             os.utime(lock.fileno())
             now_s = os.fstat(lock.fileno()).st_mtime  # the clock of the file system, as for the folders' times
-            for leftover in self._leftovers():
+            patterns = (f"{_STAGING}*", ".*.tmp*", "tables/.*.tmp")
+            for leftover in [path for pattern in patterns for path in self.out.glob(pattern)]:
                 with suppress(FileNotFoundError):  # its writer has moved it into place
                     if leftover.stat().st_mtime < now_s - GRACE_S:
                         shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
             yield
 
-    def _leftovers(self) -> list[Path]:
-        """Return all staging folders and temporary files, including those in use."""
-        patterns = (f"{_STAGING}*", ".*.tmp*", "tables/.*.tmp")
-        return [path for pattern in patterns for path in self.out.glob(pattern)]
-
     def read(self, table: str) -> pa.Table:
-        """Return all rows of a table; none, with the right columns, if nothing was written yet.
+        """Return all rows of a table; no rows, with the right columns, if nothing was written yet.
 
         Raises:
             UsageError: There is no table of this name.
-            TablesError: A part of the table cannot be read.
+            TablesError: A file of the table cannot be read.
         """
         if table not in ALL_TABLES and table not in self.tables():
             raise UsageError(f"there is no table {table!r}", hint=f"The tables are {', '.join(self.tables())}.")
@@ -250,7 +201,7 @@ class Dataset:
         return pa.concat_tables(tables, promote_options="permissive") if tables else schema_of(table).empty_table()
 
     def lineage(self, table: str) -> dict[str, Any] | None:
-        """Return the lineage in the footer of the table's last part; None if it has no part."""
+        """Return the lineage (where the rows come from) of the table's last Parquet file; None if it has no file."""
         parts = self.describe(table)
         return dict(parts[-1].lineage) if parts else None
 
@@ -259,15 +210,15 @@ class Dataset:
 def open_parts(
     staging: Path, number: int, schemas: Mapping[str, pa.Schema], lineage: Mapping[str, Any]
 ) -> Iterator[dict[str, PartWriter]]:
-    """Yield a writer for a new part of each table in a staging folder.
+    """Yield a writer for a new Parquet file of each table in a staging folder.
 
-    The caller closes each writer whose part is complete. The other parts are abandoned and must not be published.
+    The caller closes each writer whose file is complete. The other files are abandoned and must not be published.
 
     Args:
         staging: Folder from `Dataset.staging`.
-        number: Number of the part, unique in this folder; the parts of a table are published in order of number.
+        number: Number of the files, unique in this folder; the files of a table are published in order of number.
         schemas: Table → its schema.
-        lineage: Lineage for the footers.
+        lineage: Where the rows come from, for the footers.
     """
     writers: dict[str, PartWriter] = {}
     try:
@@ -281,7 +232,6 @@ def open_parts(
 
 
 def _table_position(table: str) -> int:
-    """Return a sort key: the position of a table in `TABLES`, where `assets` is first; other tables come last."""
     return TABLES.index(table) if table in TABLES else len(TABLES)
 
 
@@ -291,7 +241,7 @@ def _open_part(part: Path) -> pq.ParquetFile:
 
 
 def _retry_listing(read: Callable[[], T]) -> T:
-    """Call `read`, which lists parts and opens them, again while a part is replaced in between. Return its result."""
+    """Return what `read` returns, which lists files and opens them; repeat it if a file was replaced in between."""
     for _ in range(_MAX_LISTINGS - 1):
         try:
             return read()
@@ -301,7 +251,7 @@ def _retry_listing(read: Callable[[], T]) -> T:
 
 
 def _remove_staging(staging: Path) -> None:
-    """Remove a staging folder. If it holds replaced folders, empty their files instead: see the module docstring."""
+    """Remove a staging folder. If it holds the replaced folder of a table, empty its files instead."""
     if not (staging / _EXCHANGED).exists():
         shutil.rmtree(staging, ignore_errors=True)
         return
@@ -313,13 +263,12 @@ def _remove_staging(staging: Path) -> None:
 
 
 def _unused_name(parts: list[Path]) -> str:
-    """Return a new part name, with a number above those of all parts."""
+    """Return a file name with a number above those of all these files."""
     numbers = [int(found[1]) for part in parts if (found := _NUMBERED.fullmatch(part.name))]
     return f"part-{max(numbers, default=-1) + 1:05}.parquet"
 
 
-def _sync(folder: Path) -> None:
-    """Flush the files of a folder, and the folder itself, to disk."""
+def _flush_folder(folder: Path) -> None:
     for path in folder.iterdir():
         with path.open("rb+") as file:
             os.fsync(file.fileno())

@@ -1,6 +1,6 @@
-"""The data dictionary: a Markdown description of every column of every table, generated from the column specs.
+"""The data dictionary: a Markdown description of every column of every table.
 
-`python -m lightmeter.tables.dictionary README.md` writes it between the marks `START` and `END` in that file.
+`python -m lightmeter.tables.dictionary README.md` writes it between the lines `START` and `END` of that file.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ import re
 import sys
 from pathlib import Path
 from typing import Final
-
-import pyarrow as pa
 
 from lightmeter import atomic
 from lightmeter.errors import UsageError
@@ -22,7 +20,7 @@ START: Final = "<!-- dictionary:start -->\n"
 END: Final = "<!-- dictionary:end -->"
 
 _HEAD: Final = "| column | type | meaning | unit | null when |\n|---|---|---|---|---|\n"
-_FIELD_NAME: Final = re.compile(r"\b(element|item|key|value): ")
+_FIELD_NAME: Final = re.compile(r"\b(element|item|key|value): ")  # in Arrow's names of lists and maps
 
 
 def dictionary() -> str:
@@ -37,10 +35,10 @@ def dictionary() -> str:
 
 
 def with_dictionary(text: str) -> str:
-    """Return the text with the dictionary between its marks.
+    """Return the text with the dictionary between the lines `START` and `END`.
 
     Raises:
-        UsageError: The text has no marks.
+        UsageError: The text lacks these lines.
     """
     before, mark, rest = text.partition(START)
     _, end, after = rest.partition(END)
@@ -50,23 +48,12 @@ def with_dictionary(text: str) -> str:
 
 
 def _table(name: str, columns: tuple[ColumnSpec, ...]) -> str:
-    cell_rows = [
-        (
-            f"`{column.name}`",
-            _type(ARROW_TYPES[column.kind]),
-            _cell(column.description),
-            _cell(column.unit),
-            _cell(column.null),
-        )
-        for column in columns
-    ]
-    rows = "".join(f"| {' | '.join(cells)} |\n" for cells in cell_rows)
+    rows = ""
+    for column in columns:
+        arrow_type = _FIELD_NAME.sub("", str(ARROW_TYPES[column.kind]))
+        cells = map(_cell, (f"`{column.name}`", arrow_type, column.description, column.unit, column.null))
+        rows += f"| {' | '.join(cells)} |\n"
     return f"<details><summary><b>{name}</b>: {len(columns)} columns</summary>\n\n{_HEAD}{rows}\n</details>\n"
-
-
-def _type(arrow_type: pa.DataType) -> str:
-    """Return Arrow's name of a type, without the field names inside lists and maps, for a Markdown cell."""
-    return _cell(_FIELD_NAME.sub("", str(arrow_type)))
 
 
 def _cell(text: str) -> str:

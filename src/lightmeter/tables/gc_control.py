@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from typing import Final
 
 _RARE_THRESHOLD: Final = 10_000
-"""Net new containers between two collections inside `collector_eased`, about 5 MB. Python's default is 700, which a run
-reaches ten times a second."""
+"""Net new containers between two collections inside `collector_eased`: about 5 MB. Python's default is 700."""
 
 
 @contextmanager
@@ -29,24 +28,10 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-class _SavedState:
-    """State of the collector before the first of overlapping `collector_eased` blocks.
-
-    Attributes:
-        guard: Lock around the other attributes.
-        open_blocks: Number of blocks that have not ended.
-        thresholds: `gc.get_threshold()` before the first block.
-        frozen: Whether the first block called `gc.freeze()`.
-    """
-
-    def __init__(self) -> None:
-        self.guard = threading.Lock()
-        self.open_blocks = 0
-        self.thresholds = gc.get_threshold()
-        self.frozen = False
-
-
-_SAVED_STATE: Final = _SavedState()
+_lock: Final = threading.Lock()
+_open_blocks: Final[list[tuple[tuple[int, int, int], bool]]] = []
+"""The collector's thresholds before the first of the open `collector_eased` blocks, and whether that block froze the
+older objects; once for each open block."""
 
 
 @contextmanager
@@ -56,21 +41,20 @@ def collector_eased() -> Iterator[None]:
     About 100,000 older objects, such as those of modules, are never freed: scanning them repeatedly would take a tenth
     of the time of a run. Blocks may overlap; the end of the last one restores the state of the collector.
     """
-    with _SAVED_STATE.guard:
-        _SAVED_STATE.open_blocks += 1
-        if _SAVED_STATE.open_blocks == 1:
-            _SAVED_STATE.thresholds = gc.get_threshold()
-            _SAVED_STATE.frozen = not gc.get_freeze_count()  # objects that other code has frozen stay frozen
-            if _SAVED_STATE.frozen:
+    with _lock:
+        thresholds, freezes = _open_blocks[0] if _open_blocks else (gc.get_threshold(), not gc.get_freeze_count())
+        if not _open_blocks:
+            if freezes:  # else other code has frozen objects, and they stay frozen
                 gc.freeze()
-            if 0 < _SAVED_STATE.thresholds[0] < _RARE_THRESHOLD:
-                gc.set_threshold(_RARE_THRESHOLD, *_SAVED_STATE.thresholds[1:])
+            if 0 < thresholds[0] < _RARE_THRESHOLD:
+                gc.set_threshold(_RARE_THRESHOLD, *thresholds[1:])
+        _open_blocks.append((thresholds, freezes))
     try:
         yield
     finally:
-        with _SAVED_STATE.guard:
-            _SAVED_STATE.open_blocks -= 1
-            if not _SAVED_STATE.open_blocks:
-                gc.set_threshold(*_SAVED_STATE.thresholds)
-                if _SAVED_STATE.frozen:
+        with _lock:
+            thresholds, freezes = _open_blocks.pop()
+            if not _open_blocks:
+                gc.set_threshold(*thresholds)
+                if freezes:
                     gc.unfreeze()

@@ -1,7 +1,7 @@
-"""Reading and writing of one part of a table: a Parquet file with large row groups.
+"""Reading and writing of one Parquet file of a table, called a *part*, with large row groups.
 
 The footer of the file holds the schema version and the lineage: where the rows come from, including the runs whose rows
-are in the part. Because file and footer are one, no crash can separate the rows from their description.
+are in the file. Because file and footer are one, no crash can separate the rows from their description.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ import pyarrow.parquet as pq
 from lightmeter.errors import TablesError
 
 LINEAGE_KEY: Final = b"lightmeter.lineage"
-"""Key of the lineage in the footer."""
+"""Key in the footer of the lineage, which says where the rows of the file come from."""
 
 _TYPES_KEY: Final = b"ARROW:schema"
-"""Key of the Arrow schema in the footer, as base64 of its serialized form. Arrow's reader takes column types from it:
-see "Parquet data types" in Arrow's documentation of its Parquet reader."""
+"""Key of the Arrow schema in the footer, in base64. Arrow's Parquet reader takes column types from it."""
 
 ROW_GROUP_ROWS: Final = 128 * 1024
 """Rows at which a row group is written. Small groups compress badly and are slow to scan; large ones cost memory."""
@@ -35,7 +34,7 @@ ROW_GROUP_BYTES: Final = 8 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class PartInfo:
-    """Contents of the footer of a part.
+    """What the footer of a Parquet file of a table says.
 
     Attributes:
         path: The file.
@@ -53,15 +52,12 @@ class PartInfo:
 
     @property
     def runs(self) -> dict[str, str]:
-        """Id of each run whose rows are in the part → the mark of its journal when the part was written.
-
-        The mark is a text that changes when the journal changes.
-        """
+        """Id of each run whose rows are in the file → a text that changes whenever the journal of that run changes."""
         return dict(self.lineage.get("runs", {}))
 
     @property
     def key(self) -> tuple[frozenset[str], int]:
-        """The runs of the part, and the start of its shard. A new part replaces the part with the same key."""
+        """The runs of the rows, and the start of the range of requests. A new file replaces one with the same key."""
         return frozenset(self.runs), self.lineage.get("shard", {}).get("after", 0)
 
 
@@ -85,7 +81,7 @@ def translate_read_errors(path: Path) -> Iterator[None]:
     """Convert errors of the Parquet reader inside the block to `TablesError`.
 
     Raises:
-        FileNotFoundError: The part was replaced since it was listed.
+        FileNotFoundError: The file was replaced since it was listed.
         TablesError: The file is truncated, or it is not a Parquet file.
     """
     try:
@@ -97,21 +93,13 @@ def translate_read_errors(path: Path) -> Iterator[None]:
 
 
 def read_schema(path: Path) -> pa.Schema:
-    """Return the schema of a part.
-
-    Raises:
-        As `translate_read_errors`.
-    """
+    """Return the schema of a Parquet file. Raises as `translate_read_errors`."""
     with translate_read_errors(path):
         return pq.read_schema(path)
 
 
 def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a part in batches of at most `ROW_GROUP_ROWS`.
-
-    Raises:
-        As `translate_read_errors`.
-    """
+    """Yield the rows of a Parquet file in batches of at most `ROW_GROUP_ROWS`. Raises as `translate_read_errors`."""
     with translate_read_errors(path):
         file = pq.ParquetFile(path)
     with file:
@@ -125,11 +113,7 @@ def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def read_part_info(path: Path) -> PartInfo:
-    """Return the contents of the footer of a part.
-
-    Raises:
-        As `translate_read_errors`.
-    """
+    """Return what the footer of a Parquet file says. Raises as `translate_read_errors`."""
     with translate_read_errors(path), pq.ParquetFile(path) as file:
         footer = file.metadata
         stored = (footer.metadata or {}).get(LINEAGE_KEY)
@@ -141,9 +125,8 @@ def read_part_info(path: Path) -> PartInfo:
 class PartWriter:
     """Writes tables of one schema to one Parquet file, in large row groups.
 
-    Rows may come with dictionary-encoded columns. They are written as they are: this takes half the time, because
-    Parquet stores texts as dictionaries anyway. Arrow's reader still returns the types of `schema`, which it takes from
-    the footer entry `ARROW:schema`.
+    Dictionary-encoded columns are written as they are: this takes half the time, because Parquet stores texts as
+    dictionaries anyway. Arrow's reader still returns the types of `schema`, which it takes from the footer.
 
     Args:
         path: The file to create.
@@ -203,7 +186,7 @@ class PartWriter:
         file.close()
 
     def abandon(self) -> None:
-        """Close the file without the buffered rows and the lineage: it is no valid part, unless `close` ran before."""
+        """Close the file without the buffered rows and the lineage, so it is useless, unless `close` ran before."""
         self._buffer = []
         with suppress(OSError):  # the disk may be full: the file is not needed
             if self._file is not None:
@@ -231,7 +214,6 @@ class PartWriter:
 
 
 def _column(table: pa.Table, field: pa.Field[Any]) -> Any:
-    """Return a column of the table, cast to the type of the field; nulls if the table lacks the column."""
     if field.name not in table.column_names:
         return pa.nulls(table.num_rows, field.type)
     column: Any = table.column(field.name)

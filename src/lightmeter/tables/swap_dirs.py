@@ -17,10 +17,8 @@ from typing import Any, Final
 from lightmeter.errors import UsageError
 
 _AT_FDCWD: Final = -100
-_RENAME_EXCHANGE: Final = 2
-"""Flag from `linux/fs.h`."""
-_RENAME_SWAP: Final = 2
-"""Flag from `sys/stdio.h` of macOS."""
+_EXCHANGE: Final = 2
+"""Flag `RENAME_EXCHANGE` of `linux/fs.h`, and `RENAME_SWAP` of `sys/stdio.h` of macOS."""
 _NOT_SUPPORTED: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
@@ -28,27 +26,22 @@ def swap_dirs(first: Path, second: Path) -> None:
     """Exchange the names of two folders of one file system atomically.
 
     Raises:
-        UsageError: The operating system or the file system does not support it.
+        UsageError: The operating system or the file system cannot swap folders.
         OSError: A folder is missing, or they are on different file systems.
     """
     library = ctypes.CDLL(None, use_errno=True)
     swap: Any = getattr(library, "renamex_np" if sys.platform == "darwin" else "renameat2", None)
-    if swap is None:
-        raise _not_supported_error(first)
     names = os.fsencode(first), os.fsencode(second)
-    if sys.platform == "darwin":
-        failed = swap(*names, ctypes.c_uint(_RENAME_SWAP))
+    if swap is None:
+        number = errno.ENOSYS
+    elif sys.platform == "darwin":
+        number = swap(*names, ctypes.c_uint(_EXCHANGE)) and ctypes.get_errno()
     else:
-        failed = swap(_AT_FDCWD, names[0], _AT_FDCWD, names[1], ctypes.c_uint(_RENAME_EXCHANGE))
-    if failed:
-        number = ctypes.get_errno()
-        if number in _NOT_SUPPORTED:
-            raise _not_supported_error(first)
+        number = swap(_AT_FDCWD, names[0], _AT_FDCWD, names[1], ctypes.c_uint(_EXCHANGE)) and ctypes.get_errno()
+    if number in _NOT_SUPPORTED:
+        raise UsageError(
+            f"The file system of {first} cannot swap two folders in one step.",
+            hint="Move the folder tables/ away and rebuild: a table with one part needs no swap.",
+        )
+    if number:
         raise OSError(number, os.strerror(number), str(first), None, str(second))
-
-
-def _not_supported_error(folder: Path) -> UsageError:
-    return UsageError(
-        f"The file system of {folder} cannot swap two folders in one step.",
-        hint="Move the folder tables/ away and rebuild: a table with one part needs no swap.",
-    )

@@ -1,4 +1,4 @@
-"""Writing of answers and rows to Parquet parts. The caller's thread decodes answers; a second one writes files."""
+"""Writing of answers and rows to Parquet files. One thread decodes answers; a second thread writes the files."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _MAX_WAITING_WRITES: Final = 16
 
 
 class TableWriters:
-    """Writes answers and rows to the open parts of their tables. Use it as a context manager.
+    """Writes answers and rows to an open Parquet file of each table. Use it as a context manager.
 
-    The end of the block waits until everything is written; the caller then closes the parts. An error of the writing
-    thread is raised by a later call or at the end of the block.
+    The end of the block waits until everything is written; the caller then closes the files. A later call, or the end
+    of the block, raises an error of the writing thread.
 
     Args:
-        writers: Table → its open part.
+        writers: Table → the writer of its Parquet file.
     """
 
     def __init__(self, writers: Mapping[str, PartWriter]) -> None:

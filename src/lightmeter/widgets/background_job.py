@@ -1,4 +1,4 @@
-"""Runs work of widgets in a background event loop, and shows the errors of their callbacks."""
+"""Runs the plans and runs of widgets in a background event loop, and shows the errors of their callbacks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def widget_loop() -> BackgroundLoop:
 
 
 async def cancel_on_stop(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
-    """Run work that can be cancelled without loss: it is cancelled as soon as `stop` is set.
+    """Return the result of `work`, which spends nothing; cancel it as soon as `stop` is set.
 
     Raises:
         Interrupted: The work was cancelled.
@@ -45,7 +45,7 @@ async def cancel_on_stop(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T
 
 
 class BackgroundJob:
-    """The work of one widget: at most one job at a time."""
+    """Runs the jobs of one widget, such as a plan or a run, one at a time."""
 
     def __init__(self) -> None:
         self._future: Future[Any] | None = None
@@ -59,7 +59,7 @@ class BackgroundJob:
         return future
 
     def stop(self) -> None:
-        """Ask the job to stop; it completes what it has begun."""
+        """Ask the job to stop; a run still waits for answers to the requests it has sent."""
         widget_loop().loop.call_soon_threadsafe(self._stop.set)
 
     def wait(self) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
@@ -30,14 +29,6 @@ from lightmeter.widgets.price_preview import PlanTotals, plan_totals, price_quot
 from lightmeter.widgets.run_panel import RunPanel
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _PendingQuestion:
-    """A question to the user: whether to run these options for at most `max_credits`."""
-
-    options: Options
-    max_credits: int
 
 
 class BudgetPlanner:
@@ -82,7 +73,7 @@ class BudgetPlanner:
             initial,
             form_choices(self._rates, initial, embedded=is_embedded(initial, self._settings)),
         )
-        self._question: _PendingQuestion | None = None
+        self._question: tuple[Options, int] | None = None  # whether to run these options for at most these credits
         plan, ask = partial(self._start, self._plan_job), partial(self._start, self._question_job)
         self.panel = RunPanel(plan, ask, self._confirm, self.stop)
         columns = [
@@ -97,11 +88,9 @@ class BudgetPlanner:
         self._set_state(PlannerState.IDLE)
 
     def plan(self) -> Future[Plan]:
-        """Start to read, check and price the manifest. Spends nothing.
+        """Start to read, check and price the manifest, and return a future at once. Spends nothing.
 
-        Returns:
-            A future, immediately; its `result()` waits for the plan and raises as `lightmeter.plan` does.
-            `planner.wait()` does the same.
+        The future's `result()`, like `planner.wait()`, waits for the plan and raises as `lightmeter.plan` does.
 
         Raises:
             UsageError: The planner is busy, or no feature or back end is ticked.
@@ -109,14 +98,10 @@ class BudgetPlanner:
         return self._start(self._plan_job)
 
     def run(self, *, consent: bool = False) -> Future[Run]:
-        """Start the run with the options of the form, without another question; plans first if needed.
+        """Start the run with the options of the form, and return a future at once; plan first if needed.
 
-        Args:
-            consent: As for `lightmeter.run`.
-
-        Returns:
-            A future, immediately; its `result()` waits until the tables are written, and raises as `lightmeter.run`
-            does. An interrupt of `planner.wait()` stops the run as the button does.
+        The future's `result()` waits until the tables are written, and raises as `lightmeter.run` does. An interrupt of
+        `planner.wait()` stops the run as the button does. `consent` is as for `lightmeter.run`.
 
         Raises:
             UsageError: The planner is busy, or no feature or back end is ticked.
@@ -127,9 +112,6 @@ class BudgetPlanner:
     def save(self, path: Path | str) -> Path:
         """Save the plan with the options of the form, for `lightmeter run --plan`, `load_plan` and flows.
 
-        Returns:
-            The path of the plan file.
-
         Raises:
             UsageError: There is no plan yet.
         """
@@ -138,16 +120,16 @@ class BudgetPlanner:
         return self.planned.with_options(**self.form.options.model_dump()).save(path)
 
     def stop(self) -> None:
-        """Stop: a plan ends immediately; a run sends no more requests and waits for those in flight."""
+        """End a plan immediately; let a run send no more requests and wait for the answers to those it has sent."""
         if self.state is not PlannerState.IDLE:
             self._set_state(PlannerState.STOPPING)
             self._job.stop()
 
     def wait(self) -> Plan | Run | None:
-        """Block until the current job has ended; return its result or raise its exception. None if there was no job.
+        """Block until the current plan or run has ended; return its result or raise its exception.
 
-        While a cell waits here, the kernel may not process clicks. To stop, interrupt the kernel: the job stops, waits
-        for requests in flight, and the interrupt is raised again.
+        Return None if nothing was started. While a cell waits here, the kernel may not process clicks. To stop,
+        interrupt the kernel: the run waits for answers to the requests it has sent, then the interrupt is raised again.
         """
         result: Plan | Run | None = self._job.wait()
         return result
@@ -177,16 +159,15 @@ class BudgetPlanner:
         limits = [limit for limit in (credits_.high, budget) if limit is not None]
         if not limits:
             raise UsageError("The price has no upper end.", hint="Set a budget, or a limit on frames.")
-        self._question = _PendingQuestion(self.form.options, min(limits))
+        self._question = self.form.options, min(limits)
         self.panel.ask_to_confirm(min(limits), question_html(credits_, budget, min(limits)))
         return plan
 
     def _confirm(self) -> None:
         """Run with exactly the options and the credits of the pending question."""
-        question = self._question
-        if question is None or question.options != self.form.options:
+        if self._question is None or self._question[0] != self.form.options:
             raise UsageError("The form has changed since the price was shown.", hint="Click Run again.")
-        self._start(lambda stop: self._run_job(stop, max_credits=question.max_credits))
+        self._start(partial(self._run_job, max_credits=self._question[1]))
 
     def _on_form_change(self) -> None:
         self._withdraw_question()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import ipywidgets as ipw
 
-from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource, make_thumbnail
-from lightmeter.prechecks.url_probe import UrlProber
+from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource, make_thumbnails
 from lightmeter.widgets.gallery_queries import PAGE_ROWS, Card
 
 HEIGHT: Final = "800px"
@@ -18,9 +16,6 @@ HEIGHT: Final = "800px"
 
 MAX_CACHED: Final = 512
 """Thumbnails in memory, of about 20 KB each."""
-
-MAX_CONCURRENT: Final = 4
-"""Thumbnails made at the same time."""
 
 
 class CardSlot:
@@ -40,13 +35,7 @@ class CardSlot:
         self.box.add_class("lm-card")
 
     def show(self, card: Card | None, html: str, *, is_selected: bool) -> None:
-        """Show a card, or hide the cell.
-
-        Args:
-            card: The card, or None.
-            html: The card as HTML.
-            is_selected: Whether the card's details are open.
-        """
+        """Show a card, given also as HTML, or hide the cell if it is None; a selected card gets an outline."""
         self.card, self.html.value = card, html
         self.box.layout.display = "none" if card is None else ""
         self.button.tooltip = "" if card is None else f"All findings for {card.name}"
@@ -72,7 +61,7 @@ class CardGrid:
         self.box = ipw.GridBox([slot.box for slot in self.slots], layout=layout)
 
     def show(self, cards: Sequence[Card], selected: Card | None, to_html: Callable[[Card], str]) -> None:
-        """Show cards; only changed cells are sent to the browser.
+        """Show the cards of a page; only changed cells are sent to the browser.
 
         Args:
             cards: The cards of the page.
@@ -102,25 +91,24 @@ class ThumbnailCache:
     async def load(
         self, sources: Iterable[ThumbnailSource], on_loaded: Callable[[ThumbnailSource, Thumbnail], None]
     ) -> None:
-        """Make thumbnails, at most `MAX_CONCURRENT` at a time.
+        """Make the thumbnails that are not in memory.
 
         Args:
             sources: Locations of the pictures.
-            on_loaded: Called with each thumbnail as soon as it is ready, also if it has failed.
+            on_loaded: Called with each thumbnail as soon as it is ready, even one without a picture.
         """
-        slots = asyncio.Semaphore(MAX_CONCURRENT)
 
-        async def load_one(source: ThumbnailSource) -> None:
-            async with slots:
-                thumbnail = self._thumbnails.get(source) or await make_thumbnail(source, prober)
-            self._store(source, thumbnail)
+        def store(source: ThumbnailSource, thumbnail: Thumbnail) -> None:
+            self._thumbnails[source] = thumbnail
+            self._thumbnails.move_to_end(source)
+            while len(self._thumbnails) > self._max_cached:
+                self._thumbnails.popitem(last=False)
             on_loaded(source, thumbnail)
 
-        async with UrlProber(connections=MAX_CONCURRENT) as prober:
-            await asyncio.gather(*(load_one(source) for source in dict.fromkeys(sources)))
-
-    def _store(self, source: ThumbnailSource, thumbnail: Thumbnail) -> None:
-        self._thumbnails[source] = thumbnail
-        self._thumbnails.move_to_end(source)
-        while len(self._thumbnails) > self._max_cached:
-            self._thumbnails.popitem(last=False)
+        missing = []
+        for source in dict.fromkeys(sources):
+            if (thumbnail := self._thumbnails.get(source)) is None:
+                missing.append(source)
+            else:
+                store(source, thumbnail)
+        await make_thumbnails(missing, store, fetch=True)

@@ -24,14 +24,14 @@ DETAIL_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "brands": ("name", "score", "source"),
     "prechecks": ("check", "severity", "message"),
 }
-"""Tables with findings of an item, and the columns shown in its details."""
+"""Tables with rows about an item → the columns that its details show."""
 
 _GENERATED_ID: Final = re.compile(r"[0-9a-f]{16}(#\d+)?")
 
 
 def card_html(card: Card, thumbnail: Thumbnail, *, show_blurred: bool) -> str:
-    """Return a card: picture, name, top tags, palette, NSFW severity, status."""
-    tags = ", ".join(f"{esc(name)} {_percent(score)}".strip() for name, score in card.tags)
+    """Return a card as HTML: picture, name, top tags, palette, NSFW severity, status."""
+    tags = ", ".join(esc(name) if score is None else f"{esc(name)} {score:.0%}" for name, score in card.tags)
     status = status_mark(card.status) + (f" · {esc(card.reason.replace('_', ' '))}" if card.reason else "")
     explanation = esc(card.error or card.reason or card.status)
     return (
@@ -50,12 +50,12 @@ def detail_html(
     interval_s: int,
     show_blurred: bool,
 ) -> str:
-    """Return all findings for an item.
+    """Return the details of an item as HTML: its picture, and all rows of the tables about it.
 
     Args:
         card: The item.
         thumbnail: Its picture.
-        entries: Table name to the item's rows in that table.
+        entries: Table name → the rows of the item in that table.
         interval_s: Seconds between captured frames of a video; gives the time of each frame.
         show_blurred: Whether to show a likely unsafe picture.
     """
@@ -77,7 +77,7 @@ def detail_html(
 
 
 def position_html(filters: Filters, items: int, total: int) -> str:
-    """Return which items of how many are shown.
+    """Return the line that says which items of how many the page shows.
 
     Args:
         filters: The filters.
@@ -98,18 +98,17 @@ def position_html(filters: Filters, items: int, total: int) -> str:
 
 
 def _picture(card: Card, thumbnail: Thumbnail, *, show_blurred: bool) -> str:
-    hidden = card.blurred and not show_blurred
+    reason = thumbnail.reason or "loading …"
+    if card.blurred and not show_blurred:
+        alt, badge = f"{card.name}, blurred", "blurred: NSFW"
+        return thumbnail_html(thumbnail.blurred_jpeg, alt, reason=reason, badge=badge, blurred=True)
     length = "" if card.duration_s is None else f" · {format_duration(card.duration_s)}"
     badge = f"video{length}" if card.kind == "video" else ""
-    if hidden:
-        badge = "blurred: NSFW"
-    jpeg = thumbnail.blurred_jpeg if hidden else thumbnail.jpeg
-    alt = f"{card.name}, blurred" if hidden else card.alt
-    return thumbnail_html(jpeg, alt, reason=thumbnail.reason or "loading …", badge=badge, blurred=hidden)
+    return thumbnail_html(thumbnail.jpeg, card.alt, reason=reason, badge=badge)
 
 
 def _entries(name: str, rows: Sequence[Mapping[str, Any]], interval_s: int) -> str:
-    """Return the rows of one table as a collapsible block; colors have palettes above a closed block."""
+    """Return the rows of one table as a collapsible block; that of colors is closed, with palettes above it."""
     if not rows:
         return ""
     columns = [column for column in DETAIL_COLUMNS[name] if any(row[column] is not None for row in rows)]
@@ -140,12 +139,4 @@ def _palettes(rows: Sequence[Mapping[str, Any]], interval_s: int) -> str:
 
 def _frame_label(frame: int | None, interval_s: int) -> str:
     """Return a frame number and its time, without line breaks."""
-    return (
-        "whole"
-        if frame is None
-        else f"{frame}\N{NO-BREAK SPACE}at\N{NO-BREAK SPACE}{frame * interval_s}\N{NO-BREAK SPACE}s"
-    )
-
-
-def _percent(score: float | None) -> str:
-    return "" if score is None else f"{score:.0%}"
+    return "whole" if frame is None else f"{frame} at {frame * interval_s} s".replace(" ", "\N{NO-BREAK SPACE}")

@@ -23,7 +23,7 @@ from lightmeter.widgets.run_data import GalleryPage, RunData
 
 
 class Explorer:
-    """A gallery of a run's items with filters, pages, and all findings for a selected item.
+    """A gallery of a run's items with filters, pages, and the details of a selected item.
 
     Likely unsafe pictures are blurred until the user chooses to see them: only 8 pixels a side are sent to the browser.
 
@@ -88,7 +88,7 @@ class Explorer:
         self.box.add_class("lightmeter")
 
     def show_page(self, page: int) -> None:
-        """Show a page of the items that match the filters; the first is 0."""
+        """Show a page, counted from 0, of the items that match the filters."""
         page_data = self._data.page(replace(self.filters.filters, page=page))
         sources = self._data.sources(page_data.cards)
         with self._render_lock:
@@ -104,7 +104,7 @@ class Explorer:
             self.error.value = error_html(error)
 
     def open(self, card: Card | None) -> None:
-        """Show all findings for an item of this page; None closes the details."""
+        """Show the details of an item of this page; None closes them."""
         entries = {} if card is None else self._data.entries(card.item_id)
         models = [] if card is None else self._data.models(card.item_id)
         with self._render_lock:

@@ -15,7 +15,7 @@ _COLOR_DISTANCES = (("nearly the same", 0.05), ("similar", 0.1), ("related", 0.1
 
 
 class ColorField(ipw.ColorPicker):  # type: ignore[misc]
-    """A color picker that keeps any text, so that an invalid color causes an error message and is not lost."""
+    """A color picker that accepts any text, so that an invalid color causes an error message."""
 
     value = Unicode("black", help="The color as picked or typed.").tag(sync=True)
 
@@ -39,7 +39,7 @@ class FilterBar:
 
         Args:
             tags: The tags to choose from.
-            statuses: Status to its number of items.
+            statuses: Status → its number of items.
             on_change: Called after each change of the filters.
         """
         self._tags = tags
@@ -88,7 +88,7 @@ class FilterBar:
         )
 
     def show_similar(self, similar: SimilarItems) -> None:
-        """Show only these items, further limited by the other filters."""
+        """Show only those of these items that match the other filters."""
         self._similar = similar
         self._on_change()
 

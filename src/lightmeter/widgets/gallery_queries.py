@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Final
 
-from lightmeter.html_report.model import REVIEW_FROM, short_name
-from lightmeter.widgets.color_distance import DISTANCES_SQL, oklab
+import numpy as np
+
+from lightmeter.html_fragments import is_hex_color
+from lightmeter.html_report.model import Item
+from lightmeter.media.oklab import ENCODED_KNEE, LMS_TO_OKLAB, RGB_TO_LMS, srgb_to_oklab
 
 PAGE_ROWS: Final = 24
 TAGS_PER_CARD: Final = 4
@@ -21,28 +24,10 @@ SELECT name, count(DISTINCT item_id) AS items FROM tags WHERE name IS NOT NULL
 GROUP BY name ORDER BY items DESC, name LIMIT 500
 """
 
-ITEM_TAGS: Final = """
-SELECT item_id, name, max(score) AS score FROM tags
-WHERE name IS NOT NULL AND item_id IN (SELECT unnest(?)) GROUP BY item_id, name ORDER BY score DESC NULLS LAST, name
-"""
-
-ITEM_COLORS: Final = """
-SELECT item_id, hex, avg(coalesce(pixel_fraction, score, 0)) AS share FROM colors
-WHERE hex IS NOT NULL AND item_id IN (SELECT unnest(?)) GROUP BY item_id, hex ORDER BY share DESC, hex
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class SqlQuery:
-    """SQL text with its parameters."""
-
-    text: str
-    params: tuple[Any, ...] = ()
-
 
 @dataclass(frozen=True, slots=True)
 class TagChoice:
-    """The tags to choose from: tag to number of items, most frequent first."""
+    """The tags that the user can choose from: tag → number of items, most frequent first."""
 
     counts: Mapping[str, int]
 
@@ -91,37 +76,17 @@ class Filters:
     page: int = 0
 
     def on_page(self, page: int, items: int) -> Filters:
-        """Return the same filters with another page number, limited to the pages of so many items."""
+        """Return the same filters with another page number, limited to the pages of this number of items."""
         return replace(self, page=max(0, min(page, pages(items) - 1)))
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
-    """An item of the gallery.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card(Item):
+    """An item of the gallery, with its columns of the table `assets`."""
 
-    Attributes:
-        name: The file name.
-        severity: Highest NSFW severity, 0 to 1, or None.
-        tags: Tags with the highest scores: pairs of name and score.
-        colors: Largest colors: pairs of `#rrggbb` and share, 0 to 1.
-    """
-
-    item_id: str
-    name: str
-    url: str
-    kind: str | None
     status: str
-    reason: str | None
-    error: str | None
-    severity: float | None
-    duration_s: float | None
-    tags: tuple[tuple[str, float | None], ...] = ()
-    colors: tuple[tuple[str, float], ...] = ()
-
-    @property
-    def blurred(self) -> bool:
-        """Whether the picture is likely unsafe and therefore blurred."""
-        return self.severity is not None and self.severity >= REVIEW_FROM
+    reason: str | None = None
+    error: str | None = None
 
     @property
     def alt(self) -> str:
@@ -131,25 +96,60 @@ class Card:
 
 
 def pages(items: int) -> int:
-    """Return the number of pages for so many items, at least 1."""
+    """Return the number of pages for this number of items, at least 1."""
     return max(1, ceil(items / PAGE_ROWS))
 
 
-def count_query(filters: Filters) -> SqlQuery:
-    """Return the query for the number of matching items: one row with the column `items`."""
+def count_query(filters: Filters) -> tuple[str, tuple[Any, ...]]:
+    """Return SQL and parameters for the number of matching items: one row with the column `items`."""
     clauses, params = _from_and_where(filters)
-    return SqlQuery(f"SELECT count(*) AS items {clauses}", params)
+    return f"SELECT count(*) AS items {clauses}", params
 
 
-def page_query(filters: Filters) -> SqlQuery:
-    """Return the query for the items of a page: most similar first, nearest color first, else in manifest order."""
+def page_query(filters: Filters) -> tuple[str, tuple[Any, ...]]:
+    """Return SQL and parameters for a page: most similar or nearest color first, else in manifest order."""
     clauses, params = _from_and_where(filters)
     order = ", ".join(
         [*(["similarity_rank"] if filters.similar else []), *(["distance"] if filters.color else []), "position"]
     )
     columns = "item_id, url, kind, status, reason, error, duration_s, severity"
     text = f"SELECT {columns} {clauses} ORDER BY {order} LIMIT ? OFFSET ?"
-    return SqlQuery(text, (*params, PAGE_ROWS, filters.page * PAGE_ROWS))
+    return text, (*params, PAGE_ROWS, filters.page * PAGE_ROWS)
+
+
+def oklab(color: str) -> tuple[float, float, float]:
+    """Return a color `#rrggbb` in Oklab: lightness (0 to 1), green to red, and blue to yellow (each about -0.3 to 0.3).
+
+    Raises:
+        ValueError: The text is not `#rrggbb`.
+    """
+    if not is_hex_color(color):
+        raise ValueError(f"{color!r} is not written as #rrggbb")
+    lightness, green_red, blue_yellow = srgb_to_oklab(np.array([list(bytes.fromhex(color[1:]))]) / 255)[0].tolist()
+    return lightness, green_red, blue_yellow
+
+
+def _linear_sql(column: str) -> str:
+    share = f"({column} / 255.0)"
+    return f"CASE WHEN {share} <= {ENCODED_KNEE} THEN {share} / 12.92 ELSE pow(({share} + 0.055) / 1.055, 2.4) END"
+
+
+def _weighted(row: tuple[float, float, float], columns: str) -> str:
+    return " + ".join(f"{weight!r} * {column}" for weight, column in zip(row, columns, strict=True))
+
+
+DISTANCES_SQL: Final = f"""
+SELECT item_id, sqrt(pow({_weighted(LMS_TO_OKLAB[0], "lms")} - ?, 2) + pow({_weighted(LMS_TO_OKLAB[1], "lms")} - ?, 2)
+                     + pow({_weighted(LMS_TO_OKLAB[2], "lms")} - ?, 2)) AS distance
+FROM (SELECT item_id, cbrt({_weighted(RGB_TO_LMS[0], "rgb")}) AS l, cbrt({_weighted(RGB_TO_LMS[1], "rgb")}) AS m,
+             cbrt({_weighted(RGB_TO_LMS[2], "rgb")}) AS s
+      FROM (SELECT item_id, {_linear_sql("red")} AS r, {_linear_sql("green")} AS g, {_linear_sql("blue")} AS b
+            FROM colors))
+"""  # noqa: S608 (constants of this module)
+"""Query for the Euclidean Oklab distance of each row of `colors` from a color, whose `oklab` values are the parameters.
+
+It is 0 for the same color, about 0.02 for a just noticeable difference, and 1 between black and white.
+"""
 
 
 _SIMILAR: Final = """
@@ -188,34 +188,3 @@ def _conditions(filters: Filters) -> Iterable[tuple[str, tuple[Any, ...]]]:
         yield "severity BETWEEN ? AND ?", filters.severity
     if filters.status:
         yield "status = ?", (filters.status,)
-
-
-def cards(rows: Iterable[Mapping[str, Any]]) -> list[Card]:
-    """Return cards for the result rows of `page_query`."""
-    return [Card(name=short_name(row["url"]), **row) for row in rows]
-
-
-def with_details(
-    shown: Sequence[Card], tags: Iterable[Mapping[str, Any]], colors: Iterable[Mapping[str, Any]]
-) -> list[Card]:
-    """Return the cards with their first tags and colors.
-
-    Args:
-        shown: The cards of a page.
-        tags: Result rows of `ITEM_TAGS`.
-        colors: Result rows of `ITEM_COLORS`.
-    """
-    tags_by_item: dict[str, list[tuple[str, float | None]]] = {}
-    for row in tags:
-        tags_by_item.setdefault(row["item_id"], []).append((row["name"], row["score"]))
-    colors_by_item: dict[str, list[tuple[str, float]]] = {}
-    for row in colors:
-        colors_by_item.setdefault(row["item_id"], []).append((row["hex"], row["share"]))
-    return [
-        replace(
-            card,
-            tags=tuple(tags_by_item.get(card.item_id, [])[:TAGS_PER_CARD]),
-            colors=tuple(colors_by_item.get(card.item_id, [])[:COLORS_PER_CARD]),
-        )
-        for card in shown
-    ]

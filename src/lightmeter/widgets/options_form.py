@@ -12,8 +12,6 @@ from lightmeter.options import REQUEST_OPTIONS, Options
 from lightmeter.pricing.rates import RateTable
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 
-_LABEL_STYLE = {"description_width": "165px"}
-
 
 @dataclass(frozen=True, slots=True)
 class CheckboxGroup:
@@ -68,13 +66,13 @@ class FormChoices:
 
 
 def form_choices(rates: RateTable, options: Options, *, embedded: bool) -> FormChoices:
-    """Return the features and back ends to offer.
+    """Return the features and back ends that a form offers.
 
-    The embedded service offers its own back ends; any other is assumed to offer the whole price table.
+    The embedded service offers its own back ends; any other service is assumed to offer the whole price table.
 
     Args:
         rates: The price table.
-        options: Initial options; what they name is always offered.
+        options: Initial options; their features and back ends are always offered.
         embedded: Whether the run uses the embedded service.
     """
     hosted_first = tuple(sorted(rates.rates, key=lambda name: (name in rates.local, name)))
@@ -89,7 +87,7 @@ def form_choices(rates: RateTable, options: Options, *, embedded: bool) -> FormC
 
 
 def needs_new_answers(planned: Options, wanted: Options) -> bool:
-    """Return whether answers requested with `planned` cannot be used for `wanted`."""
+    """Whether answers to requests with the options `planned` cannot be used for the options `wanted`."""
     return any(getattr(planned, name) != getattr(wanted, name) for name in REQUEST_OPTIONS)
 
 
@@ -98,13 +96,9 @@ class OptionsForm:
 
     Attributes:
         box: The form as a widget.
-        features: Feature name to its checkbox.
-        backends: Back end name to its checkbox.
-        max_frames: Maximum number of frames of a video.
-        capture_interval: Seconds between captured frames.
-        tag_score: Minimum tag score to request.
-        has_budget: Whether there is a budget.
-        budget: The budget in credits.
+        features: Feature name → its checkbox.
+        backends: Back end name → its checkbox.
+        has_budget: Checkbox for a run with a budget; the other fields have the names of their options.
     """
 
     def __init__(self, initial: Options, choices: FormChoices) -> None:
@@ -115,13 +109,7 @@ class OptionsForm:
         self.max_frames = _number_field("Frames per video, 0: all", initial.max_frames, minimum=0)
         self.capture_interval = _number_field("Seconds per frame", initial.capture_interval, minimum=1)
         self.tag_score = ipw.BoundedFloatText(
-            value=initial.tag_score,
-            min=0,
-            max=1,
-            step=0.05,
-            description="Least tag score",
-            style=_LABEL_STYLE,
-            layout=_field_layout(),
+            value=initial.tag_score, min=0, max=1, step=0.05, description="Least tag score", **_field_look()
         )
         self.has_budget = ipw.Checkbox(value=initial.budget is not None, description="Cap what is spent", indent=False)
         self.budget = _number_field("Budget in credits", initial.budget or 0, minimum=0)
@@ -199,18 +187,11 @@ def _checked(checkboxes: dict[str, Any]) -> set[str]:
 
 
 def _number_field(description: str, value: int, *, minimum: int) -> Any:
-    return ipw.BoundedIntText(
-        value=value,
-        min=minimum,
-        max=1_000_000_000,
-        description=description,
-        style=_LABEL_STYLE,
-        layout=_field_layout(),
-    )
+    return ipw.BoundedIntText(value=value, min=minimum, max=1_000_000_000, description=description, **_field_look())
 
 
-def _field_layout() -> Any:
-    return ipw.Layout(width="290px")
+def _field_look() -> dict[str, Any]:
+    return {"style": {"description_width": "165px"}, "layout": ipw.Layout(width="290px")}
 
 
 def _wrapped_row(checkboxes: dict[str, Any]) -> Any:

@@ -21,7 +21,7 @@ MAX_REASONS: Final = 12
 
 
 class PlannerState(StrEnum):
-    """The step that the budget planner is in."""
+    """What the budget planner is doing."""
 
     IDLE = "idle"
     PLANNING = "planning"
@@ -61,12 +61,12 @@ def plan_html(plan: Plan, *, collapsed: bool = False) -> str:
 
 
 def question_html(credits_: CreditRange, budget: int | None, max_credits: int) -> str:
-    """Return the question before a run: its price, and the credits it can spend at most.
+    """Return the question that the user confirms before a run: its price, and the most credits that it can spend.
 
     Args:
         credits_: The price range.
         budget: The budget, or None.
-        max_credits: Credits the run can spend at most.
+        max_credits: Most credits that the run can spend.
     """
     cap = f"the budget of {budget:,}" if budget is not None else "no budget is set, so its upper end is the cap"
     return message(f"Price: {_range(credits_)}; {cap}. No more than {_credits(max_credits)} will be spent.")

@@ -1,4 +1,4 @@
-"""Price of a plan's rows under other options, computed from a few totals, so that a form can show it at once."""
+"""Price of a plan's rows with other options, computed from a few totals, so that a form can show it at once."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ from lightmeter.options import Options
 from lightmeter.planning.plan import Plan
 from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range, price_advice, price_range
 from lightmeter.pricing.rates import RateTable, active_pairs, millicredits_per_image, whole_credits
-from lightmeter.pricing.video_coverage import VideoCoverage, coverage_advice, video_coverage
+from lightmeter.pricing.video_coverage import coverage_advice, video_coverage
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Rows of a plan with the same price each.
+    """Number of rows of a plan that have the same kind and duration, and so the same price.
 
     Attributes:
-        kind: image, video, or None if unknown.
-        seconds: Duration of a video, rounded up (`sampling.WHOLE_SECONDS_SQL`); None if unknown. Captured frames are
-            whole seconds apart, so fractions do not change the number of frames.
-        rows: Number of rows.
+        seconds: Duration of a video, rounded up; None if unknown. Captured frames are whole seconds apart, so fractions
+            do not change the number of frames.
     """
 
     kind: MediaKind | None
@@ -35,14 +33,10 @@ class RowGroup:
 class BudgetStatus(StrEnum):
     """Whether the budget ends the run before its last row."""
 
-    NONE = "none"
-    """There is no budget."""
-    CLEAR = "clear"
-    """The upper end of the price is within the budget."""
-    MAYBE = "maybe"
-    """Only the lower end is within the budget."""
-    REACHED = "reached"
-    """The lower end is above the budget."""
+    NONE = "none"  # there is no budget
+    CLEAR = "clear"  # the upper end of the price is within the budget
+    MAYBE = "maybe"  # only the lower end is within the budget
+    REACHED = "reached"  # the lower end is above the budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +52,7 @@ class PlanTotals:
     cached: tuple[RowGroup, ...]
 
     def billable_groups(self, *, options_changed: bool) -> tuple[RowGroup, ...]:
-        """Return the rows to pay for; changed request options make cached answers useless."""
+        """Return the rows that cost credits: with changed options, answers in the cache cannot be used."""
         return (*self.sent, *self.cached) if options_changed else self.sent
 
 
@@ -73,18 +67,18 @@ class PriceComponent:
 
 @dataclass(frozen=True, slots=True)
 class PriceQuote:
-    """Price of a run.
+    """Price of a run; without a plan, only that of an image or video frame.
 
     Attributes:
-        parts: Components of the price of an image.
-        price_milli: Their sum: millicredits per image or frame, before rounding.
-        charged: Maximum charge per image or frame, in whole credits.
-        rows: Rows to send; None without a plan.
-        frames: Images and frames in them; None without a plan.
-        credits: Their price; None without a plan.
-        budget: The budget, or None.
-        budget_status: Whether the budget will be reached.
-        advice: Effects of adding or removing a feature or back end.
+        parts: Components of the price of an image or video frame.
+        price_milli: Their sum in millicredits, before rounding.
+        charged: Maximum charge for an image or video frame, in whole credits.
+        rows: Number of rows to send; None without a plan.
+        frames: Number of images and video frames in these rows; None without a plan.
+        credits: Price of these rows; None without a plan.
+        budget: The budget in credits, or None.
+        budget_status: Whether the price reaches the budget.
+        advice: Sentences about adding or removing a feature or back end.
     """
 
     parts: tuple[PriceComponent, ...]
@@ -99,7 +93,7 @@ class PriceQuote:
 
     @property
     def affordable_frames(self) -> int | None:
-        """Number of images and frames that the budget certainly pays for; None without a budget or a price."""
+        """Number of images and video frames that the budget is sure to pay for; None without a budget or a price."""
         return None if self.budget is None or not self.charged else self.budget // self.charged
 
 
@@ -132,7 +126,7 @@ def frames_in(groups: Sequence[RowGroup], capture_interval_s: int, max_frames: i
 
 
 def budget_status(credits_: CreditRange, budget: int | None) -> BudgetStatus:
-    """Return whether a price is within a budget."""
+    """Return whether the budget ends a run of this price before its last row."""
     if budget is None:
         return BudgetStatus.NONE
     if credits_.low > budget:
@@ -151,8 +145,10 @@ def price_quote(rates: RateTable, options: Options, groups: Sequence[RowGroup] |
     Raises:
         SettingsError: A back end or feature has no price.
     """
+    prompt_chars = len(options.sent_prompt or "")
+    lengths = [(group.seconds, group.rows) for group in groups or () if group.kind == "video"]
     parts = [
-        PriceComponent(backend, feature, _price_milli(rates, backend, feature, options))
+        PriceComponent(backend, feature, millicredits_per_image(rates, [backend], [feature], prompt_chars))
         for backend, feature in active_pairs(rates, options.backends, options.features)
     ]
     price = sum(part.price_milli for part in parts)
@@ -169,15 +165,6 @@ def price_quote(rates: RateTable, options: Options, groups: Sequence[RowGroup] |
         budget_status=BudgetStatus.NONE if credits_ is None else budget_status(credits_, options.budget),
         advice=(
             *price_advice(rates, options.backends, options.features),
-            *coverage_advice(_video_coverage(groups or (), options)),
+            *coverage_advice(video_coverage(lengths, options.capture_interval, options.max_frames)),
         ),
     )
-
-
-def _video_coverage(groups: Sequence[RowGroup], options: Options) -> VideoCoverage | None:
-    lengths = [(group.seconds, group.rows) for group in groups if group.kind == "video"]
-    return video_coverage(lengths, options.capture_interval, options.max_frames)
-
-
-def _price_milli(rates: RateTable, backend: str, feature: str, options: Options) -> int:
-    return millicredits_per_image(rates, [backend], [feature], len(options.sent_prompt or ""))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from lightmeter.api.run_result import Run
+from lightmeter.html_report.model import Row, with_tags_and_colors
+from lightmeter.html_report.queries import ITEM_COLORS, ITEM_TAGS
 from lightmeter.html_report.thumbnails import ThumbnailSource
 from lightmeter.journal.queries.items import item_paths
 from lightmeter.journal.store import open_read_only
@@ -15,19 +17,17 @@ from lightmeter.tables.query.duckdb_query import sql
 from lightmeter.tables.query.similar import similar
 from lightmeter.widgets.card_html import DETAIL_COLUMNS, MAX_ENTRIES
 from lightmeter.widgets.gallery_queries import (
-    ITEM_COLORS,
-    ITEM_TAGS,
+    COLORS_PER_CARD,
     PAGE_ROWS,
     STATUS_COUNTS,
     TAG_COUNTS,
+    TAGS_PER_CARD,
     Card,
     Filters,
     SimilarItems,
     TagChoice,
-    cards,
     count_query,
     page_query,
-    with_details,
 )
 
 MAX_SIMILAR: Final = 2 * PAGE_ROWS
@@ -50,7 +50,7 @@ class GalleryPage:
 
 
 class RunData:
-    """The data of a run, queried anew by each call, so that a run in progress is shown as it is.
+    """The data of a run. Each call queries it anew, because the run may be in progress.
 
     Attributes:
         folder: The run's folder.
@@ -70,25 +70,22 @@ class RunData:
         return TagChoice({row["name"]: row["items"] for row in self._query(TAG_COUNTS)})
 
     def page(self, filters: Filters) -> GalleryPage:
-        """Return the items of one page with their tags and colors; a page number after the last gives the last page."""
-        count = count_query(filters)
-        ((items),) = (row["items"] for row in self._query(count.text, count.params))
+        """Return the items of one page with their tags and colors; for a page number after the last, the last page."""
+        items = self._query(*count_query(filters))[0]["items"]
         page_filters = filters.on_page(filters.page, items)
-        query = page_query(page_filters)
-        page_cards = cards(self._query(query.text, query.params))
-        ids = [card.item_id for card in page_cards]
-        page_cards = with_details(page_cards, self._query(ITEM_TAGS, [ids]), self._query(ITEM_COLORS, [ids]))
-        return GalleryPage(page_filters, items, tuple(page_cards))
+        cards = [Card(**row) for row in self._query(*page_query(page_filters))]
+        ids = [card.item_id for card in cards]
+        tags = self._query(ITEM_TAGS, {"ids": ids, "most": TAGS_PER_CARD})
+        colors = self._query(ITEM_COLORS, {"ids": ids, "most": COLORS_PER_CARD})
+        return GalleryPage(page_filters, items, tuple(with_tags_and_colors(cards, tags, colors)))
 
-    def entries(self, item_id: str) -> dict[str, list[dict[str, Any]]]:
-        """Return the rows of an item by table, whole item first, then by frame; at most `MAX_ENTRIES` + 1 per table."""
+    def entries(self, item_id: str) -> dict[str, list[Row]]:
+        """Return table → at most `MAX_ENTRIES` + 1 rows of an item, those of the whole item before those of frames."""
         return {
             table: self._query(
-                f'SELECT frame, {_column_list(columns)} FROM "{table}" WHERE item_id = ? '  # noqa: S608 (constant names)
-                f"ORDER BY frame NULLS FIRST LIMIT {MAX_ENTRIES + 1}",
-                [item_id],
+                f"FROM {table} WHERE item_id = ? ORDER BY frame NULLS FIRST LIMIT {MAX_ENTRIES + 1}", [item_id]
             )
-            for table, columns in DETAIL_COLUMNS.items()
+            for table in DETAIL_COLUMNS
         }
 
     def models(self, item_id: str) -> list[str | None]:
@@ -107,10 +104,6 @@ class RunData:
             paths = item_paths(db, [card.item_id for card in shown])
         return {card.item_id: ThumbnailSource(card.url, paths.get(card.item_id)) for card in shown}
 
-    def _query(self, query: str, params: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = sql(self.folder, query, params).to_pylist()
+    def _query(self, query: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
+        rows: list[Row] = sql(self.folder, query, params).to_pylist()
         return rows
-
-
-def _column_list(columns: Sequence[str]) -> str:
-    return ", ".join(f'"{column}"' for column in columns)

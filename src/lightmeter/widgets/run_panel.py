@@ -12,18 +12,15 @@ from lightmeter.widgets.planner_html import PlannerState, finished_fraction, pro
 
 
 class RunPanel:
-    """The planner's output and buttons.
+    """The planner's output and buttons; `price`, `rows`, `status`, `question` and `outcome` are HTML.
 
     Attributes:
         box: The panel as a widget.
-        plan_button, run_button, stop_button: The buttons.
-        confirm_button: Names the credits that a run may spend; shown after a click on Run, and only it spends.
-        question: The question above the confirm button, as HTML.
+        confirm_button: Button that names the credits that a run may spend. Only a click on it spends.
+        question: The question above that button; both are shown after a click on Run.
         consent: Checkbox for a run that needs explicit consent; shown only for such a plan.
-        price: The price quote as HTML.
-        rows: The plan as HTML.
-        status: The progress as HTML.
-        outcome: The end of a run, or an error, as HTML.
+        rows: The rows of the plan by status.
+        outcome: The result of a run, or an error.
         bar: Fraction of finished rows, 0 to 1.
     """
 

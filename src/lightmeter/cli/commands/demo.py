@@ -24,7 +24,7 @@ from lightmeter.cli.options import json_option
 from lightmeter.engine.session import prepare_folder
 from lightmeter.errors import SettingsError
 from lightmeter.extras import import_extra
-from lightmeter.html_report.render import FILE_NAME, report
+from lightmeter.html_report.page import FILE_NAME, report
 from lightmeter.settings import read_settings
 
 _MARKER_FILE: Final = ".lightmeter-demo"  # in a folder that the demo has created, and may therefore delete

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from lightmeter.html_report.render import report
+from lightmeter.html_report.page import report
 
 
 @click.command("report")

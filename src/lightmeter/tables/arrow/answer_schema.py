@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from lightmeter.ask.json_schema import ListOf, Scalar, ValueType
 from lightmeter.ask.question import Ask
 from lightmeter.facts.columns import KEY_COLUMNS, ColumnSpec
-from lightmeter.tables.arrow.schema import ARROW_TYPES, SCHEMA_VERSION, VERSION_KEY
+from lightmeter.tables.arrow.schema import field_of, schema_metadata
 
 ANSWERS_PREFIX: Final = "answers_"
-"""Prefix of the names of tables of answers."""
+"""Prefix of the name of each table with the answers to a user's question."""
 
 _SOURCE: Final = ColumnSpec("source", "string", "The back end that answered.", "no answer, or it is not said")
 
@@ -26,7 +26,7 @@ _ERROR_COLUMNS: Final = (
 )
 
 ANSWER_COLUMNS: Final = (_SOURCE, *_ERROR_COLUMNS)
-"""The fixed columns after `KEY_COLUMNS`. The columns of the question stand between `source` and `error`."""
+"""Columns of every such table besides `KEY_COLUMNS`. Those of the question come between `source` and `error`."""
 
 _SCALAR_TYPES: Final[dict[str, pa.DataType]] = {
     "string": pa.string(),
@@ -37,12 +37,12 @@ _SCALAR_TYPES: Final[dict[str, pa.DataType]] = {
 
 
 def table_name(ask: Ask) -> str:
-    """Return the name of the table that holds the answers to a question."""
+    """Return the name of the table that holds the answers to the user's question (`--ask`)."""
     return f"{ANSWERS_PREFIX}{ask.name}"
 
 
 def arrow_type(value_type: ValueType) -> pa.DataType:
-    """Return the Arrow type for a type in the question's JSON schema."""
+    """Return the Arrow type for a type in the JSON schema of a user's question."""
     if isinstance(value_type, Scalar):
         return _SCALAR_TYPES[value_type.kind]
     if isinstance(value_type, ListOf):
@@ -51,28 +51,22 @@ def arrow_type(value_type: ValueType) -> pa.DataType:
 
 
 def answers_schema(ask: Ask) -> pa.Schema:
-    """Return the schema of the table of answers to a question.
+    """Return the schema of the table that holds the answers to the user's question.
 
     Its columns are `KEY_COLUMNS`, `source`, one for each top-level property of the question's schema, `error`, `raw`.
     """
     question_fields = [
-        pa.field(prop.name, arrow_type(prop.type), metadata=_field_metadata(prop.description, "not answered", "-"))
+        pa.field(
+            prop.name,
+            arrow_type(prop.type),
+            metadata={
+                "description": prop.description.encode("utf-8", "replace").decode(),
+                "unit": "-",
+                "null": "not answered",
+            },
+        )
         for prop in ask.properties
     ]
-    fields = [*map(_field, (*KEY_COLUMNS, _SOURCE)), *question_fields, *map(_field, _ERROR_COLUMNS)]
-    metadata: dict[bytes | str, bytes | str] = {
-        VERSION_KEY: str(SCHEMA_VERSION).encode(),
-        b"lightmeter.table": table_name(ask).encode(),
-        b"lightmeter.prompt": ask.prompt.encode("utf-8", "replace"),
-    }
-    return pa.schema(fields, metadata=metadata)
-
-
-def _field(column: ColumnSpec) -> pa.Field[Any]:
-    return pa.field(
-        column.name, ARROW_TYPES[column.kind], metadata=_field_metadata(column.description, column.null, column.unit)
-    )
-
-
-def _field_metadata(description: str, null: str, unit: str) -> dict[str, str]:
-    return {"description": description.encode("utf-8", "replace").decode(), "unit": unit, "null": null}
+    fields = [*map(field_of, (*KEY_COLUMNS, _SOURCE)), *question_fields, *map(field_of, _ERROR_COLUMNS)]
+    prompt = ask.prompt.encode("utf-8", "replace")
+    return pa.schema(fields, metadata={**schema_metadata(table_name(ask)), b"lightmeter.prompt": prompt})

@@ -1,7 +1,7 @@
 """The nearest CSS name of a color. Pure.
 
-Names are those of CSS Color Module Level 4, section 6.1, each colour once (`gray`, not `grey`). Nearest is by distance
-in Oklab, where equal steps look equal.
+The names are those of CSS Color Module Level 4, section 6.1, each color once (`gray`, not `grey`). The nearest name has
+the smallest distance in Oklab, a color space in which equal distances look equal.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import pyarrow as pa
 
 from lightmeter.errors import UsageError
 from lightmeter.media.oklab import LMS_TO_OKLAB, RGB_TO_LMS, srgb_to_linear, srgb_to_oklab
-
-CSS_NAME: Final = "css_name"
 
 _WRITTEN: Final = """
 aliceblue=f0f8ff antiquewhite=faebd7 aqua=00ffff aquamarine=7fffd4 azure=f0ffff beige=f5f5dc bisque=ffe4c4
@@ -43,7 +41,7 @@ whitesmoke=f5f5f5 yellow=ffff00 yellowgreen=9acd32
 """
 
 CSS_NAMES: Final[dict[str, str]] = dict(pair.split("=") for pair in _WRITTEN.split())
-"""Name → rrggbb."""
+"""CSS name → color as `rrggbb`."""
 
 _ALL_NAMES: Final = {**CSS_NAMES, "cyan": CSS_NAMES["aqua"], "magenta": CSS_NAMES["fuchsia"]}
 _SHORT: Final = re.compile(r"#[0-9a-f]{3,4}")
@@ -70,22 +68,13 @@ def color_to_hex(color: str) -> str:
     raise UsageError(f"{color!r} is no colour.", hint="Write a CSS name such as teal, or #rrggbb.")
 
 
-def nearest_css_names(channels: Any) -> list[str]:
-    """Return the CSS name nearest to each color.
-
-    Args:
-        channels: Shape (n, 3): red, green and blue, 0 to 255.
-    """
-    return [_NAMES[place] for place in _nearest(np.asarray(channels).reshape(-1, 3))]
-
-
 def css_names(red: Any, green: Any, blue: Any) -> Any:
     """Return the CSS name nearest to each color, as an Arrow dictionary array; null where a channel is null.
 
     Args:
-        red: Red channel, 0 to 255: an Arrow array, shape (n,).
-        green: Green channel, likewise.
-        blue: Blue channel, likewise.
+        red: Arrow array of red channels, 0 to 255, one for each color.
+        green: The green channels.
+        blue: The blue channels.
     """
     channels_by_name = (red, green, blue)
     is_null = np.logical_or.reduce([column.is_null().to_numpy(zero_copy_only=False) for column in channels_by_name])
@@ -94,14 +83,7 @@ def css_names(red: Any, green: Any, blue: Any) -> Any:
 
 
 def _nearest(channels: Any) -> Any:
-    """Return the position in `CSS_NAMES` of the name nearest to each color.
-
-    Args:
-        channels: Red, green and blue, 0 to 255, shape (n, 3).
-
-    Returns:
-        Positions, shape (n,).
-    """
+    """Return the position in `CSS_NAMES` of the name nearest to each color (0 to 255, shape (n, 3)); shape (n,)."""
     found = np.empty(len(channels), np.intp)
     for start in range(0, len(channels), _COLORS_AT_ONCE):
         linear = _LINEAR[channels[start : start + _COLORS_AT_ONCE]]
@@ -116,6 +98,5 @@ _LINEAR: Final = srgb_to_linear(np.arange(256) / 255.0)
 _TO_LMS: Final = np.array(RGB_TO_LMS)
 _CSS_OKLAB: Final = srgb_to_oklab(np.array([list(bytes.fromhex(code)) for code in CSS_NAMES.values()]) / 255.0)
 _CLOSENESS: Final = np.vstack([np.array(LMS_TO_OKLAB).T @ _CSS_OKLAB.T, -(_CSS_OKLAB**2).sum(axis=1) / 2])
-"""Matrix that rates each CSS color b against a color a: (cube roots of a's cone responses, 1) @ this = a.b - b.b / 2 in
-Oklab. The rating is largest for the nearest b, since a.a is the same for all b in |a - b|^2 = a.a - 2 (a.b - b.b /
-2)."""
+"""Matrix M that rates each CSS color b against a color a: (cube roots of a's cone responses, 1) @ M = a.b - b.b / 2, in
+Oklab. The nearest b has the largest rating, because |a - b|^2 = a.a - 2 (a.b - b.b / 2) and a.a is the same for all."""

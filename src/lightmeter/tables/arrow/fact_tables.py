@@ -24,7 +24,7 @@ _COLUMN_NAMES: Final = {
 
 
 def fact_tables(rows: FactRows) -> dict[str, pa.Table]:
-    """Return an Arrow table for each fact table. Texts of the row keys become Arrow dictionaries."""
+    """Return fact table → its rows as an Arrow table. Texts that many rows share become Arrow dictionaries."""
     if not rows.keys:
         return {}
     arrays = [
@@ -49,7 +49,7 @@ def _fact_table(rows: FactColumns, keys: pa.RecordBatch) -> pa.Table:
 
 
 def _key_array(name: str, values: Sequence[Any]) -> Any:
-    """Return one column of the row keys. Texts are dictionary-encoded, since each is repeated in many rows."""
+    """Return one column of the keys of the rows. Its texts become an Arrow dictionary: many rows share each text."""
     if name == "frame":
         return array_of(list(values), pa.int32())
     array = array_of(list(values), pa.string())
@@ -57,7 +57,7 @@ def _key_array(name: str, values: Sequence[Any]) -> Any:
 
 
 def entry_array(kind: str, values: list[Any]) -> Any:
-    """Return the values of a column of `FactColumns` as an array of its kind."""
+    """Return the values of a column as an Arrow array; `kind` is that of the column's `ColumnSpec`, or `json`."""
     if kind == "json":
         return _json_texts(values)
     if kind == "polygon":

@@ -15,7 +15,7 @@ from lightmeter.tables.arrow.to_arrow import array_of
 
 
 class ConstantColumn(NamedTuple):
-    """A column with the same value in all rows."""
+    """The value that all rows of a column have."""
 
     value: Any
 
@@ -23,8 +23,7 @@ class ConstantColumn(NamedTuple):
 ColumnValues: TypeAlias = "Sequence[Any] | pa.Array[Any] | ConstantColumn"
 """The values of a column: one for each row, or one for all rows."""
 
-_MICROSECONDS: Final = 1e6
-"""Microseconds in a second; the tables keep timestamps in microseconds."""
+_MICROSECONDS: Final = 1e6  # in a second
 
 
 def build_table(table_schema: pa.Schema, columns: Mapping[str, ColumnValues], count: int) -> pa.Table:
@@ -48,10 +47,10 @@ def _array(field: pa.Field[Any], columns: Mapping[str, ColumnValues], count: int
 
 
 class RowTables:
-    """Builds tables of rows, including the manifest's own columns in `assets`.
+    """Builds Arrow tables, including the manifest's own columns in `assets`.
 
     Args:
-        extra_types: The manifest's own columns → type names, as in `schema.EXTRA_TYPES`.
+        extra_types: Name of each of the manifest's own columns → its type name, a key of `schema.EXTRA_TYPES`.
     """
 
     def __init__(self, extra_types: Mapping[str, str]) -> None:
@@ -89,7 +88,7 @@ def to_timestamps(seconds: Sequence[float | None]) -> pa.Array[Any]:
 
 
 def _extra_value(value: Any, type_name: str) -> Any:
-    """Return a value of a manifest column; a value other than text becomes JSON if the column holds texts."""
+    """Return a value of a manifest column; in a column of texts, a value of another type becomes JSON text."""
     if value is None or type_name not in {"string", "json"}:
         return value
     return value if isinstance(value, str) and type_name == "string" else json_text(value)

@@ -1,8 +1,8 @@
 """Versioned Arrow schemas of the tables. The schema of `assets` includes the manifest's own columns.
 
-A column of the manifest keeps its name, unless `assets` already has a column of that name, ignoring case as SQL does.
-Then it is called `<name>_manifest`, or `<name>_manifest_2`, and so on. The metadata `manifest_column` of the field
-holds the original name.
+A column of the manifest has the same name in `assets`, unless `assets` already has a column of that name, ignoring case
+as SQL does. Then it is called `<name>_manifest`, or `<name>_manifest_2`, and so on. The metadata `manifest_column` of
+the field holds the original name.
 """
 
 from __future__ import annotations
@@ -16,30 +16,14 @@ import pyarrow as pa
 from lightmeter.errors import UsageError
 from lightmeter.facts.columns import KEY_COLUMNS, OPTIONAL_TABLES, TABLE_COLUMNS, ColumnSpec
 
-__all__ = [
-    "ALL_TABLES",
-    "ARROW_TYPES",
-    "EXTRA_TYPES",
-    "MANIFEST_COLUMN",
-    "OPTIONAL_TABLES",
-    "SCHEMA_VERSION",
-    "TABLES",
-    "VERSION_KEY",
-    "manifest_columns",
-    "schema",
-]
-
 SCHEMA_VERSION: Final = 2
-"""Written to each file's footer. Increase it when a column's name, type or meaning changes, not for a new column."""
+"""Version of the schemas. Increase it when a column's name, type or meaning changes, not for a new column."""
 
 TABLES: Final = tuple(table for table in TABLE_COLUMNS if table not in OPTIONAL_TABLES)
 """The tables that every export writes, `assets` first."""
 
 ALL_TABLES: Final = (*TABLES, *OPTIONAL_TABLES)
 """All tables with a fixed schema: all but the tables of answers to a user's question."""
-
-VERSION_KEY: Final = b"lightmeter.schema_version"
-"""Key of the schema version in a schema's metadata."""
 
 MANIFEST_COLUMN: Final = b"manifest_column"
 """Key of a column's original name in a field's metadata."""
@@ -89,21 +73,22 @@ def schema(table: str, extra_types: Mapping[str, str] = MappingProxyType({})) ->
     """
     if table not in TABLE_COLUMNS:
         raise UsageError(f"there is no table {table!r}", hint=f"The tables are {', '.join(ALL_TABLES)}.")
-    fields = [_field(column) for column in (*KEY_COLUMNS, *TABLE_COLUMNS[table])]
+    fields = [field_of(column) for column in (*KEY_COLUMNS, *TABLE_COLUMNS[table])]
     if table == "assets":
         fields += [
             pa.field(column, EXTRA_TYPES.get(extra_types[name], pa.string()), metadata=_manifest_metadata(name))
             for name, column in manifest_columns(extra_types).items()
         ]
-    metadata: dict[bytes | str, bytes | str] = {
-        VERSION_KEY: str(SCHEMA_VERSION).encode(),
-        b"lightmeter.table": table.encode(),
-    }
-    return pa.schema(fields, metadata=metadata)
+    return pa.schema(fields, metadata=schema_metadata(table))
+
+
+def schema_metadata(table: str) -> dict[bytes | str, bytes | str]:
+    """Return the metadata of the schema of a table: the schema version and the name of the table."""
+    return {b"lightmeter.schema_version": str(SCHEMA_VERSION).encode(), b"lightmeter.table": table.encode()}
 
 
 def manifest_columns(extra_types: Mapping[str, str]) -> dict[str, str]:
-    """Return a mapping of the manifest's own columns to their names in `assets`, as the module docstring explains."""
+    """Return each of the manifest's own columns → its name in `assets`, which differs if `assets` has that column."""
     taken = {column.name for column in (*KEY_COLUMNS, *TABLE_COLUMNS["assets"])}
     new_names: dict[str, str] = {}
     for name in extra_types:
@@ -116,15 +101,16 @@ def manifest_columns(extra_types: Mapping[str, str]) -> dict[str, str]:
     return new_names
 
 
-def _field(column: ColumnSpec) -> pa.Field[Any]:
+def field_of(column: ColumnSpec) -> pa.Field[Any]:
+    """Return the Arrow field of a column, with its description, unit, and when it is null as metadata."""
     metadata = {"description": column.description, "unit": column.unit, "null": column.null}
     return pa.field(column.name, ARROW_TYPES[column.kind], metadata=metadata)
 
 
 def _manifest_metadata(name: str) -> dict[bytes, bytes]:
-    metadata = {
+    return {
         b"description": b"The manifest's own column, unchanged.",
         b"unit": b"-",
         b"null": b"empty in the manifest",
+        MANIFEST_COLUMN: name.encode("utf-8", "replace"),
     }
-    return {**metadata, MANIFEST_COLUMN: name.encode("utf-8", "replace")}

@@ -34,7 +34,7 @@ def array_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any]:
 
 
 def _convert_all(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any] | None:
-    """Return the array. Return None, or raise an Arrow error, if the values must be converted one by one."""
+    """Convert all values in one call. Return None, or raise an Arrow error, if some values do not fit the type."""
     if kinds.is_integer(arrow_type) or kinds.is_floating(arrow_type):
         # If we gave the type, Arrow would cut 1.5 to 1 and accept True as 1. So it infers the type first.
         inferred = pa.array(values)

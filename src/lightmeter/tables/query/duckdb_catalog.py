@@ -30,15 +30,15 @@ _VIEW: Final = (
 
 
 def views_sql(tables: Sequence[str] = TABLES) -> str:
-    """Return SQL that creates a view of each table. A view reads the parts that exist when it is queried."""
+    """Return SQL that creates a DuckDB view of each table. A view reads the files that exist when it is queried."""
     lines = [_VIEW.replace("TABLE", table) for table in tables]
     return _HEAD.format(version=SCHEMA_VERSION) + "\n".join(lines) + "\n"
 
 
 def write_catalog(out: Path) -> None:
-    """Write both files. Each replaces the old one atomically.
+    """Write `views.sql` and `catalog.duckdb`, and replace the old files atomically.
 
-    Each table that is not optional must already have a part.
+    Each table that is not optional must already have a Parquet file.
 
     Raises:
         OSError: A file cannot be written.

@@ -6,7 +6,7 @@ A query can read these tables only: no other file, no network, no Python variabl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -23,7 +23,7 @@ from lightmeter.tables.remote.uris import is_uri, redact_uri
 from lightmeter.tempdirs import LockedTempDir
 
 _MAX_ATTEMPTS: Final = 3
-"""Most attempts to run a query while the files of its tables are being replaced."""
+"""Most attempts to run a query while a writer replaces the files of its tables."""
 
 _REPLACED_ERRORS: Final = (duckdb.IOException, duckdb.PermissionException, duckdb.InvalidInputException)
 """Errors of DuckDB if a file was replaced: a missing file is not among the allowed paths, and a broken Arrow stream is
@@ -40,8 +40,8 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 class QuerySession:
     """Open tables that several SQL queries can share. Use it as a context manager.
 
-    A table that was not written yet is an empty view. Timestamps are in UTC. If parts of a table are replaced between
-    two queries, the second query reads the new parts.
+    A table that was not written yet is empty. Timestamps are in UTC. If a writer replaces files of a table between two
+    queries, the second query reads the new files.
 
     Args:
         where: An output folder, or a URI such as `s3://bucket/prefix`.
@@ -71,11 +71,9 @@ class QuerySession:
         self._stack.close()
 
     def ask(self, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
-        """Return the result of one query; an empty table for a statement without a result.
+        """Return the result of one SQL query; an empty table for a statement without a result.
 
-        Args:
-            query: SQL text.
-            params: A sequence of values for `?` placeholders, or a mapping for `$name` placeholders.
+        `params` are values for `?` placeholders, or a mapping for `$name` placeholders.
 
         Raises:
             UsageError: The query is invalid; the message is DuckDB's.
@@ -127,7 +125,7 @@ class QuerySession:
         return connection
 
     def _read_error(self, error: duckdb.Error) -> LightmeterError:
-        """Return the error that names the file with a broken footer; if none is found, one with DuckDB's message."""
+        """Return an error that names the file with a broken footer, or else contains DuckDB's message."""
         if isinstance(self._where, str) and is_uri(self._where):
             place = redact_uri(self._where)
             return TablesError(
@@ -148,7 +146,7 @@ TablesSource = Path | str | QuerySession
 
 
 def sql(where: TablesSource, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
-    """Return the result of one query; an empty table for a statement without a result.
+    """Return the result of one SQL query; an empty table for a statement without a result.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
@@ -159,14 +157,17 @@ def sql(where: TablesSource, query: str, params: Sequence[Any] | Mapping[str, An
         UsageError: The folder does not exist, the URI cannot be read or holds no tables, or the query is invalid.
         TablesError: A file of the tables is broken.
     """
-    if isinstance(where, QuerySession):
-        return where.ask(query, params)
-    with QuerySession(where) as tables:
+    with open_session(where) as tables:
         return tables.ask(query, params)
 
 
+def open_session(where: TablesSource) -> AbstractContextManager[QuerySession]:
+    """Return a context manager for a session; at its end, a session that was already open stays open."""
+    return nullcontext(where) if isinstance(where, QuerySession) else QuerySession(where)
+
+
 def _is_read_error(error: duckdb.Error) -> bool:
-    """Return whether a DuckDB error is about a broken file: it names one or has the base class, as decoder errors."""
+    """Whether a DuckDB error is about a broken file: it names one or has the base class, as errors of decoders have."""
     names_file = isinstance(error, duckdb.IOException | duckdb.InvalidInputException) and ".parquet" in str(error)
     return names_file or type(error) is duckdb.Error
 
@@ -189,5 +190,4 @@ def _add_views(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
 
 
 def _literals(paths: list[Path]) -> str:
-    """Return paths as SQL string literals, separated by commas."""
     return ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)

@@ -1,7 +1,8 @@
 """Predefined SQL queries for common questions about the tables of a run; each returns an Arrow table.
 
-`SQL` holds the texts of all queries, for users to copy and change. DuckDB binds the parameters; they are never pasted
-into the text. The tables hold all answered entries, unfiltered, so thresholds are parameters of the queries.
+`SQL` holds the texts of all queries, for users to copy and change. The tables hold all answered entries, unfiltered, so
+thresholds are parameters of the queries. All functions take as `where` an output folder, a URI such as
+`s3://bucket/prefix` or an open session; they raise UsageError if it does not exist or holds no tables.
 """
 
 from __future__ import annotations
@@ -129,12 +130,9 @@ def top_tags(where: TablesSource, *, most: int = 20, min_score: float = 0.0) -> 
     """Return the most frequent tags: name, items, sources, mean_score (0 to 1). A tag counts once for each item.
 
     Args:
-        where: An output folder, a URI such as `s3://bucket/prefix`, or an open session; so for every query here.
+        where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
         most: Most rows to return.
         min_score: Lowest score of a tag to count, 0 to 1; a tag without a score always counts.
-
-    Raises:
-        UsageError: The folder does not exist, or the place holds no tables; so for every query here.
     """
     return _run_query(where, "top_tags", most=most, min_score=min_score)
 
@@ -145,24 +143,24 @@ def tag_pairs(where: TablesSource, *, most: int = 50, min_items: int = 2, min_sc
     `jaccard` is the number of items with both tags, divided by the number of items with either: 0 to 1.
 
     Args:
-        where: As for `top_tags`.
+        where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
         most: Most rows to return.
         min_items: Fewest items with both tags.
-        min_score: As for `top_tags`.
+        min_score: Lowest score of a tag to count, 0 to 1; a tag without a score always counts.
     """
     return _run_query(where, "tag_pairs", most=most, min_items=min_items, min_score=min_score)
 
 
 def palette(where: TablesSource, *, by: str | None = None, most: int = 8) -> pa.Table:
-    """Return the main colours of each group of items: group, hex, items, share (0 to 1, within the group).
+    """Return the main colors of each group of items: group, hex, items, share (0 to 1, within the group).
 
-    Similar colours count as one: the colour space is divided into cells of 32 steps in each channel. `hex` is the mean
-    colour of a cell, and `share` its part of the group's colours, both weighted by `pixel_fraction`.
+    Similar colors count as one: the color space is divided into cells of 32 steps in each channel. `hex` is the mean
+    color of a cell, and `share` its share of the group's colors, both weighted by `pixel_fraction`.
 
     Args:
-        where: As for `top_tags`.
+        where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
         by: Column of `assets` to group by, such as one of the manifest's own; None means a single group.
-        most: Most colours for each group.
+        most: Most colors for each group.
 
     Raises:
         UsageError: The folder or the column does not exist.
@@ -177,7 +175,7 @@ def nsfw_review(where: TablesSource, *, least_severity: float = 0.5, most: int =
     `spread` is the difference between the highest severities of the back ends, 0 to 1.
 
     Args:
-        where: As for `top_tags`.
+        where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
         least_severity: Lowest severity to return, 0 to 1.
         most: Most rows to return.
     """
@@ -187,14 +185,14 @@ def nsfw_review(where: TablesSource, *, least_severity: float = 0.5, most: int =
 def agreement(where: TablesSource, *, min_score: float = 0.0, min_count: int = 1) -> pa.Table:
     """Return the agreement of each pair of back ends on each tag: one, other, label, both_say, one_says, agreement.
 
-    Only pictures and frames that both back ends have tagged count. `both_say` is the number with the tag from both,
+    Only images and video frames that both back ends have tagged count. `both_say` is the number with the tag from both,
     `one_says` the number with the tag from one alone, and `agreement` is both_say / (both_say + one_says): 0 to 1. Tags
     are the same only if they are spelled the same, case included.
 
     Args:
-        where: As for `top_tags`.
-        min_score: As for `top_tags`.
-        min_count: Fewest pictures and frames with the tag from at least one of the two.
+        where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
+        min_score: Lowest score of a tag to count, 0 to 1; a tag without a score always counts.
+        min_count: Fewest images and video frames with the tag from at least one of the two.
     """
     return _run_query(where, "agreement", min_score=min_score, min_count=min_count)
 
@@ -202,7 +200,7 @@ def agreement(where: TablesSource, *, min_score: float = 0.0, min_count: int = 1
 def cost_by_group(where: TablesSource, *, by: str | None = None) -> pa.Table:
     """Return the cost of each group of items: group, items, ok, credits, credits_per_ok (null if no item is ok).
 
-    `where` and `by` are as for `palette`.
+    The groups are the values of the column `by` of `assets`; None means a single group.
 
     Raises:
         UsageError: The folder or the column does not exist.
@@ -213,7 +211,7 @@ def cost_by_group(where: TablesSource, *, by: str | None = None) -> pa.Table:
 def unmatched_errors(where: TablesSource) -> pa.Table:
     """Return errors that belong to no single row: request_id, backend, message, times, assets, credits_paid.
 
-    `times` is the number of equal errors; `assets` and `credits_paid` are those of the request.
+    `times` counts equal errors of the request; `assets` and `credits_paid` are those of the request.
     """
     return _run_query(where, "unmatched_errors")
 
@@ -221,12 +219,12 @@ def unmatched_errors(where: TablesSource) -> pa.Table:
 def _run_query(where: TablesSource, name: str, by: str | None = None, **parameters: Any) -> pa.Table:
     query = SQL[name]
     if "{group}" in query:
-        query = query.replace("{group}", "'all'" if by is None else _quoted_column(where, by))
+        query = query.replace("{group}", "'all'" if by is None else quoted_column(where, by))
     return sql(where, query, parameters or None)
 
 
-def _quoted_column(where: TablesSource, name: str) -> str:
-    """Return a column of `assets`, quoted for SQL.
+def quoted_column(where: TablesSource, name: str) -> str:
+    """Return a column of the table `assets` as an SQL identifier: `assets."name"`.
 
     Raises:
         UsageError: `assets` has no such column.

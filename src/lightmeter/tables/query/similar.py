@@ -1,21 +1,18 @@
 """Search for the pictures most similar to a picture, by the angle between their embeddings.
 
-The search is exact: DuckDB compares one vector with all others, streaming the table from its files. Measured with
-reading: 0.2 s of processor time for 10,000 vectors of 1280 coordinates, 1.1 s for 50,000. There is no nearest-neighbour
-index (HNSW), because building one for the 10,000 vectors took 9 s with 8-bit integers and 35 s with single precision on
-two cores: as long as about fifty searches or more without one.
+The search is exact: DuckDB compares one vector with all others, in 0.2 s of processor time for 10,000 vectors of 1280
+coordinates. There is no nearest-neighbor index (HNSW): building one takes as long as fifty searches without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import Any, Final
 
 import pyarrow as pa
 
 from lightmeter.errors import UsageError
-from lightmeter.tables.query.duckdb_query import QuerySession, TablesSource
+from lightmeter.tables.query.duckdb_query import QuerySession, TablesSource, open_session
 from lightmeter.tables.remote.uris import redact_uri
 
 SIMILAR: Final = """
@@ -32,7 +29,7 @@ SELECT item_id, any_value(url) AS url, arg_max_null(frame, cosine) AS frame,
        greatest(least(max(cosine), 1), -1)::DOUBLE AS similarity
 FROM compared WHERE isfinite(cosine) GROUP BY item_id ORDER BY similarity DESC, item_id LIMIT $most
 """
-"""Vectors of other models, of other dimensions, and zero vectors, which have no direction, are not compared."""
+"""Query for the nearest items. It leaves out vectors of other models or dimensions, and zero vectors."""
 
 _FIND_ITEM: Final = """
 SELECT item_id, status, reason, error FROM assets WHERE item_id = $item OR url = $item
@@ -46,7 +43,7 @@ SELECT item_id FROM (
   SELECT item_id, greatest(jaro_winkler_similarity(item_id, $item), contains(url, $item)::INT) AS likeness FROM assets
 ) WHERE likeness >= 0.75 ORDER BY likeness DESC, item_id LIMIT 3
 """
-"""Likeness is the Jaro-Winkler similarity, 0 to 1. Suggestions below 0.75 are rarely what the user meant."""
+"""Query for items with a similar id, by Jaro-Winkler similarity. Below 0.75 it is rarely what the user meant."""
 
 
 def similar(where: TablesSource, item: str, *, most: int = 10, model: str | None = None) -> pa.Table:
@@ -67,7 +64,7 @@ def similar(where: TablesSource, item: str, *, most: int = 10, model: str | None
         UsageError: There are no tables, no embeddings or no such item; the item has no embedding (of that model); or it
             has embeddings of more than one model and `model` is None.
     """
-    with nullcontext(where) if isinstance(where, QuerySession) else QuerySession(where) as tables:
+    with open_session(where) as tables:
         if not tables.ask("SELECT 1 FROM embeddings LIMIT 1").num_rows:
             raise UsageError(
                 f"{_place_text(where)} holds no embeddings.",
@@ -83,7 +80,7 @@ def _place_text(where: TablesSource) -> str:
 
 
 def _item_id(tables: QuerySession, where: TablesSource, item: str) -> str:
-    """Return the id of an item that is named by its id, URL or path.
+    """Return the id of the item that has this id, URL or path.
 
     Raises:
         UsageError: There is no such item, or it has no embedding.
@@ -102,7 +99,6 @@ def _item_id(tables: QuerySession, where: TablesSource, item: str) -> str:
 
 
 def _missing_reason(row: Mapping[str, Any]) -> str:
-    """Return why an item has no embedding, from its row of `assets`."""
     if row["status"] in {"ok", "duplicate"}:
         return "its answer holds none; the table errors may tell why."
     status = ": ".join(str(row[name]).rstrip(".") for name in ("status", "reason", "error") if row[name])

@@ -18,10 +18,10 @@ from lightmeter.tables.parts import PartInfo, read_batches, read_schema
 from lightmeter.tables.remote.uris import delta_place, is_uri, redact_uri
 
 _TERMINAL_MARKUP: Final = re.compile("\x1b\\[[0-9;]*m|↳")
-"""Colour codes and arrows in the error messages of deltalake."""
+"""Color codes and arrows in the error messages of deltalake."""
 
 _PERMISSIVE: Final[dict[str, Any]] = {"promote_options": "permissive"}
-"""Lets parts with older schemas be combined: columns that they lack are null."""
+"""Arrow's option to combine files with older schemas: columns that a file lacks are null."""
 
 
 def write_delta(dataset: Dataset, place: str) -> dict[str, int]:
@@ -59,10 +59,10 @@ def write_delta(dataset: Dataset, place: str) -> dict[str, int]:
 
 
 def import_deltalake() -> Any:
-    """Import the library that writes Delta tables.
+    """Return the module of the library that writes Delta tables.
 
     Raises:
-        SettingsError: it is not installed.
+        SettingsError: It is not installed.
     """
     return import_extra("deltalake", "delta", "Writing Delta tables")
 

@@ -1,7 +1,4 @@
-"""Reading of tables in an object store or another remote file system; `remote_write` writes them there.
-
-A *place* is the remote folder that holds `tables/<table>/*.parquet`, such as `s3://bucket/prefix`.
-"""
+"""Reading of tables in an object store or another remote file system; `write` copies them there."""
 
 from __future__ import annotations
 
@@ -17,16 +14,16 @@ from lightmeter.tables.remote.uris import file_system, redact_uri
 
 
 def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]:
-    """Return all tables of a place as Arrow datasets, which fetch only the columns and row groups that are needed.
+    """Return all tables of a remote folder as Arrow datasets, which fetch only the columns and row groups needed.
 
-    A standard table that the place lacks is empty, with the right columns.
+    A standard table that the folder lacks is empty, with the right columns.
 
     Args:
-        place: A URI such as `s3://bucket/prefix`, or a path on `filesystem`.
+        place: Folder with `tables/<table>/*.parquet`: a URI such as `s3://bucket/prefix`, or a path on `filesystem`.
         filesystem: A file system of `pyarrow.fs` or of fsspec; None means the one that the URI names.
 
     Raises:
-        UsageError: The place cannot be read, or it holds no tables.
+        UsageError: The folder cannot be read, or it holds no tables.
     """
     try:
         remote, root = file_system(place, filesystem)
@@ -36,7 +33,12 @@ def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]
                 f"{redact_uri(place)} holds no tables.",
                 hint=f"Put them there: lightmeter rebuild DIR --to {redact_uri(place)}",
             )
-        return {table: _dataset(remote, found, table) for table, found in parts.items()}
+        return {
+            table: ds.dataset(found, filesystem=remote, format="parquet")
+            if found
+            else ds.dataset(schema(table).empty_table())
+            for table, found in parts.items()
+        }
     except (OSError, pa.ArrowException) as error:
         raise UsageError(
             f"{redact_uri(place)} cannot be read: {error}", hint="Is it there, and may you read it?"
@@ -44,7 +46,7 @@ def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]
 
 
 def read_remote_table(place: str, table: str, filesystem: Any = None) -> pa.Table:
-    """Return all rows of a table of a place; none, with the right columns, if the place lacks a standard table.
+    """Return all rows of a table of a remote folder.
 
     Args:
         place: As for `remote_datasets`.
@@ -52,7 +54,7 @@ def read_remote_table(place: str, table: str, filesystem: Any = None) -> pa.Tabl
         filesystem: As for `remote_datasets`.
 
     Raises:
-        UsageError: There is no table of this name, the place cannot be read, or it holds no tables.
+        UsageError: There is no table of this name, the folder cannot be read, or it holds no tables.
     """
     tables = remote_datasets(place, filesystem)
     if table not in tables:
@@ -64,7 +66,7 @@ def read_remote_table(place: str, table: str, filesystem: Any = None) -> pa.Tabl
 
 
 def _tables(remote: fs.FileSystem, root: str) -> list[str]:
-    """Return the names of the tables that every run has, then of the other tables that have parts."""
+    """Return the names of the tables that every run has, then of the other tables that have Parquet files."""
     found = remote.get_file_info(fs.FileSelector(f"{root}/tables", allow_not_found=True))
     names = {one.base_name for one in found if one.type == fs.FileType.Directory}
     return [*TABLES, *sorted(name for name in names - {*TABLES} if _parts(remote, f"{root}/tables/{name}"))]
@@ -73,9 +75,3 @@ def _tables(remote: fs.FileSystem, root: str) -> list[str]:
 def _parts(remote: fs.FileSystem, folder: str) -> list[str]:
     found = remote.get_file_info(fs.FileSelector(folder, allow_not_found=True))
     return sorted(one.path for one in found if one.extension == "parquet" and not one.base_name.startswith("."))
-
-
-def _dataset(remote: fs.FileSystem, parts: list[str], table: str) -> ds.Dataset:
-    if not parts:
-        return ds.dataset(schema(table).empty_table())
-    return ds.dataset(parts, filesystem=remote, format="parquet")

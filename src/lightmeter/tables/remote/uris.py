@@ -23,7 +23,7 @@ def is_uri(where: object) -> bool:
 
 
 def redact_uri(place: str) -> str:
-    """Return a URI without its key and options, for messages; a path is returned unchanged."""
+    """Return a URI without its secret key and its options, for messages; return a path unchanged."""
     parts = urlsplit(place)
     if not is_uri(place):
         return place
@@ -31,7 +31,7 @@ def redact_uri(place: str) -> str:
 
 
 def file_system(place: str, filesystem: Any = None) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a place, and the path on it.
+    """Return the file system of a remote folder, and the path on it.
 
     Args:
         place: A URI, or a path on `filesystem`.
@@ -50,7 +50,7 @@ def file_system(place: str, filesystem: Any = None) -> tuple[fs.FileSystem, str]
 
 
 def delta_place(place: str) -> tuple[str, dict[str, str]]:
-    """Return a place as Delta's writer expects it: the URI without options, and its storage options.
+    """Return a URI or path as Delta's writer expects it: without options, and the options as a mapping.
 
     Raises:
         UsageError: Delta's writer does not support an option of the URI.

@@ -1,8 +1,6 @@
 """Copying of tables to an object store (`s3://…`) or any other file system of Arrow or fsspec.
 
-A *place* is the remote folder that receives `tables/<table>/*.parquet`, such as `s3://bucket/prefix`.
-
-An object store cannot replace two objects in one step, so each table is a single object remote. A reader that lists
+An object store cannot replace two objects in one step, so each table becomes a single object. A reader that lists
 `tables/<table>/*.parquet` finds the old table or the new one. `publish` uploads the object under a hidden name and then
 has the store move it, so an interrupted upload leaves no partial table. Object stores have no open files: a reader that
 has asked for the size of an object before it is replaced may then find no footer. It gets an error and must try again.
@@ -29,15 +27,15 @@ _CHUNK_BYTES: Final = 8 * 2**20
 
 
 def publish(dataset: Dataset, place: str, filesystem: Any = None) -> dict[str, str]:
-    """Copy all tables to a place, `assets` last, and replace each in one step. Return table → path written.
+    """Copy all tables to a remote folder, `assets` last, and replace each in one step. Return table → path written.
 
     Args:
         dataset: The tables to copy.
-        place: A URI such as `s3://bucket/prefix?region=eu-central-1`, or a path on `filesystem`.
+        place: The folder: a URI such as `s3://bucket/prefix?region=eu-central-1`, or a path on `filesystem`.
         filesystem: A file system of `pyarrow.fs` or of fsspec; None means the one that the URI names.
 
     Raises:
-        UsageError: The URI is invalid, the place cannot be written, or it holds parts from another program.
+        UsageError: The URI is invalid, the folder cannot be written, or it holds files of another program.
     """
     try:
         remote, root = file_system(place, filesystem)
@@ -54,7 +52,7 @@ def publish(dataset: Dataset, place: str, filesystem: Any = None) -> dict[str, s
 
 
 def _single_file(dataset: Dataset, table: str, scratch: Path) -> Path:
-    """Return the path of a file with all rows of a table: its only part, or all parts merged into `scratch`."""
+    """Return the path of a file with all rows of a table: its only file, or all its files merged into `scratch`."""
     parts = dataset.describe(table)
     return parts[0].path if len(parts) == 1 else merge_into(scratch / f"{table}.parquet", parts)
 
