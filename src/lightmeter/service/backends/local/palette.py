@@ -15,7 +15,6 @@ cover less than a third of it within 5 CIEDE2000 (24 % and 35 %).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightmeter.media.oklab import srgb_to_oklab
-from lightmeter.service.backends.base import RGB, AnalysisOptions
+from lightmeter.service.backends.base import RGB, PictureBackend
 from lightmeter.wire.response import Color, Entries
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -236,33 +235,11 @@ def dominant_colors(picture: RGB, *, source: str = "palette") -> list[Color]:
     return colors
 
 
-class PaletteBackend:
-    """Back end `palette`: feature `colors`."""
+class PaletteBackend(PictureBackend):
+    """Back end `palette`: feature `colors`, found by `dominant_colors`."""
 
     name = "palette"
     features = frozenset({"colors"})
-    model = "k-means in Oklab, medoids"
-    licence = "Apache-2.0"
 
-    def warm(self) -> None:
-        """Do nothing: there is no model."""
-
-    def analyze(
-        self,
-        pictures: Sequence[RGB],
-        features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
-    ) -> list[Entries]:
-        """Find the dominant colors of each picture; see `dominant_colors`.
-
-        Args:
-            pictures: Height x width x 3, RGB.
-            features: Requested features.
-            options: Not used.
-        """
-        if "colors" not in features:
-            return [Entries() for _ in pictures]
-        return [
-            Entries(colors={color.hex: [color] for color in dominant_colors(picture, source=self.name)})
-            for picture in pictures
-        ]
+    def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:  # noqa: ARG002 (there is one feature)
+        return Entries(colors={color.hex: [color] for color in dominant_colors(picture, source=self.name)})

@@ -7,7 +7,6 @@ languages and for drawing results, which are not used.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +17,7 @@ import numpy as np
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError
 from lightmeter.media.image_transforms import FitWithin, transform_array
-from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
+from lightmeter.service.backends.base import RGB, BackendTraits, PictureBackend
 from lightmeter.service.backends.local.brand_names import BrandNames
 from lightmeter.service.backends.onnx_session import packaged_file
 from lightmeter.wire.response import Brand, Entries, Text
@@ -33,7 +32,7 @@ _MIN_CHARACTER_SCORE: Final = 0.995
 """Lowest score of a line of one character. Chosen on 431 pictures that the benchmark does not use: single characters
 that were not text (windows, fruit, wheels) scored .71 to .990, most real ones .998 and more."""
 
-_VIEW: Final = FitWithin(2000)
+_TRANSFORM: Final = FitWithin(2000)
 """Longest side, in pixels, of the picture that lines are cropped from and read: the default of `rapidocr`."""
 _DETECTOR_SIDE: Final = 736
 """Longest side, in pixels, of the detector's input."""
@@ -79,7 +78,7 @@ class _Line:
     corners: tuple[tuple[int, int], ...]
 
 
-class RapidOcr:
+class RapidOcr(PictureBackend):
     """Back end `rapidocr`: features `texts` and `brands`, from one pass.
 
     The first entry of `texts` is the whole text, as in Google's API: `is_full_text` is true, its score is the lowest of
@@ -99,61 +98,19 @@ class RapidOcr:
 
     name = "rapidocr"
     features = frozenset({"texts", "brands"})
-    model = "PP-OCRv6 small, of rapidocr 3.10"
-    licence = "Apache-2.0; brand names: BSD-3-Clause and CC0-1.0"
+    traits = BackendTraits(calls_at_once=process_cpu_count(), view=_TRANSFORM)
 
-    def __init__(self) -> None:
-        self.traits = BackendTraits(calls_at_once=process_cpu_count(), view=_VIEW)
-        self._loading = threading.Lock()
-        self._engine: RapidOCR | None = None
-        self._brands: BrandNames | None = None
+    def _load(self) -> None:
+        cv2.setNumThreads(1)  # the service has a thread for each core
+        self._brands = BrandNames()
+        self._engine = _load_engine()
 
-    def warm(self) -> None:
-        """Load the models and the list of brands.
-
-        Raises:
-            BackendError: a model is missing or damaged.
-        """
-        self._load()
-
-    def _load(self) -> tuple[RapidOCR, BrandNames]:
-        with self._loading:
-            if self._engine is None or self._brands is None:
-                cv2.setNumThreads(1)  # each core has a caller
-                self._brands = BrandNames()
-                self._engine = _load_engine()
-            return self._engine, self._brands
-
-    def analyze(
-        self,
-        pictures: Sequence[RGB],
-        features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
-    ) -> list[Entries]:
-        """Read the text in each picture; a picture is first shrunk to at most 2000 pixels a side.
-
-        Args:
-            pictures: Height x width x 3, RGB.
-            features: Requested features.
-            options: Not used.
-
-        Raises:
-            BackendError: a model cannot be loaded.
-        """
-        wanted = features & self.features
-        if not wanted:
-            return [Entries() for _ in pictures]
-        engine, brands = self._load()
-        results = []
-        for picture in pictures:
-            lines = list(_read_lines(engine, picture))
-            results.append(
-                Entries(
-                    texts=list(self._text_entries(lines)) if "texts" in wanted else None,
-                    brands=list(self._brand_entries(lines, brands)) if "brands" in wanted else None,
-                )
-            )
-        return results
+    def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:
+        lines = list(_read_lines(self._engine, picture))
+        return Entries(
+            texts=list(self._text_entries(lines)) if "texts" in features else None,
+            brands=list(self._brand_entries(lines)) if "brands" in features else None,
+        )
 
     def _text_entries(self, lines: Sequence[_Line]) -> Iterator[Text]:
         if lines:
@@ -173,9 +130,9 @@ class RapidOcr:
                 source=self.name,
             )
 
-    def _brand_entries(self, lines: Sequence[_Line], brands: BrandNames) -> Iterator[Brand]:
+    def _brand_entries(self, lines: Sequence[_Line]) -> Iterator[Brand]:
         for line in lines:
-            name = brands.find(line.text)
+            name = self._brands.find(line.text)
             if name is not None:
                 yield Brand(name=name, score=line.score, bounding_poly=_polygon(line.corners), source=self.name)
 
@@ -235,7 +192,7 @@ def _load_engine() -> RapidOCR:
 
 def _read_lines(engine: RapidOCR, picture: RGB) -> Iterator[_Line]:
     """Yield the lines of text in a picture, from top to bottom and from left to right."""
-    enlarged = _enlarge(transform_array(picture, _VIEW))
+    enlarged = _enlarge(transform_array(picture, _TRANSFORM))
     height, width = enlarged.shape[:2]
     down, across = picture.shape[0] / height, picture.shape[1] / width
     result: Any = engine(_pad(enlarged[..., ::-1]))  # BGR
