@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import Any, Final
 
 from lightmeter.errors import SettingsError
-from lightmeter.extras import EXTRA_OF_PACKAGE
 
 ENTRY_POINT_GROUP: Final = "lightmeter.backends"
 """Entry point group: `name = "package.module:Class"`, where Class() satisfies the `Backend` protocol."""
@@ -100,9 +99,5 @@ def import_target(name: str, target: str) -> Any:
     module, _, attribute = target.partition(":")
     try:
         return getattr(import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        extra = EXTRA_OF_PACKAGE.get(error.name or "")
-        install = f" Install it: pip install 'lightmeter[{extra}]'" if extra is not None else ""
-        raise SettingsError(f"Back end {name!r} ({target}) cannot be imported: {error}.{install}") from error
     except Exception as error:  # importing another package may raise anything
         raise SettingsError(f"Back end {name!r} ({target}) cannot be imported: {error}.") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,7 @@ import numpy as np
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError, SettingsError
 from lightmeter.media.image_transforms import LetterboxedImage
-from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, BackendTraits
+from lightmeter.service.backends.base import RGB, Backend, BackendTraits, PictureBackend
 from lightmeter.service.backends.onnx_models.boxes import Floats, boxes_to_fractions, non_maximum_suppression
 from lightmeter.service.backends.onnx_models.detections import Candidates, decoder_for, detect_format
 from lightmeter.service.backends.onnx_models.model import OnnxModel
@@ -50,9 +50,6 @@ def make_onnx_backend(name: str, settings: OnnxModelSettings, base_dir: Path) ->
         settings: The operator's settings of the model.
         base_dir: Folder of the settings file, from which relative paths start.
 
-    Returns:
-        A back end with two further attributes: `prices` (credits by feature) and `model` (name and digest).
-
     Raises:
         SettingsError: a file is missing, or the model does not fit the settings; the message starts with the names of
             the back end and of the setting.
@@ -72,21 +69,17 @@ def make_onnx_backend(name: str, settings: OnnxModelSettings, base_dir: Path) ->
         raise type(error)(f"backends.{name}: {error}", hint=error.hint) from error
 
 
-class _OnnxBackend(ABC):
-    """Base class of the back ends that run an ONNX model.
+class _OnnxBackend(PictureBackend):
+    """Base class of the back ends that run an ONNX model; the constructor loads it.
 
     Attributes:
-        name: Name of the back end.
-        features: The one feature that it offers.
-        traits: How the service calls it.
-        prices: Credits for each image or video frame, by feature.
         model: Name of the model's file and the first digits of its SHA-256.
     """
 
     def __init__(self, name: str, settings: OnnxModelSettings, base_dir: Path) -> None:
+        super().__init__()
         self.name = name
         self.features = frozenset({settings.offered_feature})
-        self.prices = settings.prices
         self._settings = settings
         self._model = OnnxModel(settings, base_dir)
         self.model = self._model.name
@@ -94,28 +87,8 @@ class _OnnxBackend(ABC):
             calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=self._model.input.view
         )
 
-    def warm(self) -> None:  # noqa: B027 (the model is loaded by the constructor)
-        """Do nothing: the constructor has loaded the model."""
-
-    def analyze(
-        self,
-        pictures: Sequence[RGB],
-        features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
-    ) -> list[Entries]:
-        """Run the model on each picture.
-
-        Args:
-            pictures: Height x width x 3, RGB.
-            features: Requested features.
-            options: Not used.
-
-        Raises:
-            BackendError: the model fails on a picture.
-        """
-        if not self.features & features:
-            return [Entries() for _ in pictures]
-        return [self._entries(self._model.input.fit(picture)) for picture in pictures]
+    def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:  # noqa: ARG002 (there is one feature)
+        return self._entries(self._model.input.fit(picture))
 
     @abstractmethod
     def _entries(self, letterboxed: LetterboxedImage) -> Entries:

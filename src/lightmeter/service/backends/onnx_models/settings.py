@@ -18,7 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from lightmeter.errors import SettingsError
 
@@ -37,6 +37,7 @@ def _repeat_for_channels(value: Any) -> Any:
 Side = Annotated[int, Field(ge=1, le=MAX_INPUT_SIDE)]
 PerChannel = Annotated[tuple[float, float, float], BeforeValidator(_repeat_for_channels)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+Credits = Annotated[Decimal, Field(ge=0, le=10**9, decimal_places=3)]
 
 
 class OnnxModelSettings(BaseModel):
@@ -98,7 +99,7 @@ class OnnxModelSettings(BaseModel):
     decision_threshold: Share = 0.9
     format: DetectorFormat | None = None
     iou: Share = 0.45
-    price: Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=3)] = Decimal(0)
+    price: Credits = Decimal(0)
     licence: str = ""
     description: str = ""
 
@@ -129,11 +130,6 @@ class OnnxModelSettings(BaseModel):
         """The one feature that the model offers."""
         return "embeddings" if self.kind == "onnx-embedding" else self.feature
 
-    @property
-    def prices(self) -> dict[str, Decimal]:
-        """Credits for each image or video frame, by feature."""
-        return {self.offered_feature: self.price}
-
     def missing_file(self, base_dir: Path) -> str | None:
         """Return a sentence that names the first missing file; None if no file is missing. It opens no file.
 
@@ -145,25 +141,6 @@ class OnnxModelSettings(BaseModel):
             if isinstance(path, Path) and not (base_dir / path).is_file():
                 return f"{setting}: there is no file {base_dir / path}."
         return None
-
-
-def read_onnx_settings(name: str, table: Any) -> OnnxModelSettings:
-    """Validate one table of the settings file.
-
-    Args:
-        name: Name of the back end, for messages.
-        table: Content of `[backends.NAME]`.
-
-    Raises:
-        SettingsError: the table has an unknown or an invalid entry; the message names the first.
-    """
-    try:
-        return OnnxModelSettings.model_validate(table)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        reason = first["msg"].removeprefix("Value error, ")
-        raise SettingsError(f"backends.{name}{'.' * bool(place)}{place}: {reason}.") from error
 
 
 def read_labels_file(path: Path) -> dict[int, str]:

@@ -75,13 +75,10 @@ class DescriptionAdapter(ABC):
         features: `descriptions`, or none if the settings do not offer it.
         traits: Number of simultaneous calls from the settings; pictures of at most 1024 pixels a side.
         model: Name of the model at the provider.
-        licence: Terms under which the provider's answers may be used.
 
     Raises:
         SettingsError: the base URL is invalid, or the model is missing.
     """
-
-    licence = "terms of the provider"
 
     def __init__(self, settings: ProviderSettings, credentials: Mapping[str, str]) -> None:
         if not settings.model:

@@ -118,8 +118,6 @@ class Ollama(OpenAICompatible):
     `ollama show` prints. Both are weak at reading text, at counting, and in languages other than English.
     """
 
-    licence = "terms of the model"
-
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(replace(settings, base_url=ollama_base_url(settings.base_url)))
 

@@ -82,23 +82,14 @@ class GoogleVision(VisionAdapter):
             headers["X-Goog-Api-Key"] = settings.api_key.get_secret_value()
         elif credentials_file:
             self._account = ServiceAccount(self.name, credentials_file, _SCOPE, settings.timeout_s)
+            self.connections.callback(self._account.close)
         else:
             raise SettingsError(
                 f"The back end {self.name} has no key: set GOOGLE_API_KEY, or GOOGLE_APPLICATION_CREDENTIALS to the"
                 " key file of a service account."
             )
         self._rest = RestClient(settings, headers)
-
-    @property
-    def model(self) -> str:
-        """Version of the API, and the model."""
-        return f"Cloud Vision v1 {self._model}"
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._rest.close()
-        if self._account is not None:
-            self._account.close()
+        self.connections.callback(self._rest.close)
 
     def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
         image = {"content": base64.b64encode(picture.jpeg).decode("ascii")}
