@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from lightmeter.media.image_transforms import FitWithin, crop_center, letterbox, stretch, transform_array
+from lightmeter.service.backends.onnx_models.backends import apply_activation, rescale_score
 from lightmeter.service.backends.onnx_models.boxes import (
     boxes_to_fractions,
     corners,
@@ -16,7 +17,7 @@ from lightmeter.service.backends.onnx_models.boxes import (
     non_maximum_suppression,
 )
 from lightmeter.service.backends.onnx_models.model_input import ModelInput
-from lightmeter.service.backends.onnx_models.score_scaling import apply_activation, rescale_score
+from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
 
 SIDES = st.integers(1, 120)
 PIXELS = st.floats(0, 100, width=32)
@@ -127,7 +128,8 @@ def test_centres_become_corners():
 @given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(["crop", "stretch", "letterbox"]), st.sampled_from(["nchw", "nhwc"]))
 def test_every_picture_fits_every_input(width, height, wide, high, resize, layout):
     """The tensor has the input's shape, and a picture of one colour stays it, scaled and normalised."""
-    wanted = ModelInput("x", wide, high, np.float32, layout, resize, fill=50, mean=(0.0, 0.0, 0.5), std=(1.0, 2.0, 1.0))
+    settings_of_model = OnnxModelSettings(kind="onnx-detector", model="m", fill=50, mean=(0, 0, 0.5), std=(1, 2, 1))
+    wanted = ModelInput("x", wide, high, np.float32, layout, resize, settings_of_model)
     picture = np.full((height, width, 3), 50, np.uint8)
     tensor = wanted.tensor(wanted.fit(picture).canvas)
     assert tensor.shape == ((1, 3, high, wide) if layout == "nchw" else (1, high, wide, 3))
@@ -142,7 +144,8 @@ def test_every_picture_fits_every_input(width, height, wide, high, resize, layou
 @given(SIDES, SIDES, SIDES, SIDES)
 def test_a_view_is_fitted_as_the_picture_is(width, height, wide, high):
     """A back end needs only the transform that it declares."""
-    wanted = ModelInput("x", wide, high, np.float32, "nchw", "letterbox")
+    settings_of_model = OnnxModelSettings(kind="onnx-detector", model="m")
+    wanted = ModelInput("x", wide, high, np.float32, "nchw", "letterbox", settings_of_model)
     picture = np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8)
     whole, view = wanted.fit(picture), wanted.fit(transform_array(picture, FitWithin(max(wide, high))))
     assert np.array_equal(whole.canvas, view.canvas)

@@ -29,7 +29,6 @@ from lightmeter.service.backends.providers.vision.provider_table import VISION_P
 from lightmeter.service.backends.registry import BUILTIN_BACKENDS, ENTRY_POINT_GROUP, BuiltinBackend, import_target
 from lightmeter.service.backends.settings_tables import (
     ONNX_KINDS,
-    BackendAlias,
     ProviderTable,
     millicredits,
     read_tables,
@@ -169,8 +168,8 @@ def read_catalog(settings: Settings | None = None) -> BackendCatalog:
         elif isinstance(table, ProviderTable):
             entries[name] = _table_entry(name, table, entries.get(name))
     for name, table in tables.items():
-        if isinstance(table, BackendAlias):
-            entries[name] = _alias_entry(name, table.target, entries)
+        if isinstance(table, str):
+            entries[name] = _alias_entry(name, table, entries)
     return BackendCatalog(list(entries.values()))
 
 
@@ -266,9 +265,11 @@ def _table_entry(name: str, table: ProviderTable, known_entry: CatalogEntry | No
 
 def _provider_entry(name: str, provider: Provider, table: ProviderTable) -> CatalogEntry:
     features = frozenset(table.features or provider.features)
+    from_environment = {option: _environment(variable) for option, variable in provider.option_variables.items()}
+    set_options = {option: value for option, value in from_environment.items() if value}
     settings = ProviderSettings(
         name=name,
-        base_url=_base_url(provider, table).rstrip("/"),
+        base_url=(table.base_url or _environment(provider.base_url_variable) or provider.base_url or "").rstrip("/"),
         model=table.model or provider.model or "",
         api_key=_read_secret(table.key_variable or provider.key_variable),
         api_secret=_read_secret(table.secret_variable or provider.secret_variable),
@@ -276,7 +277,7 @@ def _provider_entry(name: str, provider: Provider, table: ProviderTable) -> Cata
         concurrency=table.concurrency,
         timeout_s=table.timeout_s,
         max_attempts=table.max_attempts,
-        options={**provider.options, **_options_from_environment(provider), **table.options},
+        options={**provider.options, **set_options, **table.options},
     )
     return CatalogEntry(
         name=name,
@@ -293,20 +294,14 @@ def _provider_entry(name: str, provider: Provider, table: ProviderTable) -> Cata
     )
 
 
-def _base_url(provider: Provider, table: ProviderTable) -> str:
-    from_environment = os.environ.get(provider.base_url_variable, "").strip() if provider.base_url_variable else ""
-    return table.base_url or from_environment or provider.base_url or ""
+def _environment(variable: str | None) -> str:
+    """Return the value of an environment variable without outer white space; empty if it is not set."""
+    return os.environ.get(variable, "").strip() if variable else ""
 
 
 def _read_secret(variable: str | None) -> SecretStr | None:
-    value = os.environ.get(variable, "").strip() if variable else ""
+    value = _environment(variable)
     return SecretStr(value) if value else None
-
-
-def _options_from_environment(provider: Provider) -> dict[str, str]:
-    """Return the provider's options that environment variables set, without empty ones."""
-    found = {option: os.environ.get(variable, "").strip() for option, variable in provider.option_variables.items()}
-    return {option: value for option, value in found.items() if value}
 
 
 def _missing_reason(name: str, provider: Provider, table: ProviderTable, settings: ProviderSettings) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, Final, TypeVar, get_args
 
@@ -26,13 +25,6 @@ def _check_features(prices: dict[str, Decimal]) -> dict[str, Decimal]:
         if name not in features:
             raise ValueError(f"there is no feature {name!r}; features: {', '.join(features)}")
     return prices
-
-
-@dataclass(frozen=True, slots=True)
-class BackendAlias:
-    """Settings entry `NAME = "OTHER"`: the back end `OTHER` (`target`) answers requests for `NAME`."""
-
-    target: str
 
 
 class ProviderTable(BaseModel):
@@ -74,8 +66,10 @@ def millicredits(prices: Mapping[str, Decimal]) -> dict[str, int]:
     return {feature: int(price * MILLICREDITS) for feature, price in prices.items()}
 
 
-def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | OnnxModelSettings | BackendAlias]:
+def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | OnnxModelSettings | str]:
     """Validate the tables of the settings; return them by the lowercase name of the back end.
+
+    The value of an alias, an entry `NAME = "OTHER"`, is the lowercase name of the back end that answers for `NAME`.
 
     Raises:
         SettingsError: a table is invalid; the message names it and the entry.
@@ -83,9 +77,9 @@ def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | OnnxMode
     return {name.strip().lower(): _read_table(name, value) for name, value in tables.items()}
 
 
-def _read_table(name: str, value: Any) -> ProviderTable | OnnxModelSettings | BackendAlias:
+def _read_table(name: str, value: Any) -> ProviderTable | OnnxModelSettings | str:
     if isinstance(value, str):
-        return BackendAlias(value.strip().lower())
+        return value.strip().lower()
     if not isinstance(value, Mapping):
         raise SettingsError(f"[backends] {name}: {value!r} is neither a table nor the name of a back end.")
     if value.get("kind") in ONNX_KINDS:

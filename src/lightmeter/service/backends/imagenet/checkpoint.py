@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +24,7 @@ from lightmeter.errors import BackendError
 _MAGIC: Final = 0x1950A86A20F9469CFC6C
 _PROTOCOL: Final = 1001
 _LENGTH_BYTES: Final = 8
-_STORAGES: Final = MappingProxyType({"FloatStorage": "<f4", "DoubleStorage": "<f8", "LongStorage": "<i8"})
+_STORAGES: Final = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "LongStorage": "<i8"}
 
 
 @dataclass(frozen=True, slots=True)

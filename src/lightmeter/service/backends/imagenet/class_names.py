@@ -7,34 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from types import MappingProxyType
 from typing import Final
 
 from lightmeter.service.backends.imagenet.tag_groups import GROUPS
 
-CLASS_NAME_OVERRIDES: Final[Mapping[int, str]] = MappingProxyType(
-    {
-        21: "kite bird",
-        97: "drake",
-        268: "mexican hairless dog",
-        282: "tiger cat",
-        348: "ram",
-        352: "impala",
-        421: "handrail",
-        439: "bearskin hat",
-        478: "cardboard box",
-        548: "entertainment center",
-        638: "leotard",
-        661: "model t",
-        692: "packet",
-        789: "shoji screen",
-        842: "swim trunks",
-        914: "yawl",
-        919: "street sign",
-        956: "custard apple",
-        998: "ear of grain",
-    }
-)
+CLASS_NAME_OVERRIDES: Final[Mapping[int, str]] = {
+    21: "kite bird",
+    97: "drake",
+    268: "mexican hairless dog",
+    282: "tiger cat",
+    348: "ram",
+    352: "impala",
+    421: "handrail",
+    439: "bearskin hat",
+    478: "cardboard box",
+    548: "entertainment center",
+    638: "leotard",
+    661: "model t",
+    692: "packet",
+    789: "shoji screen",
+    842: "swim trunks",
+    914: "yawl",
+    919: "street sign",
+    956: "custard apple",
+    998: "ear of grain",
+}
 """Class index → tag name that is clear without the class list, where all other names come from."""
 
 EXCLUDED_CLASSES: Final[frozenset[int]] = frozenset(

