@@ -77,11 +77,7 @@ class CatalogEntry:
 
 
 class BackendCatalog:
-    """All back ends that this installation knows, sorted by name.
-
-    Args:
-        entries: In any order; names are unique.
-    """
+    """All back ends that this installation knows, sorted by name; the names of `entries` are unique."""
 
     def __init__(self, entries: Sequence[CatalogEntry]) -> None:
         self.entries: Mapping[str, CatalogEntry] = {

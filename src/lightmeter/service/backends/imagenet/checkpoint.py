@@ -38,14 +38,14 @@ class _Storage:
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """Reference to a tensor: a view into a storage. Offset and strides count numbers, not bytes."""
+    """Reference to a tensor: a slice of a storage. Offset and strides count numbers, not bytes."""
 
     storage: _Storage
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def view(self, numbers: NDArray[Any]) -> NDArray[Any]:
+    def to_array(self, numbers: NDArray[Any]) -> NDArray[Any]:
         """Return the values of the tensor as a new array; `numbers` is the content of its storage.
 
         Raises:
@@ -117,7 +117,7 @@ def _read_tensors(content: io.BytesIO) -> dict[str, NDArray[Any]]:
     tensors = {name: tensor for name, tensor in weights.items() if isinstance(tensor, _Tensor)}
     storages = {tensor.storage.key: tensor.storage for tensor in tensors.values()}
     numbers = {key: _read_storage(content, storages[key]) for key in keys}
-    return {name: tensor.view(numbers[tensor.storage.key]) for name, tensor in tensors.items()}
+    return {name: tensor.to_array(numbers[tensor.storage.key]) for name, tensor in tensors.items()}
 
 
 def read_checkpoint(content: bytes) -> Mapping[str, NDArray[Any]]:

@@ -49,10 +49,6 @@ Shoes, bags, helmets, jeans and sunglasses keep their tags: pictures often show 
 """
 
 
-def _indices(parts: Iterable[range | int]) -> frozenset[int]:
-    return frozenset(chain.from_iterable([part] if isinstance(part, int) else part for part in parts))
-
-
 def tag_members(class_names: Iterable[str]) -> dict[str, frozenset[int]]:
     """Return all tags for things, with the classes that count for each.
 
@@ -68,6 +64,7 @@ def tag_members(class_names: Iterable[str]) -> dict[str, frozenset[int]]:
         if index not in EXCLUDED_CLASSES:
             tag = CLASS_NAME_OVERRIDES.get(index, name).lower()
             tags[tag] = tags.get(tag, frozenset()) | {index}
-    for word, parts in GROUPS.items():
-        tags[word] = tags.get(word, frozenset()) | _indices(parts)
+    for word, ranges in GROUPS.items():
+        indices = chain.from_iterable([each] if isinstance(each, int) else each for each in ranges)
+        tags[word] = tags.get(word, frozenset()).union(indices)
     return tags

@@ -1,7 +1,7 @@
 """Back end `logos`: finds the user's own logos in pictures by local features.
 
 SIFT features (D. Lowe, "Distinctive image features from scale-invariant keypoints", IJCV 2004) of each logo are matched
-with those of a picture. A logo is found if enough matches agree on one perspective view of it (RANSAC). There is no
+with those of a picture. A logo is found if enough matches agree on its position (RANSAC). There is no
 training: one clear picture of a logo is enough.
 """
 

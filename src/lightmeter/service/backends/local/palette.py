@@ -35,8 +35,8 @@ _GRID: Final = 128
 """Samples along each side; with 16,384 in all, a fraction has a standard error of about 0.4 %."""
 _CLUSTERS: Final = 12
 """Clusters before merging: 1.5 times `MAX_COLORS`."""
-_MAX_ROUNDS: Final = 12
-"""Maximum number of rounds of Lloyd's algorithm; after about eight, fractions change by less than a percent."""
+_MAX_ITERATIONS: Final = 12
+"""Maximum number of iterations of Lloyd's algorithm; after about eight, fractions change by less than a percent."""
 _SIMILAR: Final = 0.06
 """Oklab distance up to which one color may represent another (a just noticeable difference is about 0.02)."""
 _MAX_WIDTH: Final = 0.03
@@ -121,9 +121,9 @@ def _cluster(points: Floats, shares: Floats) -> list[Members]:
     """Run weighted k-means; return the indices of the points of each cluster that is not empty."""
     centers = _seeds(points, shares)
     nearest_center = np.zeros(len(points), dtype=np.intp)
-    for turn in range(_MAX_ROUNDS):
+    for iteration in range(_MAX_ITERATIONS):
         new_nearest_center = np.argmin(_squared_distances(points, centers), axis=1)
-        if turn and np.array_equal(new_nearest_center, nearest_center):
+        if iteration and np.array_equal(new_nearest_center, nearest_center):
             break
         nearest_center = new_nearest_center
         weight = np.bincount(nearest_center, weights=shares, minlength=len(centers))

@@ -7,8 +7,10 @@ languages and for drawing results, which are not used.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 import cv2
@@ -18,7 +20,6 @@ from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError
 from lightmeter.media.image_transforms import FitWithin, transform_array
 from lightmeter.service.backends.base import RGB, BackendTraits, PictureBackend
-from lightmeter.service.backends.local.brand_names import BrandNames
 from lightmeter.service.backends.onnx_session import packaged_file
 from lightmeter.wire.response import Brand, Entries, Text
 
@@ -102,7 +103,7 @@ class RapidOcr(PictureBackend):
 
     def _load(self) -> None:
         cv2.setNumThreads(1)  # the service has a thread for each core
-        self._brands = BrandNames()
+        self._brands = read_brand_names()
         self._engine = _load_engine()
 
     def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:
@@ -132,15 +133,27 @@ class RapidOcr(PictureBackend):
 
     def _brand_entries(self, lines: Sequence[_Line]) -> Iterator[Brand]:
         for line in lines:
-            name = self._brands.find(line.text)
+            name = self._brands.get(brand_key(line.text))
             if name is not None:
                 yield Brand(name=name, score=line.score, bounding_poly=_polygon(line.corners), source=self.name)
 
 
-class _LineRecognizer:
-    """Recognizer that reads lines which may be upside down both ways; the reading with the higher score counts.
+def brand_key(text: str) -> str:
+    """Return the letters and digits of a text, without accents and case: equal for `McDonald's®` and `MCDONALDS`."""
+    decomposed = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(character for character in decomposed if character.isalnum())
 
-    The classifier alone is not reliable: of 50 upright lines, it took two for upside down. Because its input compresses
+
+def read_brand_names() -> dict[str, str]:
+    """Return the known brand names by their `brand_key`; `brand_names.LICENSE.txt` says where they come from."""
+    text = (files("lightmeter.service.backends.local") / "brand_names.txt").read_text(encoding="utf-8")
+    return {brand_key(name): name for name in text.splitlines()}
+
+
+class _LineRecognizer:
+    """Recognizer of text that reads lines which may be upside down again, rotated, and takes the better result.
+
+    The classifier alone is not reliable: it took two of 50 upright lines for upside down. Because its input compresses
     long lines, the middle of each line is classified, too.
     """
 
@@ -149,7 +162,7 @@ class _LineRecognizer:
         self._recognizer = recognizer
 
     def __call__(self, batch: Any) -> Any:
-        """Read lines, with the interface of `rapidocr`'s recognizer."""
+        """Return the texts and scores of the lines in a batch, with the interface of `rapidocr`'s own recognizer."""
         result = self._recognizer(batch)
         verdicts = [self._classifier(lines).cls_res for lines in (batch.img, [_middle(line) for line in batch.img])]
         upside_down = [index for index, verdict in enumerate(zip(*verdicts, strict=True)) if "180" in dict(verdict)]

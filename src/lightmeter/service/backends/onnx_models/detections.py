@@ -132,8 +132,9 @@ def decoder_for(
             if len(outputs) == SSD_OUTPUTS:
                 decoder = partial(_ssd, order=_ssd_order(names, outputs), size=size)
         case "nanodet":
-            if _nanodet_strides(outputs, classes, size) is not None:
-                decoder = partial(_nanodet, classes=classes, size=size)
+            strides = _nanodet_strides(outputs, classes, size)
+            if strides is not None:
+                decoder = partial(_nanodet, classes=classes, size=size, strides=strides)
     if decoder is None:
         shapes = ", ".join(f"{name} {list(output.shape)}" for name, output in zip(names, outputs, strict=True))
         raise SettingsError(f"format: the detector's outputs ({shapes}) are not of {format_} with {classes} labels.")
@@ -206,8 +207,7 @@ def _nanodet_strides(outputs: ModelOutputs, classes: int, size: tuple[int, int])
     return strides if strides and expected == sum(cells) else None
 
 
-def _nanodet(outputs: ModelOutputs, *, classes: int, size: tuple[int, int]) -> Candidates:
-    strides = _nanodet_strides(outputs, classes, size) or ()
+def _nanodet(outputs: ModelOutputs, *, classes: int, size: tuple[int, int], strides: tuple[int, ...]) -> Candidates:
     if len(outputs) == 1:
         scores, distances = outputs[0][0, :, :classes], outputs[0][0, :, classes:]
     else:

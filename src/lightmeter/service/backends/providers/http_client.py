@@ -137,11 +137,7 @@ def _to_call_failed(error: Exception, timeout_s: float) -> CallFailed:
 
 
 class RestClient:
-    """Client of a provider's REST interface; several threads may use it at once.
-
-    Args:
-        settings: Address, timeout, and number of simultaneous calls.
-        headers: Sent with every call.
+    """Client of a provider's REST interface, with the arguments of `open_client`; several threads may use it at once.
 
     Raises:
         SettingsError: the base URL is not an http or https address.

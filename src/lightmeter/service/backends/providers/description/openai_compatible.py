@@ -15,11 +15,11 @@ from openai import OpenAI
 from lightmeter.service.backends.providers.description.adapter import (
     MAX_TOKENS,
     DescriptionAdapter,
+    TokenCounts,
     clean_description,
     request_fields,
     token_count,
 )
-from lightmeter.service.backends.providers.description.token_prices import TokenCounts
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, provider_message
 from lightmeter.service.backends.providers.http_client import timeouts
 from lightmeter.service.backends.providers.provider import ProviderSettings

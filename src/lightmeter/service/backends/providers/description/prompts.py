@@ -84,17 +84,13 @@ def language_names() -> tuple[str, ...]:
     return tuple((files(__package__) / "languages.txt").read_text(encoding="utf-8").split("\n")[:-1])
 
 
-@cache
-def _by_folded_name() -> Mapping[str, str]:
-    return {name.casefold(): name for name in language_names()}
-
-
 def language_of(requested: str) -> str:
     """Return the requested language as spelled in the list of languages; `English` if the list lacks it.
 
     Case and outer white space are ignored. Because only names from the list are used, the field cannot inject a prompt.
     """
-    return _by_folded_name().get(requested.strip().casefold(), DEFAULT_LANGUAGE)
+    folded = requested.strip().casefold()
+    return next((name for name in language_names() if name.casefold() == folded), DEFAULT_LANGUAGE)
 
 
 def prompt_for(options: AnalysisOptions) -> str:

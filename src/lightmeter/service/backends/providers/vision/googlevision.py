@@ -21,7 +21,6 @@ from lightmeter.service.backends.providers.vision.googlevision_types import (
     AnnotateResult,
     BatchAnnotateResponse,
     BoundingPolygon,
-    FaceAnnotation,
     RpcStatus,
 )
 from lightmeter.service.backends.providers.vision.service_account import ServiceAccount
@@ -114,18 +113,12 @@ class GoogleVision(VisionAdapter):
 
 
 def read_result(result: AnnotateResult, features: frozenset[str], source: str) -> Entries:
-    """Convert the result for one picture to entries.
-
-    Args:
-        result: Result in the provider's answer.
-        features: Requested features; the entries of other features stay empty.
-        source: Name of the back end.
+    """Return the entries of the requested features; `result` is the result for one picture in the provider's answer.
 
     Raises:
         CallFailed: `nsfw` was requested, and the result lacks it.
     """
-    entries: dict[str, Any] = {feature: _READERS[feature](result, source) for feature in features}
-    return Entries(**entries)
+    return Entries(**{feature: _READERS[feature](result, source) for feature in features})
 
 
 def _result_failure(error: RpcStatus) -> CallFailed:
@@ -176,13 +169,12 @@ def _polygon(outline: BoundingPolygon) -> dict[str, Any]:
 
 
 def _faces(result: AnnotateResult, source: str) -> Any:
-    return [Face.model_validate(_face(face) | {"source": source}) for face in result.face_annotations]
-
-
-def _face(face: FaceAnnotation) -> dict[str, Any]:
-    return {name: getattr(face, name) for name in face.__struct_fields__} | {
-        "bounding_poly": _polygon(face.bounding_poly)
-    }
+    return [
+        Face.model_validate(
+            msgspec.structs.asdict(face) | {"bounding_poly": _polygon(face.bounding_poly), "source": source}
+        )
+        for face in result.face_annotations
+    ]
 
 
 def _texts(result: AnnotateResult, source: str) -> Any:
@@ -197,13 +189,11 @@ def _texts(result: AnnotateResult, source: str) -> Any:
 
 def _brands(result: AnnotateResult, source: str) -> Any:
     return [
-        Brand.model_validate(
-            {
-                "name": found.description,
-                "score": to_score(found.score),
-                "bounding_poly": _polygon(found.bounding_poly),
-                "source": source,
-            }
+        Brand(
+            name=found.description,
+            score=to_score(found.score),
+            bounding_poly=_polygon(found.bounding_poly),
+            source=source,
         )
         for found in result.logo_annotations
     ]
