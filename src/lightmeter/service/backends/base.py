@@ -160,8 +160,6 @@ class ComposingBackend(Protocol):
     """Protocol of a back end that composes its entries from those of other back ends, without pictures.
 
     Attributes:
-        name: As for `Backend`.
-        features: As for `Backend`.
         builds_on: Other back end → its features that this one needs. The service runs these back ends even if the
             request does not name them; the request pays only for what it names.
     """

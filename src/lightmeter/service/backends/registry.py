@@ -87,14 +87,10 @@ BUILTIN_BACKENDS: Final[Mapping[str, BuiltinBackend]] = {
 
 
 def import_target(name: str, target: str) -> Any:
-    """Import the class of a back end.
-
-    Args:
-        name: Name of the back end, for the message.
-        target: `package.module:Class`.
+    """Import a class, whose `target` is `package.module:Class`, for the back end `name`.
 
     Raises:
-        SettingsError: the import fails.
+        SettingsError: the import fails; the message names the back end.
     """
     module, _, attribute = target.partition(":")
     try:

@@ -62,10 +62,7 @@ class _Tensor:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickler that resolves only the five names that a checkpoint of weights uses.
-
-    The pickle cannot alter the resolved objects: a built-in type, a bound method, strings.
-    """
+    """Unpickler that imports nothing: it knows the five names that a checkpoint uses and rejects all others."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return the object for one of the five allowed names.
@@ -121,13 +118,7 @@ def _read_tensors(content: io.BytesIO) -> dict[str, NDArray[Any]]:
 
 
 def read_checkpoint(content: bytes) -> Mapping[str, NDArray[Any]]:
-    """Read the tensors of a checkpoint (a dictionary of weights, saved by torch.save before version 1.6).
-
-    Args:
-        content: The bytes of the file.
-
-    Returns:
-        Arrays by name, in the order of the file; float32, float64 or int64.
+    """Return the tensors of a checkpoint file by name, in the order of the file; float32, float64 or int64.
 
     Raises:
         BackendError: the file has another format, is damaged, or names an object that weights do not need.

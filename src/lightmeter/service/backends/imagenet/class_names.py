@@ -50,14 +50,10 @@ Shoes, bags, helmets, jeans and sunglasses keep their tags: pictures often show 
 
 
 def tag_members(class_names: Iterable[str]) -> dict[str, frozenset[int]]:
-    """Return all tags for things, with the classes that count for each.
+    """Return each tag for things (lower case, unique) with the indices of its ImageNet classes.
 
-    Args:
-        class_names: Names of the classes, in the order of their indices.
-
-    Returns:
-        Tag (lower case, unique) → indices of its classes. Tags for single classes, without `EXCLUDED_CLASSES`, come
-        first, then general tags (`GROUPS`). Classes of the same name share a tag.
+    `class_names` are in the order of the indices. Tags for single classes, without `EXCLUDED_CLASSES`, come first, then
+    general tags (`GROUPS`). Classes of the same name share a tag.
     """
     tags: dict[str, frozenset[int]] = {}
     for index, name in enumerate(class_names):

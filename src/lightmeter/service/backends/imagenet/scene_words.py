@@ -1,4 +1,4 @@
-"""Tags for scenes and contents that are not among the ImageNet classes: `outdoor`, `sky`, `person`.
+"""Tags for scenes and contents that are not among the ImageNet classes: `outdoor`, `water`, `person`.
 
 Each tag is a logistic regression on the pooled features of the network (Guillaume Alain and Yoshua Bengio,
 "Understanding intermediate layers using linear classifier probes", 2016). The weights are beside this file;
@@ -43,8 +43,8 @@ class SceneWords:
     """Scorer of scene words by logistic regressions, and of `BLACK_AND_WHITE` by the pixels.
 
     Args:
-        names: Words that have a regression.
-        weights: Array, words x 1281: a weight for each feature, then the intercept.
+        names: The scene words.
+        weights: Array, words x 1281: for each word the weights of the 1280 features, then the intercept.
     """
 
     def __init__(self, names: tuple[str, ...], weights: NDArray[np.floating[Any]]) -> None:

@@ -98,8 +98,8 @@ class ImageNet(PictureBackend):
 
     Scores are calibrated: fitted on 565 labeled pictures (`tag_scorer`) and, for scenes, on 856 (`scene_words`), then
     measured on 126 photographs of nine other packages (`tests/bench/quality`; labeled by eye, a near miss counts as
-    wrong). The figures are somewhat optimistic: the form of the curves and the fitting pictures were chosen, and the
-    tag `city` removed, with these figures known.
+    wrong). The figures are somewhat optimistic: they were known when the curves and the fitting pictures were chosen
+    and the tag `city` was removed.
 
     ================================  =======  =======
     tags of a score of at least            .9       .5
@@ -110,7 +110,7 @@ class ImageNet(PictureBackend):
     ================================  =======  =======
 
     Without scene tags, 63 % and 21 % had no such tag. Correct tags by score: .05-.20 11 %, .20-.40 26 %,
-    .40-.60 42 %, .60-.80 77 %, .80-.90 71 %, .90-.95 89 %, .95-.98 97 %, above 100 %. These bands hold 504, 155, 95,
+    .40-.60 42 %, .60-.80 77 %, .80-.90 71 %, .90-.95 89 %, .95-.98 97 %, .98-1 100 %. These bands hold 504, 155, 95,
     78, 44, 27, 37 and 102 tags, so each figure may be off by .1. Of 53 photographs of things with a class, the best
     class was correct for 77 %, one of the best five for 87 %.
 

@@ -105,10 +105,11 @@ def decode_faces(outputs: Sequence[Floats], width: int, height: int) -> FaceDete
     """Decode the network's four output maps, whose cells are 4 x 4 pixels, to face candidates.
 
     Args:
-        outputs: Score `(1, 1, h, w)`; logarithm of height and width in cells `(1, 2, h, w)`; offset of the center in
-            cells, down and across `(1, 2, h, w)`; landmarks as fractions of the box, y before x `(1, 10, h, w)`.
-        width: Of the picture without padding, in pixels.
-        height: Of the picture without padding, in pixels.
+        outputs: Four arrays: score `(1, 1, h, w)`; logarithm of height and width in cells `(1, 2, h, w)`; offset of the
+            center in cells, down and across `(1, 2, h, w)`; landmarks as fractions of the box, y before x
+            `(1, 10, h, w)`.
+        width: Width of the picture without padding, in pixels.
+        height: Height of the picture without padding, in pixels.
     """
     score, size, offset, landmarks = (output[0] for output in outputs)
     rows, columns = np.nonzero(score[0] > _CANDIDATE)

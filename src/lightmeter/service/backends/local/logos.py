@@ -1,8 +1,8 @@
 """Back end `logos`: finds the user's own logos in pictures by local features.
 
 SIFT features (D. Lowe, "Distinctive image features from scale-invariant keypoints", IJCV 2004) of each logo are matched
-with those of a picture. A logo is found if enough matches agree on its position (RANSAC). There is no
-training: one clear picture of a logo is enough.
+with those of a picture. A logo is found if enough matches agree on its position (RANSAC). There is no training: one
+clear picture of a logo is enough.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Logo:
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """Logo that was found in a picture; corners clockwise from the logo's upper left."""
+    """Logo in a picture: `inliers` matching features agree on its `corners`, clockwise from the logo's upper left."""
 
     brand: str
     score: float
@@ -195,7 +195,7 @@ def _find_logos(picture: RGB, logos: Sequence[_Logo]) -> list[_Match]:
 
 
 def _find_logo(logo: _Logo, features: _Features, across: float, down: float) -> _Match | None:
-    """Find a logo by the features of a picture; return None if the picture does not show it.
+    """Return where a picture shows a logo; None if it does not show it.
 
     Args:
         logo: The logo.
@@ -234,8 +234,8 @@ def _is_plausible(outline: NDArray[np.float64], width: int, height: int) -> bool
 
     Args:
         outline: Corners in the picture, `(4, 2)` in pixels, in clockwise order on the logo.
-        width: Of the logo, in pixels.
-        height: Of the logo, in pixels.
+        width: Width of the logo, in pixels.
+        height: Height of the logo, in pixels.
     """
     if not np.isfinite(outline).all():
         return False

@@ -22,8 +22,8 @@ below .1       VERY_UNLIKELY
 POSSIBLE calls for a human review: of the harmless pictures that either source rates above .5, most are below .9.
 
 It does not detect violence, weapons, drugs or hate. Its recall was not measured, only its false alarms
-(`tests/bench/quality/test_nsfw_quality.py`). Of 378 harmless
-pictures 2 were rated above .5 as adult and none as racy, where `opennsfw` had 4; both sources had 1 of them.
+(`tests/bench/quality/test_nsfw_quality.py`): of 378 harmless pictures, it rated 2 above .5 as adult and none as racy.
+`opennsfw` rated 4 above .5, of which 1 is among those 2.
 """
 
 from __future__ import annotations

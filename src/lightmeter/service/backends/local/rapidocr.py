@@ -80,14 +80,14 @@ class _Line:
 
 
 class RapidOcr(PictureBackend):
-    """Back end `rapidocr`: features `texts` and `brands`, from one pass.
+    """Back end `rapidocr`: features `texts` and `brands`, from one recognition.
 
     The first entry of `texts` is the whole text, as in Google's API: `is_full_text` is true, its score is the lowest of
     its lines, its polygon the rectangle around them. Then follows each line, from top to bottom. Polygons are clockwise
     from the upper left of the writing. A picture without text has no entry.
 
-    A brand is a line that as a whole is a name in `brand_names.txt`. Its score is that of the line: how reliably it was
-    read, not whether it means the brand.
+    A brand is a line whose whole text is a name in `brand_names.txt`. Its score says how reliably the line was read,
+    not whether the text means the brand.
 
     Measured (`tests/bench/quality`): 92 % of words exact on 30 photographs and scans, with a median of .35 s on one
     core; a false text on 1 of 139 photographs; 3 of 15 readable brands, none wrong.

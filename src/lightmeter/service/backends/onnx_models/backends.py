@@ -168,12 +168,12 @@ class OnnxClassifier(_OnnxBackend):
 
 
 def _may_skip_indices(settings: OnnxModelSettings) -> bool:
-    """Return whether the labels come from a JSON file, whose object index → name may leave out indices."""
+    """Return whether the labels come from a JSON file, which maps indices to names and may leave indices out."""
     return isinstance(settings.labels, Path) and settings.labels.suffix.lower() == ".json"
 
 
 def _activation_of(outputs: Floats) -> Activation:
-    """Return the activation that converts these outputs to scores; `outputs` has one row for each picture."""
+    """Return the activation that suits a classifier, from its outputs for test pictures: one row for each picture."""
     if are_scores(outputs):
         return "none"
     return "softmax" if outputs.shape[1] > 1 else "sigmoid"

@@ -72,7 +72,7 @@ def detect_format(names: Sequence[str], outputs: ModelOutputs, classes: int) -> 
 
     Args:
         names: Names of the outputs.
-        outputs: Outputs for a picture.
+        outputs: Outputs for a test picture.
         classes: Number of class names.
 
     Raises:
@@ -112,7 +112,7 @@ def decoder_for(
     Args:
         format_: Export format.
         names: Names of the outputs.
-        outputs: Outputs for a picture.
+        outputs: Outputs for a test picture.
         classes: Number of class names.
         size: Width and height of the input, in pixels.
 
@@ -177,7 +177,7 @@ def _ssd(outputs: ModelOutputs, *, order: tuple[int, ...], size: tuple[int, int]
 
 
 def _score_distance_pairs(outputs: ModelOutputs, classes: int) -> list[tuple[NDArray[Any], NDArray[Any]]] | None:
-    """Return a pair of score and distance outputs for each stride, smallest stride first; None if there are none."""
+    """Return NanoDet's pairs of score and distance outputs, one for each grid, finest first; None if there are none."""
     by_cells: dict[int, list[NDArray[Any]]] = {}
     for output in outputs:
         if output.ndim != 3:  # noqa: PLR2004 (one picture, cells, values)
@@ -194,7 +194,7 @@ def _score_distance_pairs(outputs: ModelOutputs, classes: int) -> list[tuple[NDA
 
 
 def _nanodet_strides(outputs: ModelOutputs, classes: int, size: tuple[int, int]) -> tuple[int, ...] | None:
-    """Return the strides of the grids, smallest first; None if the outputs do not fit NanoDet or the input size."""
+    """Return the input pixels for each cell of NanoDet's grids, finest grid first; None if the outputs do not fit."""
     if len(outputs) == 1:
         if outputs[0].ndim != 3 or (outputs[0].shape[2] - classes) / BOX_VALUES not in NANODET_STEPS:  # noqa: PLR2004
             return None

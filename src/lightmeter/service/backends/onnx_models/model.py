@@ -27,15 +27,10 @@ DIGEST_DIGITS: Final = 12
 
 
 def check_model_file(path: Path) -> tuple[Path, ...]:
-    """Check that a file is an ONNX model and that its external data are in its own folder.
+    """Return the files, sorted, that hold weights of an ONNX model outside of its own file.
 
-    onnxruntime 1.20 reads any path that the model names; newer versions check it.
-
-    Args:
-        path: The ONNX file.
-
-    Returns:
-        The files with external data, sorted.
+    Such files must be in the folder of the model. onnxruntime 1.20 reads any path that the model names; newer versions
+    check it.
 
     Raises:
         SettingsError: the file is missing or not an ONNX model, or its external data are missing or in another folder.

@@ -183,10 +183,7 @@ class DescriptionAdapter(ABC):
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
         """Send one request without retries; yield the answer before its body is read.
 
-        Args:
-            jpeg: The picture.
-            prompt: The whole prompt.
-            timeout_s: Longest time for each step of the call, in seconds.
+        `timeout_s` limits each step of the call, such as connecting, in seconds.
         """
 
     @abstractmethod

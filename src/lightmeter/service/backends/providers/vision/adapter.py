@@ -181,13 +181,8 @@ def to_tags(scored_names: Iterable[tuple[str, float]], source: str) -> dict[str,
 def key_pair(settings: ProviderSettings, key_variable: str, secret_variable: str) -> tuple[str, str]:
     """Return both halves of the provider's key.
 
-    Args:
-        settings: Settings with `api_key` and `api_secret`.
-        key_variable: Environment variable of the first half, for the message.
-        secret_variable: Environment variable of the second half, for the message.
-
     Raises:
-        SettingsError: a half is missing.
+        SettingsError: a half is missing; the message names the environment variables that hold them.
     """
     if settings.api_key is None or settings.api_secret is None:
         raise SettingsError(f"The back end {settings.name} has no key: set {key_variable} and {secret_variable}.")

@@ -142,7 +142,7 @@ def _rpc_failure(error: Any, timeout_s: float) -> CallFailed:
 
 
 def _requested_wait_s(error: Any) -> float | None:
-    """Return the wait, in seconds, that gRPC's or HTTP's field of the trailing metadata requests; None without one."""
+    """Return the seconds that an answer's trailing metadata asks to wait, in gRPC's or HTTP's field; None if absent."""
     metadata = {key: value for key, value in error.trailing_metadata() or () if isinstance(value, str)}
     pushback = metadata.get("grpc-retry-pushback-ms")
     headers = metadata if pushback is None else {**metadata, "retry-after-ms": pushback}

@@ -17,12 +17,6 @@ from lightmeter.service.backends.providers.failures import CallFailed, FailureKi
 from lightmeter.service.backends.providers.http_client import RestClient, decode_json
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, VisionAdapter, to_score, to_tags
-from lightmeter.service.backends.providers.vision.googlevision_types import (
-    AnnotateResult,
-    BatchAnnotateResponse,
-    BoundingPolygon,
-    RpcStatus,
-)
 from lightmeter.service.backends.providers.vision.service_account import ServiceAccount
 from lightmeter.wire.response import Brand, Color, Entries, Face, Nsfw, Text
 
@@ -52,6 +46,117 @@ _TRANSIENT_CODES: Final = frozenset({2, 10, 13, 14})
 """gRPC status codes UNKNOWN, ABORTED, INTERNAL, UNAVAILABLE."""
 
 
+class _Camel(msgspec.Struct, rename="camel", frozen=True):
+    """Base of the types of the answer, which hold only the fields that the adapter reads.
+
+    The API omits zero and empty values, so nearly all fields have defaults. Unknown fields are ignored.
+    """
+
+
+class Vertex(_Camel, frozen=True):
+    """Corner of a polygon, in pixels of the picture."""
+
+    x: float = 0.0
+    y: float = 0.0
+
+
+class BoundingPolygon(_Camel, frozen=True):
+    """Polygon around an object (`BoundingPoly`)."""
+
+    vertices: tuple[Vertex, ...] = ()
+
+
+class Annotation(_Camel, frozen=True):
+    """Label, logo or text (`EntityAnnotation`); `score` is 0 to 1."""
+
+    description: str = ""
+    locale: str | None = None
+    score: float = 0.0
+    bounding_poly: BoundingPolygon = BoundingPolygon()
+
+
+class FaceAnnotation(_Camel, frozen=True):
+    """Face; angles in degrees, confidences 0 to 1."""
+
+    bounding_poly: BoundingPolygon = BoundingPolygon()
+    roll_angle: float = 0.0
+    pan_angle: float = 0.0
+    tilt_angle: float = 0.0
+    detection_confidence: float = 0.0
+    landmarking_confidence: float = 0.0
+    joy_likelihood: str = "UNKNOWN"
+    sorrow_likelihood: str = "UNKNOWN"
+    anger_likelihood: str = "UNKNOWN"
+    surprise_likelihood: str = "UNKNOWN"
+    under_exposed_likelihood: str = "UNKNOWN"
+    blurred_likelihood: str = "UNKNOWN"
+    headwear_likelihood: str = "UNKNOWN"
+
+
+class SafeSearch(_Camel, frozen=True):
+    """Likelihood of each kind of unsafe content."""
+
+    adult: str = "UNKNOWN"
+    violence: str = "UNKNOWN"
+    racy: str = "UNKNOWN"
+    medical: str = "UNKNOWN"
+    spoof: str = "UNKNOWN"
+
+
+class Channels(_Camel, frozen=True):
+    """RGB color; channels 0 to 255."""
+
+    red: float = 0.0
+    green: float = 0.0
+    blue: float = 0.0
+
+
+class DominantColor(_Camel, frozen=True):
+    """Dominant color with its prominence and its fraction of the picture, both 0 to 1."""
+
+    color: Channels = Channels()
+    score: float = 0.0
+    pixel_fraction: float = 0.0
+
+
+class DominantColors(_Camel, frozen=True):
+    """Dominant colors of the picture."""
+
+    colors: tuple[DominantColor, ...] = ()
+
+
+class ImageProperties(_Camel, frozen=True):
+    """Properties of the picture."""
+
+    dominant_colors: DominantColors = DominantColors()
+
+
+class RpcStatus(_Camel, frozen=True):
+    """Error of one result (`google.rpc.Status`); `code` is a gRPC status code."""
+
+    code: int = 0
+    message: str = ""
+    details: tuple[dict[str, object], ...] = ()
+
+
+class AnnotateResult(_Camel, frozen=True):
+    """Result for one picture."""
+
+    label_annotations: tuple[Annotation, ...] = ()
+    logo_annotations: tuple[Annotation, ...] = ()
+    text_annotations: tuple[Annotation, ...] = ()
+    face_annotations: tuple[FaceAnnotation, ...] = ()
+    safe_search_annotation: SafeSearch | None = None
+    image_properties_annotation: ImageProperties = ImageProperties()
+    error: RpcStatus | None = None
+
+
+class BatchAnnotateResponse(_Camel, frozen=True):
+    """Answer of the API: a result for each picture."""
+
+    responses: tuple[AnnotateResult, ...]
+
+
 class GoogleVision(VisionAdapter):
     """Back end `googlevision`: features brands, colors, faces, nsfw, tags, texts.
 
@@ -63,7 +168,7 @@ class GoogleVision(VisionAdapter):
 
     Args:
         settings: `api_key` is an API key; without one, the option `credentials_file` names the key file of a service
-            account, which needs the extra `googlevision`. A `model` other than `builtin/stable` is named in calls.
+            account, which needs the extra `googlevision`. Calls name the `model` if it is not `builtin/stable`.
 
     Raises:
         SettingsError: there is neither key nor key file, or the key file is invalid.

@@ -1,4 +1,4 @@
-"""Adapter for Amazon Rekognition; through the client of botocore.
+"""Adapter for Amazon Rekognition; it calls the service through botocore, the library below the AWS SDK.
 
 Source: https://docs.aws.amazon.com/rekognition/latest/APIReference/API_Operations.html
 """
@@ -73,8 +73,8 @@ class Rekognition(OneCallPerFeature):
 
     `tags` come from DetectLabels (confidence 55 and above, the provider's default), `nsfw` from DetectModerationLabels
     (50 and above): only unsafe content has labels, so a harmless picture has no entry. `faces` come from DetectFaces
-    with all attributes: box, age range, gender, emotions; landmarks are dropped. The provider
-    refuses pictures under 80 pixels a side.
+    with all attributes: box, age range, gender, emotions; landmarks are dropped. The provider refuses pictures with a
+    side under 80 pixels.
 
     The timeout limits each read from the connection, not the whole answer.
 

@@ -98,7 +98,7 @@ def read_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) ->
 
 
 def read_moderation_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) -> list[Nsfw]:  # noqa: ARG001
-    """Return labels from a decoded answer of DetectModerationLabels; `parent` is the more general label above one.
+    """Return labels from a decoded answer of DetectModerationLabels; `parent` is the more general label, if any.
 
     Raises:
         CallFailed: the answer is invalid.
