@@ -57,7 +57,7 @@ def box(entry):
 
 @pytest.mark.parametrize("font", ["DejaVuSans.ttf", "DejaVuSerif-Bold.ttf", "DejaVuSansMono-Oblique.ttf"])
 def test_lines_are_read_from_top_to_bottom_after_the_whole(read, font):
-    """The first entry is the whole text, a line of the picture a line; then each line, marked as a part."""
+    """The first entry is the whole text with its line breaks; an entry for each line follows."""
     texts = read(sign("Fresh bread", "every morning", "7.30 to 12.15", font=font)).texts
     assert [entry.text for entry in texts[1:]] == ["Fresh bread", "every morning", "7.30 to 12.15"]
     assert texts[0].text == "Fresh bread\nevery morning\n7.30 to 12.15"
@@ -133,7 +133,7 @@ def test_a_plain_character_by_itself_is_read(read):
 
 
 def test_a_brand_is_a_line_that_is_a_name(read):
-    """Whatever its case and signs; a name inside a sentence, or a word that only starts like one, is none."""
+    """A brand is found in any spelling; a name inside a sentence, or a word that only starts like one, is no brand."""
     picture = sign("STARBUCKS", "I like Starbucks best", "McDonald's", "Heinekens", "Fresh bread", size=(700, 360))
     found = read(picture)
     assert [entry.name for entry in found.brands] == ["Starbucks", "McDonald's"]
@@ -143,7 +143,7 @@ def test_a_brand_is_a_line_that_is_a_name(read):
 
 
 def test_each_feature_alone_is_as_both_together(read):
-    """One pass serves both, and what was not asked for is not there."""
+    """One analysis serves both features, and features that were not requested are absent."""
     picture = sign("STARBUCKS", "every morning")
     both, texts, brands = (read(picture, features) for features in (ALL, TEXTS, BRANDS))
     assert (texts.texts, texts.brands) == (both.texts, None)
