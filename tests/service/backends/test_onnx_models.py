@@ -111,7 +111,7 @@ def test_a_classifier_can_moderate(tmp_path, graphs, onnx_backend, found, orange
 
 @pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.UINT8])
 def test_other_numbers_than_single_floats(tmp_path, graphs, onnx_backend, found, orange, dtype):
-    """Half precision is scaled like single, integers are 0 to 255, and the settings name a size that the model omits."""
+    """Half precision is scaled like single, integers are 0 to 255, and the settings may give the input size."""
     nodes = [
         helper.make_node("Cast", ["x"], ["float"], to=TensorProto.FLOAT),
         helper.make_node("ReduceMean", ["float"], ["mean"], axes=[1, 2], keepdims=0),
