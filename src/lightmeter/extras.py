@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
 from lightmeter.errors import SettingsError
-
-EXTRA_OF_PACKAGE: Final = {"anthropic": "claude", "openai": "openai"}
-"""Packages of provider adapters, and the extra that installs each."""
 
 
 def import_extra(module: str, extra: str, feature: str) -> Any:

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lightmeter.service.backends.local.brand_names import MIN_LETTERS, brand_key
+from lightmeter.service.backends.local.rapidocr import brand_key
 
+MIN_LETTERS = 5  # fewest letters of a name, except for a few well-known ones: shorter names are often other words
 LEAST_CITIZENS = 100_000
 """Smaller cities take no name away: most of them bear the name of something that is better known."""
 LEAST_BEARERS_PER_CENT = 0.01

@@ -25,7 +25,7 @@ from tests.bench.quality.quality_data import Picture, labelled, open_rgb
 def outputs(labels: str) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]:
     """Run the model on each picture of `labels/LABELS.csv`: 1000 probabilities, 1280 features, whether it is grey."""
     backend = ImageNet()
-    session = open_session(backend._model())
+    session = open_session(backend._model_bytes())
     view = backend.traits.view
     views = [transform_array(open_rgb(picture), view) for picture in labelled(labels)]
     rows = [session.run([PROBABILITIES, POOLED], {INPUT: one[None]}) for one in views]

@@ -14,6 +14,7 @@ from tests.bench.quality.face_pictures import labelled, report
 def test_false_alarms():
     """Each source rates at most 2 % of harmless pictures above one half, and both together fewer than either may."""
     second, first = NsfwJs(), OpenNsfw()
+    second.warm()
     rated = []
     for one in labelled():
         picture = one.open()

@@ -32,9 +32,8 @@ from PIL import Image, ImageDraw, ImageFont
 from lightmeter.media.image import load_views
 from lightmeter.media.image_transforms import FitWithin
 from lightmeter.service.backends.base import AnalysisOptions
-from lightmeter.service.backends.local.brand_names import brand_key
 from lightmeter.service.backends.local.logos import Logos
-from lightmeter.service.backends.local.rapidocr import RapidOcr
+from lightmeter.service.backends.local.rapidocr import RapidOcr, brand_key
 from lightmeter.settings import read_settings
 
 HERE = Path(__file__).parent

@@ -24,7 +24,7 @@ app = FastAPI()
 options = onnxruntime.SessionOptions()
 # By default onnxruntime places its threads itself, also on cores that were not given to this process.
 options.intra_op_num_threads = len(os.sched_getaffinity(0))
-session = onnxruntime.InferenceSession(ImageNet()._model(), options, providers=["CPUExecutionProvider"])
+session = onnxruntime.InferenceSession(ImageNet()._model_bytes(), options, providers=["CPUExecutionProvider"])
 known = ClassDictionary()
 
 

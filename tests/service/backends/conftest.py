@@ -10,7 +10,8 @@ from PIL import Image
 
 from lightmeter.service.backends.base import AnalysisOptions
 from lightmeter.service.backends.onnx_models.backends import make_onnx_backend
-from lightmeter.service.backends.onnx_models.settings import read_onnx_settings
+from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
+from lightmeter.service.backends.settings_tables import validate_table
 from lightmeter.wire.response import Entries
 from tests.service.backends import onnx_graphs
 
@@ -72,7 +73,7 @@ def onnx_backend(tmp_path):
     """Make a back end called `own` of a model in the test's folder."""
 
     def make(model, /, **table):
-        settings = read_onnx_settings("own", {"model": model.name, **table})
+        settings = validate_table(OnnxModelSettings, "own", {"model": model.name, **table})
         return make_onnx_backend("own", settings, tmp_path)
 
     return make

@@ -20,14 +20,14 @@ MAGIC, PROTOCOL, MACHINE = 0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}
 
 
 class Named:
-    """Pickles as a reference to `module.name`, which need not exist here."""
+    """Object that is pickled as a reference to `module.name`, which need not exist here."""
 
     def __init__(self, module, name):
         self.module, self.name = module, name
 
 
 class Tensor:
-    """Pickles as PyTorch pickles a tensor."""
+    """Object that is pickled as PyTorch pickles a tensor."""
 
     def __init__(self, key, length, offset, shape, strides, kind="FloatStorage"):
         self.storage = ("storage", Named("torch", kind), key, "cpu", length, None)
@@ -42,7 +42,7 @@ class Writer(pickle._Pickler):
         return value if isinstance(value, tuple) and value[:1] == ("storage",) else None
 
     def save(self, value, save_persistent_id=True):  # noqa: FBT002 (the signature of the class above)
-        """Write a value, or what stands for it."""
+        """Write a value, or the reference that replaces it."""
         if isinstance(value, Named):
             self.write(pickle.GLOBAL + f"{value.module}\n{value.name}\n".encode())
         elif isinstance(value, Tensor):

@@ -93,7 +93,7 @@ def test_neighbours_change_nothing(backend, odd_pictures, options):
 
 
 def test_layout_in_memory_changes_nothing(backend, odd_pictures, options):
-    """A view into a larger array is answered as its copy is, and stays as it was."""
+    """A slice of a larger array gives the same entries as its copy, and is not changed."""
     view = odd_pictures["cut out"]
     before = view.copy()
     first, second = backend.analyze([view, np.ascontiguousarray(view)], backend.features, options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lightmeter.service.backends.cache_file import load_or_create
+from lightmeter.service.backends.imagenet.tagger import load_or_create
 
 
 def test_made_once(tmp_path):

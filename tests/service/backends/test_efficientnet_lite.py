@@ -44,9 +44,6 @@ def test_graph_gives_probabilities_and_features(weights):
 LITE0 = EfficientNetVariant("EfficientNet-Lite0", 224, (1, 2, 2, 3, 3, 4, 1))
 
 
-LITE0 = EfficientNetVariant("EfficientNet-Lite0", 224, (1, 2, 2, 3, 3, 4, 1))
-
-
 @pytest.mark.parametrize(
     ("variant", "strides"),
     [

@@ -109,12 +109,6 @@ def test_asking_for_both_changes_neither(backend, options, photo):
     assert (both.tags, both.embeddings) == (tags.tags, embeddings.embeddings)
 
 
-def test_it_says_what_it_is():
-    """A list of back ends can show the model and its licence."""
-    assert "EfficientNet-Lite2" in ImageNet.model
-    assert ImageNet.licence == "Apache-2.0"
-
-
 def test_model_is_converted_once_and_again_when_damaged(tmp_path, options, photo):
     """The converted model is cached, and a damaged cache file is replaced."""
     first = ImageNet(tmp_path)

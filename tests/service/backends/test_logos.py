@@ -97,7 +97,7 @@ def test_a_pasted_logo_is_found_where_it_is(backend, options, photo, name, pasti
 
 
 def test_a_folder_holds_several_pictures_of_a_brand(backend, options, photo):
-    """Either picture is found under the folder's name; both at once are one entry."""
+    """Each picture in a folder is found under the folder's name; two in one picture are one entry."""
     other = crest().convert("L").point(lambda level: 255 - level).convert("RGBA")
     one = pasted(photo("coffee.jpg"), real_logo(), width=330, angle=8, at=(20, 20))
     both = pasted(one, other, width=180, angle=0, at=(380, 200))
@@ -138,7 +138,7 @@ SQUARE = [(10, 10), (90, 10), (90, 90), (10, 90)]
     ],
 )
 def test_only_a_flat_logo_from_its_front_is_plausible(outline, plausible):
-    """Corners that no view of the logo's front could have are refused, however many matches agree on them."""
+    """Corners that the front of a flat logo cannot have are rejected, however many matches agree on them."""
     assert _is_plausible(np.array(outline, float), 100, 100) == plausible
 
 

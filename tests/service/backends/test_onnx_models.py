@@ -33,7 +33,7 @@ def one_red_cell():
 
 
 def test_a_classifier_answers_tags_by_score(tmp_path, graphs, onnx_backend, found, orange):
-    """Each label with its score, best first, from the model's own probabilities, without those below the threshold."""
+    """A classifier returns each label with its score, best first, without those below the threshold."""
     backend = onnx_backend(graphs.mean_colours(tmp_path / "m.onnx"), kind="onnx-classifier", labels=COLOURS)
     assert isinstance(backend, Backend)
     assert (backend.name, backend.features) == ("own", {"tags"})
@@ -59,7 +59,7 @@ def test_layout_and_colour_order_are_honoured(tmp_path, graphs, onnx_backend, fo
 
 
 def test_scale_mean_and_std_are_applied_in_that_order(tmp_path, graphs, onnx_backend, found, orange):
-    """(p * scale - mean) / std, for each channel."""
+    """A pixel value p becomes (p * scale - mean) / std, for each channel."""
     model = graphs.mean_colours(tmp_path / "m.onnx")
     table = {"kind": "onnx-classifier", "labels": COLOURS, "activation": "none"}
     tags = found(onnx_backend(model, **table, scale=1.0, mean=[200, 0, 0], std=[8, 200, 1]), orange)["tags"]
@@ -71,7 +71,7 @@ def test_scale_mean_and_std_are_applied_in_that_order(tmp_path, graphs, onnx_bac
     [(1, None, 0.8), (4, None, 0.8047), (4, "sigmoid", 0.9608), (0.5, "softmax", 0.4018), (4, "none", 1.0)],
 )
 def test_scores_are_probabilities(tmp_path, graphs, onnx_backend, found, orange, case):
-    """What is within 0 and 1 on test pictures stays; other outputs go through softmax unless the settings say."""
+    """Outputs from 0 to 1 are scores as they are; others go through softmax unless the settings name a function."""
     factor, activation, red = case
     model = graphs.mean_colours(tmp_path / "m.onnx", factor=factor)
     more = {} if activation is None else {"activation": activation}
@@ -80,7 +80,7 @@ def test_scores_are_probabilities(tmp_path, graphs, onnx_backend, found, orange,
 
 
 def test_the_decision_threshold_becomes_the_default_tag_score(tmp_path, graphs, onnx_backend, found, orange):
-    """A request that names no tag_score gets what the model scores at least that, and the order stays."""
+    """Scores of at least the decision threshold pass the default `tag_score`, and the order of scores stays."""
     model = graphs.mean_colours(tmp_path / "m.onnx")
     backend = onnx_backend(model, kind="onnx-classifier", labels=COLOURS, decision_threshold=0.4)
     scores = [tag[0]["score"] for tag in found(backend, orange)["tags"].values()]
@@ -111,7 +111,7 @@ def test_a_classifier_can_moderate(tmp_path, graphs, onnx_backend, found, orange
 
 @pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.UINT8])
 def test_other_numbers_than_single_floats(tmp_path, graphs, onnx_backend, found, orange, dtype):
-    """Half precision is scaled like single; whole numbers come as 0 to 255; an open size is told by the settings."""
+    """Half precision is scaled like single, integers are 0 to 255, and the settings may give the input size."""
     nodes = [
         helper.make_node("Cast", ["x"], ["float"], to=TensorProto.FLOAT),
         helper.make_node("ReduceMean", ["float"], ["mean"], axes=[1, 2], keepdims=0),
@@ -126,7 +126,7 @@ def test_other_numbers_than_single_floats(tmp_path, graphs, onnx_backend, found,
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_detector_formats_are_detected(tmp_path, graphs, onnx_backend, found, one_red_cell, form):
-    """Each format gives the same box around the same thing; its score is that of the model."""
+    """Each output format gives the same box around the same thing, with the model's score."""
     model = graphs.red_cells(tmp_path / "m.onnx", form)
     # Two classes leave [1, n, 6] open: two labels of yolov8, or the rows of yolov10.
     more = {"format": form} if form == "yolov10" else {}
@@ -183,7 +183,7 @@ def test_one_thing_is_one_box(tmp_path, graphs, onnx_backend, found, one_red_cel
 
 
 def test_an_embedding_is_a_unit_vector(tmp_path, graphs, onnx_backend, found, one_red_cell):
-    """The named output, of length 1, with the model's name and the first digits of its digest."""
+    """The embedding is the named output as a unit vector, with the model's name and the first digits of its digest."""
     model = graphs.pooled_pixels(tmp_path / "pooled.onnx")
     backend = onnx_backend(model, kind="onnx-embedding", output="vector")
     (entry,) = found(backend, one_red_cell)["embeddings"]
@@ -207,7 +207,7 @@ def test_a_vector_without_length_is_an_error(tmp_path, graphs, onnx_backend, opt
 
 @pytest.mark.parametrize("form", ["text", "json list", "json object", "metadata"])
 def test_labels_come_from_files_or_the_model(tmp_path, graphs, onnx_backend, found, orange, form):
-    """One a line, JSON by index (which may leave some out), or the metadata that Ultralytics writes."""
+    """Labels are read from a text file, from JSON, or from the metadata that Ultralytics writes."""
     model = graphs.mean_colours(tmp_path / "m.onnx")
     table = {"labels": "labels.json"}
     if form == "text":
@@ -301,7 +301,7 @@ def test_weights_beside_the_model_are_read(tmp_path, graphs, onnx_backend, found
 
 @pytest.mark.parametrize("kind", ["onnx-classifier", "onnx-detector", "onnx-embedding"])
 def test_odd_pictures_and_views_are_answered(tmp_path, graphs, onnx_backend, options, odd_pictures, kind):
-    """Any picture is answered, alike from its view, and only the feature asked for is filled in."""
+    """Any picture gives the same entries after the declared transform, and only for the requested feature."""
     if kind == "onnx-detector":
         backend = onnx_backend(graphs.red_cells(tmp_path / "m.onnx", "nanodet"), kind=kind, labels=["red", "blue"])
     elif kind == "onnx-embedding":

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from lightmeter.media.image_transforms import FitWithin, crop_center, letterbox, stretch, transform_array
+from lightmeter.service.backends.onnx_models.backends import apply_activation, rescale_score
 from lightmeter.service.backends.onnx_models.boxes import (
     boxes_to_fractions,
     corners,
@@ -16,7 +17,7 @@ from lightmeter.service.backends.onnx_models.boxes import (
     non_maximum_suppression,
 )
 from lightmeter.service.backends.onnx_models.model_input import ModelInput
-from lightmeter.service.backends.onnx_models.score_scaling import apply_activation, rescale_score
+from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
 
 SIDES = st.integers(1, 120)
 PIXELS = st.floats(0, 100, width=32)
@@ -60,7 +61,7 @@ def test_suppressing_twice_changes_nothing(found, most):
 @settings(deadline=None, max_examples=60)
 @given(scored_boxes())
 def test_overlap_is_a_share_and_the_same_both_ways(found):
-    """Between 0 and 1, symmetric, and 1 of a box with itself if it has an area."""
+    """Overlap is between 0 and 1, symmetric, and 1 of a box with itself if it has an area."""
     boxes, _ = found
     for box in boxes:
         overlap = intersection_over_union(box, boxes)
@@ -92,7 +93,7 @@ def test_a_letterbox_keeps_proportions_and_fills_one_side(width, height, wide, h
 @settings(deadline=None, max_examples=40)  # the machine may be busy
 @given(SIDES, SIDES, SIDES, SIDES, arrays(np.float64, 4, elements=st.floats(0, 1)))
 def test_a_box_finds_its_way_back(width, height, wide, high, shares):
-    """From shares of the picture to pixels of the canvas and back."""
+    """Boxes stay the same when converted from fractions of the picture to pixels of the input and back."""
     fitted = letterbox(np.zeros((height, width, 3), np.uint8), wide, high, 114)
     left, top, right, bottom = shares
     pixels = np.array(
@@ -112,14 +113,14 @@ def test_a_box_finds_its_way_back(width, height, wide, high, shares):
 @settings(deadline=None, max_examples=60)
 @given(scored_boxes())
 def test_boxes_stay_on_the_picture(found):
-    """Shares are within 0 and 1, wherever a model puts its boxes."""
+    """Fractions are from 0 to 1, wherever a model puts its boxes."""
     fitted = letterbox(np.zeros((10, 20, 3), np.uint8), 50, 50, 0)
     shares = boxes_to_fractions(found[0] * 3 - 100, fitted)
     assert ((shares >= 0) & (shares <= 1)).all()
 
 
 def test_centres_become_corners():
-    """Centre and size are left, top, right, bottom."""
+    """Boxes given by center and size become left, top, right, bottom."""
     assert corners(np.array([[10, 20, 4, 6]], np.float32)).tolist() == [[8, 17, 12, 23]]
 
 
@@ -127,7 +128,8 @@ def test_centres_become_corners():
 @given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(["crop", "stretch", "letterbox"]), st.sampled_from(["nchw", "nhwc"]))
 def test_every_picture_fits_every_input(width, height, wide, high, resize, layout):
     """The tensor has the input's shape, and a picture of one colour stays it, scaled and normalised."""
-    wanted = ModelInput("x", wide, high, np.float32, layout, resize, fill=50, mean=(0.0, 0.0, 0.5), std=(1.0, 2.0, 1.0))
+    settings_of_model = OnnxModelSettings(kind="onnx-detector", model="m", fill=50, mean=(0, 0, 0.5), std=(1, 2, 1))
+    wanted = ModelInput("x", wide, high, np.float32, layout, resize, settings_of_model)
     picture = np.full((height, width, 3), 50, np.uint8)
     tensor = wanted.tensor(wanted.fit(picture).canvas)
     assert tensor.shape == ((1, 3, high, wide) if layout == "nchw" else (1, high, wide, 3))
@@ -142,14 +144,15 @@ def test_every_picture_fits_every_input(width, height, wide, high, resize, layou
 @given(SIDES, SIDES, SIDES, SIDES)
 def test_a_view_is_fitted_as_the_picture_is(width, height, wide, high):
     """A back end needs only the transform that it declares."""
-    wanted = ModelInput("x", wide, high, np.float32, "nchw", "letterbox")
+    settings_of_model = OnnxModelSettings(kind="onnx-detector", model="m")
+    wanted = ModelInput("x", wide, high, np.float32, "nchw", "letterbox", settings_of_model)
     picture = np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8)
     whole, view = wanted.fit(picture), wanted.fit(transform_array(picture, FitWithin(max(wide, high))))
     assert np.array_equal(whole.canvas, view.canvas)
 
 
 def test_the_middle_is_cut_out():
-    """What lies outside of the share, or of the proportions, is not in it."""
+    """A crop holds only the center of the picture, in the proportions of the input."""
     picture = np.zeros((100, 300, 3), np.uint8)
     picture[15:85, 80:220] = 200
     assert (crop_center(picture, 40, 20, 0.5) == 200).all()
@@ -170,7 +173,7 @@ def test_rescaling_keeps_the_order(one, other, threshold):
     st.sampled_from(["softmax", "sigmoid", "none"]),
 )
 def test_activations_give_scores(outputs, activation):
-    """Within 0 and 1 without a warning, however large the outputs, in their order; softmax adds up to 1."""
+    """Outputs of any size become scores from 0 to 1 in the same order; those of softmax add up to 1."""
     scores = apply_activation(outputs, activation)
     assert ((scores >= 0) & (scores <= 1)).all()
     assert (np.diff(scores[np.argsort(outputs)]) >= 0).all()

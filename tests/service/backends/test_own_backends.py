@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.backends.declared_prices import prices_of
+from lightmeter.service.backends.catalog import declared_prices
 
 EXAMPLE = Path(__file__).with_name("own_backend")
 MEDIA = Path(__file__).parents[3] / "data" / "media"
@@ -189,12 +189,12 @@ def test_prices_that_do_not_fit_are_refused(prices, sentence):
     backend = Named()
     backend.prices = prices
     with pytest.raises(SettingsError, match=sentence):
-        prices_of(backend)
+        declared_prices(backend)
 
 
 def test_prices_are_exact():
     """Credits as Python writes them become millicredits; a back end that names none has none."""
     backend = Named()
-    assert prices_of(backend) == {}
+    assert declared_prices(backend) == {}
     backend.prices = {"tags": 0.15, "texts": 2}
-    assert prices_of(backend) == {"tags": 150, "texts": 2000}
+    assert declared_prices(backend) == {"tags": 150, "texts": 2000}

@@ -90,7 +90,7 @@ def test_it_is_a_back_end(create_adapter):
     adapter = create_adapter(Claude, name="claude")
     assert isinstance(adapter, Backend)
     adapter.warm()
-    assert (adapter.name, adapter.licence) == ("claude", "terms of the provider")
+    assert adapter.name == "claude"
 
 
 def test_options_are_fields_of_the_body(create_adapter, stub, describe):

@@ -90,7 +90,7 @@ def test_it_is_a_back_end(create_adapter, counted):
     assert (adapter.name, adapter.features) == ("mine", {"descriptions"})
     assert (adapter.traits.calls_at_once, adapter.traits.pictures_a_call) == (3, 1)
     assert adapter.traits.view == FitWithin(1024)
-    assert (adapter.model, adapter.licence) == ("model-1", "terms of the provider")
+    assert adapter.model == "model-1"
     adapter.warm()
     assert counted.errors == []
 

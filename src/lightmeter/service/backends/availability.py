@@ -1,4 +1,4 @@
-"""Selects the back ends that answer a request, and words the errors for those that cannot. No I/O."""
+"""Selects the back ends that answer a request, and writes the error messages for those that cannot. No I/O."""
 
 from __future__ import annotations
 

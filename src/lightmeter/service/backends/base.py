@@ -1,7 +1,9 @@
-"""Protocol of back ends: a name, the features that they offer, and a method that analyses pictures."""
+"""Protocols of back ends, which analyse pictures, and a base class for those that analyse one picture at a time."""
 
 from __future__ import annotations
 
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias, runtime_checkable
@@ -13,23 +15,13 @@ from lightmeter.media.image_transforms import FitWithin, InputTransform
 from lightmeter.wire.constants import DEFAULT_ROLE
 from lightmeter.wire.response import Entries
 
-__all__ = [
-    "MAX_SIDE",
-    "RGB",
-    "AnalysisOptions",
-    "Backend",
-    "BackendTraits",
-    "ComposingBackend",
-    "traits_of",
-]
-
 RGB: TypeAlias = NDArray[np.uint8]
 """Picture as a read-only array, height x width x 3: RGB, 0 to 255, upright (EXIF orientation applied)."""
 
 MAX_SIDE: Final = 1024
 """Longer side, in pixels, of pictures for a back end that declares no transform."""
 
-WHOLE: Final = FitWithin(MAX_SIDE)
+_DEFAULT_TRANSFORM: Final = FitWithin(MAX_SIDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +41,7 @@ class AnalysisOptions:
 
 @dataclass(frozen=True, slots=True)
 class BackendTraits:
-    """Settings that tell the service how to call a back end.
+    """How the service calls a back end.
 
     Attributes:
         calls_at_once: Threads that may be inside `analyze` at the same time.
@@ -60,23 +52,23 @@ class BackendTraits:
 
     calls_at_once: int = 1
     pictures_a_call: int = 1
-    view: InputTransform = WHOLE
+    view: InputTransform = _DEFAULT_TRANSFORM
 
 
 @runtime_checkable
 class Backend(Protocol):
-    """Protocol of a back end: it analyses pictures and returns entries.
+    """Protocol of a back end: it analyses pictures and returns entries, such as tags or faces.
 
     A back end is called from one thread at a time and with one picture at a time, unless it has an attribute `traits`
     (`BackendTraits`). The entries of a picture must not depend on the other pictures of the call, which may belong to
     other requests. The service, not the back end, drops scores below a request's `tag_score`.
 
-    A class that an entry point names has an attribute `prices` (credits for each picture, by feature). For the list of
-    back ends, it may have `model` and `licence` (short texts).
+    A back end of another package has an attribute `prices` (credits for each picture, by feature). For the list of back
+    ends, it may have `model` and `licence` (short texts).
 
     Coordinates of texts, brands and faces are in pixels of the picture that the back end gets: `x` and `y` of
-    `vertices`; `left`, `top`, `width` and `height` of a box. The service converts them to pixels of the asset
-    (`service.analysis.coordinates`).
+    `vertices`; `left`, `top`, `width` and `height` of a box. The service converts them to pixels of the original image
+    or video frame.
 
     Attributes:
         name: Lowercase; the `backend` of requests, the `source` of entries and the key in the price table.
@@ -103,9 +95,64 @@ class Backend(Protocol):
             options: Further options of the request.
 
         Raises:
-            BackendError: the pictures cannot be analysed; the caller reads the message in `all.errors`.
+            BackendError: the pictures cannot be analysed. The answer to the request has the message in `all.errors`.
         """
         ...
+
+
+class PictureBackend(ABC):
+    """Base class of back ends that analyse each picture on its own and ignore the options of requests.
+
+    The models are loaded once, by the first call of `warm` or `analyze`, even if several threads call at the same time.
+    """
+
+    name: str
+    features: frozenset[str]
+    traits: BackendTraits = BackendTraits()
+
+    def __init__(self) -> None:
+        self._loading = threading.Lock()
+        self._is_loaded = False
+
+    def warm(self) -> None:
+        """Load the models.
+
+        Raises:
+            BackendError: a model is missing or damaged.
+        """
+        with self._loading:
+            if not self._is_loaded:
+                self._load()
+                self._is_loaded = True
+
+    def analyze(
+        self,
+        pictures: Sequence[RGB],
+        features: frozenset[str],
+        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
+    ) -> list[Entries]:
+        """Return the entries of each picture, in order.
+
+        Args:
+            pictures: Height x width x 3, RGB.
+            features: Requested features; those that the back end does not offer have no effect.
+            options: Not used.
+
+        Raises:
+            BackendError: a model cannot be loaded, or a picture cannot be analysed.
+        """
+        offered = features & self.features
+        if not offered:
+            return [Entries() for _ in pictures]
+        self.warm()
+        return [self._analyze_picture(picture, offered) for picture in pictures]
+
+    def _load(self) -> None:  # noqa: B027 (some back ends have no model)
+        """Load the models."""
+
+    @abstractmethod
+    def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:
+        """Return the entries of one picture for at least one offered feature."""
 
 
 @runtime_checkable
@@ -113,8 +160,6 @@ class ComposingBackend(Protocol):
     """Protocol of a back end that composes its entries from those of other back ends, without pictures.
 
     Attributes:
-        name: As for `Backend`.
-        features: As for `Backend`.
         builds_on: Other back end → its features that this one needs. The service runs these back ends even if the
             request does not name them; the request pays only for what it names.
     """
@@ -131,7 +176,7 @@ class ComposingBackend(Protocol):
             options: Further options of the request.
 
         Raises:
-            BackendError: the entries cannot be composed; the caller reads the message in `all.errors`.
+            BackendError: the entries cannot be composed. The answer to the request has the message in `all.errors`.
         """
         ...
 

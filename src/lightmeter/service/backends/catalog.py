@@ -17,20 +17,18 @@ from typing import Any, Final, TypeAlias
 from pydantic import SecretStr
 
 from lightmeter.errors import LightmeterError, SettingsError
-from lightmeter.pricing.rates import RateTable, default_rates
+from lightmeter.pricing.rates import RateTable, default_rates, read_own_prices
 from lightmeter.service.backends.base import Backend, ComposingBackend
-from lightmeter.service.backends.declared_prices import prices_of
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
 from lightmeter.service.backends.providers.description.provider_table import (
     DESCRIPTION_PROVIDERS,
-    OPENAI_COMPATIBLE_ADAPTER,
+    OPENAI_COMPATIBLE,
 )
 from lightmeter.service.backends.providers.provider import NO_METRICS, Provider, ProviderMetrics, ProviderSettings
 from lightmeter.service.backends.providers.vision.provider_table import VISION_PROVIDERS
 from lightmeter.service.backends.registry import BUILTIN_BACKENDS, ENTRY_POINT_GROUP, BuiltinBackend, import_target
 from lightmeter.service.backends.settings_tables import (
     ONNX_KINDS,
-    BackendAlias,
     ProviderTable,
     millicredits,
     read_tables,
@@ -42,12 +40,7 @@ AnyBackend: TypeAlias = Backend | ComposingBackend
 ALL_PROVIDERS: Final[Mapping[str, Provider]] = {**DESCRIPTION_PROVIDERS, **VISION_PROVIDERS}
 """Every provider that has an adapter, by name."""
 
-PROVIDER_KINDS: Final[Mapping[str, Provider]] = {
-    **ALL_PROVIDERS,
-    "openai-compatible": Provider(
-        "openai-compatible", OPENAI_COMPATIBLE_ADAPTER, frozenset({"descriptions"}), model=None, base_url=None
-    ),
-}
+PROVIDER_KINDS: Final[Mapping[str, Provider]] = {**ALL_PROVIDERS, OPENAI_COMPATIBLE.name: OPENAI_COMPATIBLE}
 """Allowed `kind` of a settings table: every provider, and any endpoint with OpenAI's protocol."""
 
 PROVIDER_TERMS: Final = "the provider's terms"
@@ -61,34 +54,30 @@ class CatalogEntry:
     Attributes:
         name: Name in requests.
         features: Features that it offers.
+        prices: Millicredits for each image or video frame, by feature.
+        make: Function that creates the back end.
         model: Model that it uses; empty if it declares none.
         licence: License of the model, or the provider's terms; empty if it declares none.
         local: Whether pictures stay on this machine.
         default: Whether a request that names no back end uses it.
-        prices: Millicredits for each image or frame, by feature.
         reason: Sentence that says why it cannot be used; None if it can.
         alias_of: Back end for which this name is an alias; None if the name is no alias.
-        make: Function that creates the back end.
     """
 
     name: str
     features: frozenset[str]
-    model: str
-    licence: str
-    local: bool
-    default: bool
     prices: Mapping[str, int]
-    reason: str | None
-    alias_of: str | None
     make: Callable[[ProviderMetrics], AnyBackend]
+    model: str = ""
+    licence: str = ""
+    local: bool = True
+    default: bool = True
+    reason: str | None = None
+    alias_of: str | None = None
 
 
 class BackendCatalog:
-    """All back ends that this installation knows, sorted by name.
-
-    Args:
-        entries: In any order; names are unique.
-    """
+    """All back ends that this installation knows, sorted by name; the names of `entries` are unique."""
 
     def __init__(self, entries: Sequence[CatalogEntry]) -> None:
         self.entries: Mapping[str, CatalogEntry] = {
@@ -175,8 +164,8 @@ def read_catalog(settings: Settings | None = None) -> BackendCatalog:
         elif isinstance(table, ProviderTable):
             entries[name] = _table_entry(name, table, entries.get(name))
     for name, table in tables.items():
-        if isinstance(table, BackendAlias):
-            entries[name] = _alias_entry(name, table.target, entries)
+        if isinstance(table, str):
+            entries[name] = _alias_entry(name, table, entries)
     return BackendCatalog(list(entries.values()))
 
 
@@ -194,11 +183,8 @@ def _builtin_entry(name: str, builtin: BuiltinBackend, settings: Settings) -> Ca
         features=builtin.features,
         model=builtin.model,
         licence=builtin.licence,
-        local=True,
-        default=True,
         prices=_packaged_prices(name, builtin.features),
         reason=f"{variable} is not set." if missing else None,
-        alias_of=None,
         make=partial(_create_builtin, name, builtin, settings),
     )
 
@@ -212,13 +198,14 @@ def _create_builtin(name: str, builtin: BuiltinBackend, settings: Settings, _: P
 
 def _entry_point_entry(name: str, target: str) -> CatalogEntry:
     """Return the entry of a back end from another package, read from the attributes of its class."""
-    entry = CatalogEntry(name, frozenset(), "", "", local=True, default=True, prices={}, reason=None, alias_of=None,
-                         make=lambda _: _check_protocol(name, target, import_target(name, target)()))  # fmt: skip
+    entry = CatalogEntry(
+        name, frozenset(), {}, make=lambda _: _check_protocol(name, target, import_target(name, target)())
+    )
     try:
         cls = import_target(name, target)
         features = frozenset(cls.features)
         packaged = _packaged_prices(name, features) if name in default_rates().rates else {}
-        prices = prices_of(cls) or packaged
+        prices = declared_prices(cls) or packaged
     except (LightmeterError, AttributeError, TypeError) as error:
         return replace(entry, reason=f"{str(error).rstrip('.')}.")
     return replace(
@@ -232,6 +219,26 @@ def _entry_point_entry(name: str, target: str) -> CatalogEntry:
     )
 
 
+def declared_prices(backend: Backend) -> Mapping[str, int]:
+    """Return the attribute `prices` of a back end of another package in millicredits; empty if it has none.
+
+    Raises:
+        SettingsError: a price is invalid, a feature has no price, or a price is for a feature that it lacks.
+    """
+    declared = getattr(backend, "prices", None)
+    if declared is None:
+        return {}
+    own = read_own_prices({"unit": "credits", "backends": {backend.name: {"prices": declared}}})
+    prices = {} if own is None else own.rates[backend.name]
+    if set(prices) != backend.features:
+        raise SettingsError(
+            f"Back end {backend.name!r} offers {', '.join(sorted(backend.features))}, and its prices are for "
+            f"{', '.join(sorted(prices)) or 'nothing'}.",
+            hint='Give its class one price for each feature, such as prices = {"tags": 0.15}.',
+        )
+    return prices
+
+
 def _check_protocol(name: str, target: str, backend: Any) -> AnyBackend:
     if not isinstance(backend, Backend | ComposingBackend):
         raise SettingsError(f"Back end {name!r} ({target}) lacks a part of the Backend protocol.")
@@ -243,7 +250,8 @@ def _table_entry(name: str, table: ProviderTable, known_entry: CatalogEntry | No
     provider = PROVIDER_KINDS.get(kind)
     if provider is None:
         if known_entry is not None and table.kind is None:  # a local back end: only prices and default can be set
-            return _with_table_settings(known_entry, table)
+            default = known_entry.default if table.default is None else table.default
+            return replace(known_entry, prices={**known_entry.prices, **millicredits(table.prices)}, default=default)
         raise SettingsError(
             f"[backends.{name}]: there is no kind {kind!r}.",
             hint=f"Kinds: {', '.join((*PROVIDER_KINDS, *ONNX_KINDS))}.",
@@ -251,16 +259,13 @@ def _table_entry(name: str, table: ProviderTable, known_entry: CatalogEntry | No
     return _provider_entry(name, provider, table)
 
 
-def _with_table_settings(entry: CatalogEntry, table: ProviderTable) -> CatalogEntry:
-    prices = {**entry.prices, **table.millicredits}
-    return replace(entry, prices=prices, default=entry.default if table.default is None else table.default)
-
-
 def _provider_entry(name: str, provider: Provider, table: ProviderTable) -> CatalogEntry:
     features = frozenset(table.features or provider.features)
+    from_environment = {option: _environment(variable) for option, variable in provider.option_variables.items()}
+    set_options = {option: value for option, value in from_environment.items() if value}
     settings = ProviderSettings(
         name=name,
-        base_url=_base_url(provider, table).rstrip("/"),
+        base_url=(table.base_url or _environment(provider.base_url_variable) or provider.base_url or "").rstrip("/"),
         model=table.model or provider.model or "",
         api_key=_read_secret(table.key_variable or provider.key_variable),
         api_secret=_read_secret(table.secret_variable or provider.secret_variable),
@@ -268,7 +273,7 @@ def _provider_entry(name: str, provider: Provider, table: ProviderTable) -> Cata
         concurrency=table.concurrency,
         timeout_s=table.timeout_s,
         max_attempts=table.max_attempts,
-        options={**provider.options, **_options_from_environment(provider), **table.options},
+        options={**provider.options, **set_options, **table.options},
     )
     return CatalogEntry(
         name=name,
@@ -277,29 +282,22 @@ def _provider_entry(name: str, provider: Provider, table: ProviderTable) -> Cata
         licence=PROVIDER_TERMS,
         local=False,
         default=bool(table.default),
-        prices={**_packaged_prices(name, features), **table.millicredits},
+        prices={**_packaged_prices(name, features), **millicredits(table.prices)},
         reason=_missing_reason(name, provider, table, settings),
-        alias_of=None,
         make=lambda metrics: _check_protocol(
             name, provider.adapter, import_target(name, provider.adapter)(replace(settings, metrics=metrics))
         ),
     )
 
 
-def _base_url(provider: Provider, table: ProviderTable) -> str:
-    from_environment = os.environ.get(provider.base_url_variable, "").strip() if provider.base_url_variable else ""
-    return table.base_url or from_environment or provider.base_url or ""
+def _environment(variable: str | None) -> str:
+    """Return the value of an environment variable without outer white space; empty if it is not set."""
+    return os.environ.get(variable, "").strip() if variable else ""
 
 
 def _read_secret(variable: str | None) -> SecretStr | None:
-    value = os.environ.get(variable, "").strip() if variable else ""
+    value = _environment(variable)
     return SecretStr(value) if value else None
-
-
-def _options_from_environment(provider: Provider) -> dict[str, str]:
-    """Return the provider's options that environment variables set, without empty ones."""
-    found = {option: os.environ.get(variable, "").strip() for option, variable in provider.option_variables.items()}
-    return {option: value for option, value in found.items() if value}
 
 
 def _missing_reason(name: str, provider: Provider, table: ProviderTable, settings: ProviderSettings) -> str | None:
@@ -324,17 +322,13 @@ def _missing_reason(name: str, provider: Provider, table: ProviderTable, setting
 
 
 def _onnx_entry(name: str, table: OnnxModelSettings, folder: Path) -> CatalogEntry:
-    prices = {feature: millicredits(price, f"[backends.{name}] price") for feature, price in table.prices.items()}
     return CatalogEntry(
         name=name,
-        features=frozenset(prices),
+        features=frozenset({table.offered_feature}),
         model=table.description or table.model.name,
         licence=table.licence,
-        local=True,
-        default=True,
-        prices=prices,
+        prices=millicredits({table.offered_feature: table.price}),
         reason=table.missing_file(folder),
-        alias_of=None,
         make=partial(_create_onnx, name, table, folder),
     )
 

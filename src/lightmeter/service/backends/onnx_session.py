@@ -1,6 +1,6 @@
-"""Loading of ONNX models. They run on the CPU, in the calling thread; one session serves all callers at once.
+"""Loading of ONNX models. They run on the CPU, in the calling thread; several threads may use one session at once.
 
-Two callers with one thread each get more done than one caller with two threads, and a result that one thread computes
+Two calls with one thread each get more done than one call with two threads, and a result that one thread computes
 does not depend on the number of cores (figures in `service.analysis.inference_queue`).
 """
 

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import Any, Final
 
 from lightmeter.errors import SettingsError
-from lightmeter.extras import EXTRA_OF_PACKAGE
 
 ENTRY_POINT_GROUP: Final = "lightmeter.backends"
 """Entry point group: `name = "package.module:Class"`, where Class() satisfies the `Backend` protocol."""
@@ -88,21 +87,13 @@ BUILTIN_BACKENDS: Final[Mapping[str, BuiltinBackend]] = {
 
 
 def import_target(name: str, target: str) -> Any:
-    """Import the class of a back end.
-
-    Args:
-        name: Name of the back end, for the message.
-        target: `package.module:Class`.
+    """Import a class, whose `target` is `package.module:Class`, for the back end `name`.
 
     Raises:
-        SettingsError: the import fails.
+        SettingsError: the import fails; the message names the back end.
     """
     module, _, attribute = target.partition(":")
     try:
         return getattr(import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        extra = EXTRA_OF_PACKAGE.get(error.name or "")
-        install = f" Install it: pip install 'lightmeter[{extra}]'" if extra is not None else ""
-        raise SettingsError(f"Back end {name!r} ({target}) cannot be imported: {error}.{install}") from error
     except Exception as error:  # importing another package may raise anything
         raise SettingsError(f"Back end {name!r} ({target}) cannot be imported: {error}.") from error

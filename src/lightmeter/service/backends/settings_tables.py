@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
-from typing import Any, Final, get_args
+from decimal import Decimal
+from typing import Annotated, Any, Final, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from lightmeter.errors import SettingsError
 from lightmeter.pricing.rates import MILLICREDITS
-from lightmeter.service.backends.onnx_models.settings import OnnxModelKind, OnnxModelSettings, read_onnx_settings
+from lightmeter.service.backends.onnx_models.settings import Credits, OnnxModelKind, OnnxModelSettings
 from lightmeter.service.backends.providers.provider import DEFAULT_ATTEMPTS, DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 
 ONNX_KINDS: Final = get_args(OnnxModelKind)
 
-_MAX_CREDITS: Final = Decimal(10**9)
+_Table = TypeVar("_Table", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True)
-class BackendAlias:
-    """Settings entry `NAME = "OTHER"`: the back end `OTHER` (`target`) answers requests for `NAME`."""
-
-    target: str
+def _check_features(prices: dict[str, Decimal]) -> dict[str, Decimal]:
+    features = (*FEATURES, *EXTRA_FEATURES)
+    for name in prices:
+        if name not in features:
+            raise ValueError(f"there is no feature {name!r}; features: {', '.join(features)}")
+    return prices
 
 
 class ProviderTable(BaseModel):
@@ -57,52 +57,19 @@ class ProviderTable(BaseModel):
     timeout_s: float = Field(default=DEFAULT_TIMEOUT_S, gt=0, le=3600)
     max_attempts: int = Field(default=DEFAULT_ATTEMPTS, ge=1, le=20)
     default: bool | None = None
-    prices: dict[str, Any] = Field(default_factory=dict)
+    prices: Annotated[dict[str, Credits], AfterValidator(_check_features)] = Field(default_factory=dict)
     options: dict[str, str] = Field(default_factory=dict)
 
-    @property
-    def millicredits(self) -> dict[str, int]:
-        """Prices in millicredits, by feature.
 
-        Raises:
-            SettingsError: a price is not a whole number of millicredits, 0 or more.
-        """
-        return _to_millicredits(self.prices)
+def millicredits(prices: Mapping[str, Decimal]) -> dict[str, int]:
+    """Convert validated prices in credits, by feature, to millicredits: 0.15 → 150."""
+    return {feature: int(price * MILLICREDITS) for feature, price in prices.items()}
 
 
-def _to_millicredits(prices: Mapping[str, Any]) -> dict[str, int]:
-    for feature in prices:
-        if feature not in (*FEATURES, *EXTRA_FEATURES):
-            raise SettingsError(
-                f"prices: there is no feature {feature!r}.",
-                hint=f"Features: {', '.join((*FEATURES, *EXTRA_FEATURES))}.",
-            )
-    return {feature: millicredits(price, f"price of {feature}") for feature, price in prices.items()}
-
-
-def millicredits(price: Any, label: str) -> int:
-    """Convert credits to whole millicredits: 0.15 → 150.
-
-    Args:
-        price: Credits, 0 or more, as a number or its text.
-        label: Name of the price, for the message.
-
-    Raises:
-        SettingsError: the price is not a number, is negative, or is finer than a millicredit.
-    """
-    try:
-        exact = Decimal(str(price)) * MILLICREDITS
-    except InvalidOperation:
-        exact = Decimal("NaN")
-    if isinstance(price, bool) or not exact.is_finite() or not 0 <= exact <= _MAX_CREDITS * MILLICREDITS:
-        raise SettingsError(f"{label}: {price!r} is not a number of credits, 0 or more.")
-    if exact != exact.to_integral_value():
-        raise SettingsError(f"{label}: {price!r} is finer than a thousandth of a credit.")
-    return int(exact)
-
-
-def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | OnnxModelSettings | BackendAlias]:
+def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | OnnxModelSettings | str]:
     """Validate the tables of the settings; return them by the lowercase name of the back end.
+
+    The value of an alias, an entry `NAME = "OTHER"`, is the lowercase name of the back end that answers for `NAME`.
 
     Raises:
         SettingsError: a table is invalid; the message names it and the entry.
@@ -110,20 +77,30 @@ def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | OnnxMode
     return {name.strip().lower(): _read_table(name, value) for name, value in tables.items()}
 
 
-def _read_table(name: str, value: Any) -> ProviderTable | OnnxModelSettings | BackendAlias:
+def _read_table(name: str, value: Any) -> ProviderTable | OnnxModelSettings | str:
     if isinstance(value, str):
-        return BackendAlias(value.strip().lower())
+        return value.strip().lower()
     if not isinstance(value, Mapping):
         raise SettingsError(f"[backends] {name}: {value!r} is neither a table nor the name of a back end.")
     if value.get("kind") in ONNX_KINDS:
-        return read_onnx_settings(name, value)
+        return validate_table(OnnxModelSettings, name, value)
+    return validate_table(ProviderTable, name, value)
+
+
+def validate_table(model: type[_Table], name: str, table: Mapping[str, Any]) -> _Table:
+    """Validate one table of the settings file.
+
+    Args:
+        model: Class of the validated table.
+        name: Name of the back end, for messages.
+        table: Content of `[backends.NAME]`.
+
+    Raises:
+        SettingsError: the table has an unknown or an invalid entry; the message names the first.
+    """
     try:
-        table = ProviderTable.model_validate(value)
-        _ = table.millicredits
+        return model.model_validate(table)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise SettingsError(f"[backends.{name}] {where}: {first['msg']}.") from error
-    except SettingsError as error:
-        raise SettingsError(f"[backends.{name}] {error}", hint=error.hint) from error
-    return table
+        location = ".".join(["backends", name, *map(str, first["loc"])])
+        raise SettingsError(f"{location}: {first['msg'].removeprefix('Value error, ')}.") from error

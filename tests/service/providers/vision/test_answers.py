@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from lightmeter.service.backends.providers.failures import CallFailed
 from lightmeter.service.backends.providers.http_client import decode_json
 from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, to_score
-from lightmeter.service.backends.providers.vision.googlevision import read_result
-from lightmeter.service.backends.providers.vision.googlevision_types import BatchAnnotateResponse
+from lightmeter.service.backends.providers.vision.googlevision import BatchAnnotateResponse, read_result
 from lightmeter.service.backends.providers.vision.rekognition_answer import (
     read_faces,
     read_labels,

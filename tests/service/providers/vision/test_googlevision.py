@@ -119,7 +119,6 @@ def test_it_is_a_back_end_with_the_features_of_the_price_table(backend):
     assert isinstance(backend, Backend)
     assert backend.features == set(PARTS)
     assert (traits_of(backend).calls_at_once, traits_of(backend).pictures_a_call) == (8, 1)
-    assert (backend.model, backend.licence) == ("Cloud Vision v1 builtin/stable", "terms of the provider")
 
 
 @pytest.mark.parametrize("feature", PARTS)

@@ -117,7 +117,6 @@ def test_it_is_a_back_end_with_the_features_of_the_price_table(backend, analyze,
     """The adapter satisfies the protocol; all features are three calls, each counted by its operation."""
     assert isinstance(backend, Backend)
     assert backend.features == set(ANSWERS)
-    assert backend.model == "DetectFaces, DetectModerationLabels, DetectLabels"
     analyze(backend)
     operations = {operation for _, operation in counted.usages}
     assert operations == {"DetectFaces", "DetectModerationLabels", "DetectLabels"}

@@ -27,7 +27,6 @@ def test_a_row_says_what_its_adapter_is(row):
     assert row.base_url.startswith("https://")
     assert default_rates().rates[row.name].keys() == row.features
     assert adapter.__doc__
-    assert adapter.licence == "terms of the provider"
 
 
 def test_rows_are_sorted_and_their_names_differ():

@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +24,7 @@ from lightmeter.errors import BackendError
 _MAGIC: Final = 0x1950A86A20F9469CFC6C
 _PROTOCOL: Final = 1001
 _LENGTH_BYTES: Final = 8
-_STORAGES: Final = MappingProxyType({"FloatStorage": "<f4", "DoubleStorage": "<f8", "LongStorage": "<i8"})
+_STORAGES: Final = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "LongStorage": "<i8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +38,14 @@ class _Storage:
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """Reference to a tensor: a view into a storage. Offset and strides count numbers, not bytes."""
+    """Reference to a tensor: a slice of a storage. Offset and strides count numbers, not bytes."""
 
     storage: _Storage
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def view(self, numbers: NDArray[Any]) -> NDArray[Any]:
+    def to_array(self, numbers: NDArray[Any]) -> NDArray[Any]:
         """Return the values of the tensor as a new array; `numbers` is the content of its storage.
 
         Raises:
@@ -63,10 +62,7 @@ class _Tensor:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickler that resolves only the five names that a checkpoint of weights uses.
-
-    The pickle cannot alter the resolved objects: a built-in type, a bound method, strings.
-    """
+    """Unpickler that imports nothing: it knows the five names that a checkpoint uses and rejects all others."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return the object for one of the five allowed names.
@@ -118,17 +114,11 @@ def _read_tensors(content: io.BytesIO) -> dict[str, NDArray[Any]]:
     tensors = {name: tensor for name, tensor in weights.items() if isinstance(tensor, _Tensor)}
     storages = {tensor.storage.key: tensor.storage for tensor in tensors.values()}
     numbers = {key: _read_storage(content, storages[key]) for key in keys}
-    return {name: tensor.view(numbers[tensor.storage.key]) for name, tensor in tensors.items()}
+    return {name: tensor.to_array(numbers[tensor.storage.key]) for name, tensor in tensors.items()}
 
 
 def read_checkpoint(content: bytes) -> Mapping[str, NDArray[Any]]:
-    """Read the tensors of a checkpoint (a dictionary of weights, saved by torch.save before version 1.6).
-
-    Args:
-        content: The bytes of the file.
-
-    Returns:
-        Arrays by name, in the order of the file; float32, float64 or int64.
+    """Return the tensors of a checkpoint file by name, in the order of the file; float32, float64 or int64.
 
     Raises:
         BackendError: the file has another format, is damaged, or names an object that weights do not need.

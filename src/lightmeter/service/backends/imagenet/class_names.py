@@ -7,34 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from types import MappingProxyType
 from typing import Final
 
 from lightmeter.service.backends.imagenet.tag_groups import GROUPS
 
-CLASS_NAME_OVERRIDES: Final[Mapping[int, str]] = MappingProxyType(
-    {
-        21: "kite bird",
-        97: "drake",
-        268: "mexican hairless dog",
-        282: "tiger cat",
-        348: "ram",
-        352: "impala",
-        421: "handrail",
-        439: "bearskin hat",
-        478: "cardboard box",
-        548: "entertainment center",
-        638: "leotard",
-        661: "model t",
-        692: "packet",
-        789: "shoji screen",
-        842: "swim trunks",
-        914: "yawl",
-        919: "street sign",
-        956: "custard apple",
-        998: "ear of grain",
-    }
-)
+CLASS_NAME_OVERRIDES: Final[Mapping[int, str]] = {
+    21: "kite bird",
+    97: "drake",
+    268: "mexican hairless dog",
+    282: "tiger cat",
+    348: "ram",
+    352: "impala",
+    421: "handrail",
+    439: "bearskin hat",
+    478: "cardboard box",
+    548: "entertainment center",
+    638: "leotard",
+    661: "model t",
+    692: "packet",
+    789: "shoji screen",
+    842: "swim trunks",
+    914: "yawl",
+    919: "street sign",
+    956: "custard apple",
+    998: "ear of grain",
+}
 """Class index → tag name that is clear without the class list, where all other names come from."""
 
 EXCLUDED_CLASSES: Final[frozenset[int]] = frozenset(
@@ -52,25 +49,18 @@ Shoes, bags, helmets, jeans and sunglasses keep their tags: pictures often show 
 """
 
 
-def _indices(parts: Iterable[range | int]) -> frozenset[int]:
-    return frozenset(chain.from_iterable([part] if isinstance(part, int) else part for part in parts))
-
-
 def tag_members(class_names: Iterable[str]) -> dict[str, frozenset[int]]:
-    """Return all tags for things, with the classes that count for each.
+    """Return each tag for things (lower case, unique) with the indices of its ImageNet classes.
 
-    Args:
-        class_names: Names of the classes, in the order of their indices.
-
-    Returns:
-        Tag (lower case, unique) → indices of its classes. Tags for single classes, without `EXCLUDED_CLASSES`, come
-        first, then general tags (`GROUPS`). Classes of the same name share a tag.
+    `class_names` are in the order of the indices. Tags for single classes, without `EXCLUDED_CLASSES`, come first, then
+    general tags (`GROUPS`). Classes of the same name share a tag.
     """
     tags: dict[str, frozenset[int]] = {}
     for index, name in enumerate(class_names):
         if index not in EXCLUDED_CLASSES:
             tag = CLASS_NAME_OVERRIDES.get(index, name).lower()
             tags[tag] = tags.get(tag, frozenset()) | {index}
-    for word, parts in GROUPS.items():
-        tags[word] = tags.get(word, frozenset()) | _indices(parts)
+    for word, ranges in GROUPS.items():
+        indices = chain.from_iterable([each] if isinstance(each, int) else each for each in ranges)
+        tags[word] = tags.get(word, frozenset()).union(indices)
     return tags

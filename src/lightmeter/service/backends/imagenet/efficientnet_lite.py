@@ -1,9 +1,8 @@
 """Names of the input and the outputs, and sizes, of the EfficientNet-Lite networks.
 
-The code that builds a graph is in another module, because it needs the package `onnx`, which loads slowly.
+`efficientnet_lite_graph` builds the networks; it needs the package `onnx`, which loads slowly.
 
-Source of the numbers: the EfficientNet-Lite code that TensorFlow published in 2020 (`efficientnet_lite_builder.py`):
-width, depth and resolution of each variant.
+Source of the numbers: the EfficientNet-Lite code that TensorFlow published in 2020 (`efficientnet_lite_builder.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Tags for scenes and contents that are not among the ImageNet classes: `outdoor`, `sky`, `person`.
+"""Tags for scenes and contents that are not among the ImageNet classes: `outdoor`, `water`, `person`.
 
-Each tag is a linear probe: a logistic regression on the pooled features of the network (Guillaume Alain and Yoshua
-Bengio, "Understanding intermediate layers using linear classifier probes", 2016). The weights are beside this file;
+Each tag is a logistic regression on the pooled features of the network (Guillaume Alain and Yoshua Bengio,
+"Understanding intermediate layers using linear classifier probes", 2016). The weights are beside this file;
 `scene_words.txt` names the training data and the command that fits them.
 """
 
@@ -32,9 +32,9 @@ def l2_normalize(pooled: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     return scaled
 
 
-def is_grey(view: NDArray[np.uint8]) -> bool:
+def is_grey(picture: NDArray[np.uint8]) -> bool:
     """Return whether a picture (height x width x 3) is black and white."""
-    red, green, blue = (view[..., channel] for channel in range(3))
+    red, green, blue = (picture[..., channel] for channel in range(3))
     spread = np.maximum(np.maximum(red, green), blue) - np.minimum(np.minimum(red, green), blue)
     return bool((spread <= _GREY_SPREAD).mean() >= _GREY_SHARE)
 
@@ -43,8 +43,8 @@ class SceneWords:
     """Scorer of scene words by logistic regressions, and of `BLACK_AND_WHITE` by the pixels.
 
     Args:
-        names: Words that have a regression.
-        weights: Array, words x 1281: a weight for each feature, then the intercept.
+        names: The scene words.
+        weights: Array, words x 1281: for each word the weights of the 1280 features, then the intercept.
     """
 
     def __init__(self, names: tuple[str, ...], weights: NDArray[np.floating[Any]]) -> None:

@@ -107,7 +107,7 @@ class TagScorer:
         self._specific, self._general = np.array(specific_general_pairs, np.intp).reshape(-1, 2).T
 
     def probabilities(self, classes: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return the sum of class probabilities, at most 1, of each tag in `members`; `classes` has shape 1000."""
+        """Return the probability of each tag in `members`: the sum over its classes, at most 1."""
         # Not a matrix product: BLAS would start threads, which compete with the models.
         return np.minimum(np.add.reduceat(classes[self._classes], self._starts), 1)
 

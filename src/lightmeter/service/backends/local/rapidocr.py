@@ -7,9 +7,10 @@ languages and for drawing results, which are not used.
 
 from __future__ import annotations
 
-import threading
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 import cv2
@@ -18,8 +19,7 @@ import numpy as np
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError
 from lightmeter.media.image_transforms import FitWithin, transform_array
-from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
-from lightmeter.service.backends.local.brand_names import BrandNames
+from lightmeter.service.backends.base import RGB, BackendTraits, PictureBackend
 from lightmeter.service.backends.onnx_session import packaged_file
 from lightmeter.wire.response import Brand, Entries, Text
 
@@ -33,7 +33,7 @@ _MIN_CHARACTER_SCORE: Final = 0.995
 """Lowest score of a line of one character. Chosen on 431 pictures that the benchmark does not use: single characters
 that were not text (windows, fruit, wheels) scored .71 to .990, most real ones .998 and more."""
 
-_VIEW: Final = FitWithin(2000)
+_TRANSFORM: Final = FitWithin(2000)
 """Longest side, in pixels, of the picture that lines are cropped from and read: the default of `rapidocr`."""
 _DETECTOR_SIDE: Final = 736
 """Longest side, in pixels, of the detector's input."""
@@ -79,15 +79,15 @@ class _Line:
     corners: tuple[tuple[int, int], ...]
 
 
-class RapidOcr:
-    """Back end `rapidocr`: features `texts` and `brands`, from one pass.
+class RapidOcr(PictureBackend):
+    """Back end `rapidocr`: features `texts` and `brands`, from one recognition.
 
     The first entry of `texts` is the whole text, as in Google's API: `is_full_text` is true, its score is the lowest of
     its lines, its polygon the rectangle around them. Then follows each line, from top to bottom. Polygons are clockwise
     from the upper left of the writing. A picture without text has no entry.
 
-    A brand is a line that as a whole is a name in `brand_names.txt`. Its score is that of the line: how reliably it was
-    read, not whether it means the brand.
+    A brand is a line whose whole text is a name in `brand_names.txt`. Its score says how reliably the line was read,
+    not whether the text means the brand.
 
     Measured (`tests/bench/quality`): 92 % of words exact on 30 photographs and scans, with a median of .35 s on one
     core; a false text on 1 of 139 photographs; 3 of 15 readable brands, none wrong.
@@ -99,61 +99,19 @@ class RapidOcr:
 
     name = "rapidocr"
     features = frozenset({"texts", "brands"})
-    model = "PP-OCRv6 small, of rapidocr 3.10"
-    licence = "Apache-2.0; brand names: BSD-3-Clause and CC0-1.0"
+    traits = BackendTraits(calls_at_once=process_cpu_count(), view=_TRANSFORM)
 
-    def __init__(self) -> None:
-        self.traits = BackendTraits(calls_at_once=process_cpu_count(), view=_VIEW)
-        self._loading = threading.Lock()
-        self._engine: RapidOCR | None = None
-        self._brands: BrandNames | None = None
+    def _load(self) -> None:
+        cv2.setNumThreads(1)  # the service has a thread for each core
+        self._brands = read_brand_names()
+        self._engine = _load_engine()
 
-    def warm(self) -> None:
-        """Load the models and the list of brands.
-
-        Raises:
-            BackendError: a model is missing or damaged.
-        """
-        self._load()
-
-    def _load(self) -> tuple[RapidOCR, BrandNames]:
-        with self._loading:
-            if self._engine is None or self._brands is None:
-                cv2.setNumThreads(1)  # each core has a caller
-                self._brands = BrandNames()
-                self._engine = _load_engine()
-            return self._engine, self._brands
-
-    def analyze(
-        self,
-        pictures: Sequence[RGB],
-        features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
-    ) -> list[Entries]:
-        """Read the text in each picture; a picture is first shrunk to at most 2000 pixels a side.
-
-        Args:
-            pictures: Height x width x 3, RGB.
-            features: Requested features.
-            options: Not used.
-
-        Raises:
-            BackendError: a model cannot be loaded.
-        """
-        wanted = features & self.features
-        if not wanted:
-            return [Entries() for _ in pictures]
-        engine, brands = self._load()
-        results = []
-        for picture in pictures:
-            lines = list(_read_lines(engine, picture))
-            results.append(
-                Entries(
-                    texts=list(self._text_entries(lines)) if "texts" in wanted else None,
-                    brands=list(self._brand_entries(lines, brands)) if "brands" in wanted else None,
-                )
-            )
-        return results
+    def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:
+        lines = list(_read_lines(self._engine, picture))
+        return Entries(
+            texts=list(self._text_entries(lines)) if "texts" in features else None,
+            brands=list(self._brand_entries(lines)) if "brands" in features else None,
+        )
 
     def _text_entries(self, lines: Sequence[_Line]) -> Iterator[Text]:
         if lines:
@@ -173,17 +131,29 @@ class RapidOcr:
                 source=self.name,
             )
 
-    def _brand_entries(self, lines: Sequence[_Line], brands: BrandNames) -> Iterator[Brand]:
+    def _brand_entries(self, lines: Sequence[_Line]) -> Iterator[Brand]:
         for line in lines:
-            name = brands.find(line.text)
+            name = self._brands.get(brand_key(line.text))
             if name is not None:
                 yield Brand(name=name, score=line.score, bounding_poly=_polygon(line.corners), source=self.name)
 
 
-class _LineRecognizer:
-    """Recognizer that reads lines which may be upside down both ways; the reading with the higher score counts.
+def brand_key(text: str) -> str:
+    """Return the letters and digits of a text, without accents and case: equal for `McDonald's®` and `MCDONALDS`."""
+    decomposed = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(character for character in decomposed if character.isalnum())
 
-    The classifier alone is not reliable: of 50 upright lines, it took two for upside down. Because its input compresses
+
+def read_brand_names() -> dict[str, str]:
+    """Return the known brand names by their `brand_key`; `brand_names.LICENSE.txt` says where they come from."""
+    text = (files("lightmeter.service.backends.local") / "brand_names.txt").read_text(encoding="utf-8")
+    return {brand_key(name): name for name in text.splitlines()}
+
+
+class _LineRecognizer:
+    """Recognizer of text that reads lines which may be upside down again, rotated, and takes the better result.
+
+    The classifier alone is not reliable: it took two of 50 upright lines for upside down. Because its input compresses
     long lines, the middle of each line is classified, too.
     """
 
@@ -192,7 +162,7 @@ class _LineRecognizer:
         self._recognizer = recognizer
 
     def __call__(self, batch: Any) -> Any:
-        """Read lines, with the interface of `rapidocr`'s recognizer."""
+        """Return the texts and scores of the lines in a batch, with the interface of `rapidocr`'s own recognizer."""
         result = self._recognizer(batch)
         verdicts = [self._classifier(lines).cls_res for lines in (batch.img, [_middle(line) for line in batch.img])]
         upside_down = [index for index, verdict in enumerate(zip(*verdicts, strict=True)) if "180" in dict(verdict)]
@@ -235,7 +205,7 @@ def _load_engine() -> RapidOCR:
 
 def _read_lines(engine: RapidOCR, picture: RGB) -> Iterator[_Line]:
     """Yield the lines of text in a picture, from top to bottom and from left to right."""
-    enlarged = _enlarge(transform_array(picture, _VIEW))
+    enlarged = _enlarge(transform_array(picture, _TRANSFORM))
     height, width = enlarged.shape[:2]
     down, across = picture.shape[0] / height, picture.shape[1] / width
     result: Any = engine(_pad(enlarged[..., ::-1]))  # BGR

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import BackendError, SettingsError
 from lightmeter.media.image_transforms import LetterboxedImage
-from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, BackendTraits
+from lightmeter.service.backends.base import RGB, Backend, BackendTraits, PictureBackend
 from lightmeter.service.backends.onnx_models.boxes import Floats, boxes_to_fractions, non_maximum_suppression
 from lightmeter.service.backends.onnx_models.detections import Candidates, decoder_for, detect_format
 from lightmeter.service.backends.onnx_models.model import OnnxModel
-from lightmeter.service.backends.onnx_models.score_scaling import (
-    Activation,
-    apply_activation,
-    are_scores,
-    rescale_score,
-)
 from lightmeter.service.backends.onnx_models.settings import OnnxModelSettings
 from lightmeter.service.backends.onnx_session import PICTURES_A_CALL
+from lightmeter.wire.constants import DEFAULT_TAG_SCORE
 from lightmeter.wire.response import Embedding, Entries, Nsfw, Tag
 
 DETECTOR_THRESHOLD: Final = 0.25
@@ -41,6 +37,41 @@ VECTOR_DIGITS: Final = 7
 MAX_BOXES: Final = 100
 """Most boxes of one label in one picture."""
 
+TOLERANCE: Final = 1e-3
+"""Tolerance for probabilities outside 0 to 1, because half-precision numbers have three digits."""
+
+Activation: TypeAlias = Literal["softmax", "sigmoid", "none"]
+
+
+def are_scores(outputs: NDArray[np.floating]) -> bool:
+    """Return whether all outputs are from 0 to 1 and so need no activation."""
+    return bool(np.all((outputs >= -TOLERANCE) & (outputs <= 1 + TOLERANCE)))
+
+
+def apply_activation(outputs: Floats, activation: Activation) -> Floats:
+    """Convert outputs to scores, 0 to 1: by softmax over the last axis, by sigmoid, or by clipping."""
+    match activation:
+        case "softmax":
+            exponentials = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
+            scores: Floats = exponentials / exponentials.sum(axis=-1, keepdims=True)
+        case "sigmoid":
+            # tanh does not overflow, as exp would
+            scores = np.float32(0.5) * (1 + np.tanh(outputs / 2))
+        case "none":
+            scores = np.clip(outputs, 0, 1)
+    return scores
+
+
+def rescale_score(score: float, decision_threshold: float) -> float:
+    """Rescale a score, 0 to 1, so that `decision_threshold` becomes the API's default `tag_score` of 0.9.
+
+    The odds score / (1 - score) are multiplied by a constant. Scores of 0 and 1 and the order of scores do not change.
+    """
+    if decision_threshold == DEFAULT_TAG_SCORE:
+        return score
+    odds = (DEFAULT_TAG_SCORE / (1 - DEFAULT_TAG_SCORE)) / (decision_threshold / (1 - decision_threshold))
+    return odds * score / (1 + (odds - 1) * score)
+
 
 def make_onnx_backend(name: str, settings: OnnxModelSettings, base_dir: Path) -> Backend:
     """Create a back end for an ONNX file: load the model and run it on test pictures.
@@ -49,9 +80,6 @@ def make_onnx_backend(name: str, settings: OnnxModelSettings, base_dir: Path) ->
         name: Name in requests, lowercase.
         settings: The operator's settings of the model.
         base_dir: Folder of the settings file, from which relative paths start.
-
-    Returns:
-        A back end with two further attributes: `prices` (credits by feature) and `model` (name and digest).
 
     Raises:
         SettingsError: a file is missing, or the model does not fit the settings; the message starts with the names of
@@ -72,50 +100,26 @@ def make_onnx_backend(name: str, settings: OnnxModelSettings, base_dir: Path) ->
         raise type(error)(f"backends.{name}: {error}", hint=error.hint) from error
 
 
-class _OnnxBackend(ABC):
-    """Base class of the back ends that run an ONNX model.
+class _OnnxBackend(PictureBackend):
+    """Base class of the back ends that run an ONNX model; the constructor loads it.
 
     Attributes:
-        name: Name of the back end.
-        features: The one feature that it offers.
-        traits: How the service calls it.
-        prices: Credits for each image or video frame, by feature.
         model: Name of the model's file and the first digits of its SHA-256.
     """
 
     def __init__(self, name: str, settings: OnnxModelSettings, base_dir: Path) -> None:
+        super().__init__()
         self.name = name
         self.features = frozenset({settings.offered_feature})
-        self.prices = settings.prices
         self._settings = settings
         self._model = OnnxModel(settings, base_dir)
         self.model = self._model.name
         self.traits = BackendTraits(
-            calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=self._model.input.view
+            calls_at_once=process_cpu_count(), pictures_a_call=PICTURES_A_CALL, view=self._model.input.transform
         )
 
-    def warm(self) -> None:  # noqa: B027 (the model is loaded by the constructor)
-        """Do nothing: the constructor has loaded the model."""
-
-    def analyze(
-        self,
-        pictures: Sequence[RGB],
-        features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
-    ) -> list[Entries]:
-        """Run the model on each picture.
-
-        Args:
-            pictures: Height x width x 3, RGB.
-            features: Requested features.
-            options: Not used.
-
-        Raises:
-            BackendError: the model fails on a picture.
-        """
-        if not self.features & features:
-            return [Entries() for _ in pictures]
-        return [self._entries(self._model.input.fit(picture)) for picture in pictures]
+    def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:  # noqa: ARG002 (there is one feature)
+        return self._entries(self._model.input.fit(picture))
 
     @abstractmethod
     def _entries(self, letterboxed: LetterboxedImage) -> Entries:
@@ -164,12 +168,12 @@ class OnnxClassifier(_OnnxBackend):
 
 
 def _may_skip_indices(settings: OnnxModelSettings) -> bool:
-    """Return whether the labels come from a JSON file, whose object index → name may leave out indices."""
+    """Return whether the labels come from a JSON file, which maps indices to names and may leave indices out."""
     return isinstance(settings.labels, Path) and settings.labels.suffix.lower() == ".json"
 
 
 def _activation_of(outputs: Floats) -> Activation:
-    """Return the activation that converts these outputs to scores; `outputs` has one row for each picture."""
+    """Return the activation that suits a classifier, from its outputs for test pictures: one row for each picture."""
     if are_scores(outputs):
         return "none"
     return "softmax" if outputs.shape[1] > 1 else "sigmoid"

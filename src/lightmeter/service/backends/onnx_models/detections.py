@@ -72,7 +72,7 @@ def detect_format(names: Sequence[str], outputs: ModelOutputs, classes: int) -> 
 
     Args:
         names: Names of the outputs.
-        outputs: Outputs for a picture.
+        outputs: Outputs for a test picture.
         classes: Number of class names.
 
     Raises:
@@ -112,7 +112,7 @@ def decoder_for(
     Args:
         format_: Export format.
         names: Names of the outputs.
-        outputs: Outputs for a picture.
+        outputs: Outputs for a test picture.
         classes: Number of class names.
         size: Width and height of the input, in pixels.
 
@@ -132,8 +132,9 @@ def decoder_for(
             if len(outputs) == SSD_OUTPUTS:
                 decoder = partial(_ssd, order=_ssd_order(names, outputs), size=size)
         case "nanodet":
-            if _nanodet_strides(outputs, classes, size) is not None:
-                decoder = partial(_nanodet, classes=classes, size=size)
+            strides = _nanodet_strides(outputs, classes, size)
+            if strides is not None:
+                decoder = partial(_nanodet, classes=classes, size=size, strides=strides)
     if decoder is None:
         shapes = ", ".join(f"{name} {list(output.shape)}" for name, output in zip(names, outputs, strict=True))
         raise SettingsError(f"format: the detector's outputs ({shapes}) are not of {format_} with {classes} labels.")
@@ -176,7 +177,7 @@ def _ssd(outputs: ModelOutputs, *, order: tuple[int, ...], size: tuple[int, int]
 
 
 def _score_distance_pairs(outputs: ModelOutputs, classes: int) -> list[tuple[NDArray[Any], NDArray[Any]]] | None:
-    """Return a pair of score and distance outputs for each stride, smallest stride first; None if there are none."""
+    """Return NanoDet's pairs of score and distance outputs, one for each grid, finest first; None if there are none."""
     by_cells: dict[int, list[NDArray[Any]]] = {}
     for output in outputs:
         if output.ndim != 3:  # noqa: PLR2004 (one picture, cells, values)
@@ -193,7 +194,7 @@ def _score_distance_pairs(outputs: ModelOutputs, classes: int) -> list[tuple[NDA
 
 
 def _nanodet_strides(outputs: ModelOutputs, classes: int, size: tuple[int, int]) -> tuple[int, ...] | None:
-    """Return the strides of the grids, smallest first; None if the outputs do not fit NanoDet or the input size."""
+    """Return the input pixels for each cell of NanoDet's grids, finest grid first; None if the outputs do not fit."""
     if len(outputs) == 1:
         if outputs[0].ndim != 3 or (outputs[0].shape[2] - classes) / BOX_VALUES not in NANODET_STEPS:  # noqa: PLR2004
             return None
@@ -206,8 +207,7 @@ def _nanodet_strides(outputs: ModelOutputs, classes: int, size: tuple[int, int])
     return strides if strides and expected == sum(cells) else None
 
 
-def _nanodet(outputs: ModelOutputs, *, classes: int, size: tuple[int, int]) -> Candidates:
-    strides = _nanodet_strides(outputs, classes, size) or ()
+def _nanodet(outputs: ModelOutputs, *, classes: int, size: tuple[int, int], strides: tuple[int, ...]) -> Candidates:
     if len(outputs) == 1:
         scores, distances = outputs[0][0, :, :classes], outputs[0][0, :, classes:]
     else:

@@ -38,7 +38,7 @@ AXES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """Conversion of a picture to the input of a model; `OnnxModelSettings` explains the options.
+    """Conversion of a picture to the input of a model.
 
     Attributes:
         name: Name of the input.
@@ -46,10 +46,7 @@ class ModelInput:
         dtype: Type of its numbers.
         layout: Order of its axes.
         resize: How a picture is resized to the input.
-        crop_share: For `crop`: side of the crop as a fraction of the shorter side.
-        fill: For `letterbox`: grey level of the padding, 0 to 255.
-        bgr: Whether the channels are in the order blue, green, red.
-        scale, mean, std: A pixel value p becomes (p * scale - mean) / std.
+        settings: The operator's settings, of which the other fields are already derived.
     """
 
     name: str
@@ -58,43 +55,40 @@ class ModelInput:
     dtype: type[np.float32 | np.float16 | np.uint8]
     layout: Literal["nchw", "nhwc"]
     resize: Literal["crop", "stretch", "letterbox"]
-    crop_share: float = 1.0
-    fill: int = 114
-    bgr: bool = False
-    scale: float = 1 / 255
-    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
-    std: tuple[float, ...] = (1.0, 1.0, 1.0)
+    settings: OnnxModelSettings
 
     @property
-    def view(self) -> InputTransform:
+    def transform(self) -> InputTransform:
         """Transform that the service applies to pictures before `fit`, so that only small pictures are copied."""
         longer = max(self.width, self.height)
         if self.resize == "letterbox":
             return FitWithin(longer)
         if self.width == self.height:
-            return CenterCrop(self.width, self.crop_share) if self.resize == "crop" else StretchToSquare(self.width)
+            is_crop = self.resize == "crop"
+            return CenterCrop(longer, self.settings.crop_share) if is_crop else StretchToSquare(longer)
         return FitWithin(max(MAX_SIDE, longer))
 
     def fit(self, picture: RGB) -> LetterboxedImage:
-        """Resize a picture, which may already be transformed by `view`, to the input; return it and its position."""
-        resized = transform_array(picture, self.view)
+        """Resize a picture, to which `transform` may have been applied, to the input; return it and its position."""
+        resized = transform_array(picture, self.transform)
         if self.resize == "letterbox":
-            return letterbox(resized, self.width, self.height, self.fill)
+            return letterbox(resized, self.width, self.height, self.settings.fill)
         if self.width != self.height:
             if self.resize == "crop":
-                resized = crop_center(resized, self.width, self.height, self.crop_share)
+                resized = crop_center(resized, self.width, self.height, self.settings.crop_share)
             else:
                 resized = stretch(resized, self.width, self.height)
         return LetterboxedImage(resized, 0, 0, self.width, self.height)
 
     def tensor(self, canvas: RGB) -> NDArray[np.generic]:
         """Convert the pixels of the canvas to a batch of one picture, with axes in the order of `layout`."""
-        ordered = canvas[..., ::-1] if self.bgr else canvas
+        ordered = canvas[..., ::-1] if self.settings.channels == "bgr" else canvas
         if self.dtype is np.uint8:
             numbers: NDArray[np.generic] = ordered
         else:
-            mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
-            numbers = ((ordered * np.float32(self.scale) - mean) / std).astype(self.dtype, copy=False)
+            scale = np.float32(self.settings.scale or 1 / 255)
+            mean, std = np.array([self.settings.mean, self.settings.std], np.float32)
+            numbers = ((ordered * scale - mean) / std).astype(self.dtype, copy=False)
         if self.layout == "nchw":
             numbers = numbers.transpose(2, 0, 1)
         return np.ascontiguousarray(numbers[None])
@@ -138,12 +132,7 @@ def read_input(name: str, type_: str, shape: Sequence[int | str | None], setting
         dtype=dtype,
         layout=layout,
         resize=settings.resize or ("letterbox" if settings.kind == "onnx-detector" else "crop"),
-        crop_share=settings.crop_share,
-        fill=settings.fill,
-        bgr=settings.channels == "bgr",
-        scale=settings.scale or 1 / 255,
-        mean=settings.mean,
-        std=settings.std,
+        settings=settings,
     )
 
 

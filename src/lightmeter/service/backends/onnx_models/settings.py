@@ -18,7 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from lightmeter.errors import SettingsError
 
@@ -36,7 +36,8 @@ def _repeat_for_channels(value: Any) -> Any:
 
 Side = Annotated[int, Field(ge=1, le=MAX_INPUT_SIDE)]
 PerChannel = Annotated[tuple[float, float, float], BeforeValidator(_repeat_for_channels)]
-Share = Annotated[float, Field(gt=0, lt=1)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+Credits = Annotated[Decimal, Field(ge=0, le=10**9, decimal_places=3)]
 
 
 class OnnxModelSettings(BaseModel):
@@ -67,7 +68,7 @@ class OnnxModelSettings(BaseModel):
         top: Maximum number of tags for one picture.
         threshold: Lowest raw score of a returned tag or box; by default 0.01 for classifiers, 0.25 for detectors.
         decision_threshold: Raw score that becomes 0.9, the default `tag_score` of requests. The odds of other scores
-            are scaled alike (`scores.rescale_score`). By default 0.9, which changes nothing.
+            are scaled alike (`backends.rescale_score`). By default 0.9, which changes nothing.
         format: For a detector: format of its outputs (`detections`); by default detected from their shapes.
         iou: For a detector: intersection over union above which, of two boxes of one class, the one with the lower
             score is dropped.
@@ -95,10 +96,10 @@ class OnnxModelSettings(BaseModel):
     activation: Literal["softmax", "sigmoid", "none"] | None = None
     top: Annotated[int, Field(ge=1, le=1000)] = 10
     threshold: Annotated[float, Field(ge=0, lt=1)] | None = None
-    decision_threshold: Share = 0.9
+    decision_threshold: Fraction = 0.9
     format: DetectorFormat | None = None
-    iou: Share = 0.45
-    price: Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=3)] = Decimal(0)
+    iou: Fraction = 0.45
+    price: Credits = Decimal(0)
     licence: str = ""
     description: str = ""
 
@@ -129,11 +130,6 @@ class OnnxModelSettings(BaseModel):
         """The one feature that the model offers."""
         return "embeddings" if self.kind == "onnx-embedding" else self.feature
 
-    @property
-    def prices(self) -> dict[str, Decimal]:
-        """Credits for each image or video frame, by feature."""
-        return {self.offered_feature: self.price}
-
     def missing_file(self, base_dir: Path) -> str | None:
         """Return a sentence that names the first missing file; None if no file is missing. It opens no file.
 
@@ -145,25 +141,6 @@ class OnnxModelSettings(BaseModel):
             if isinstance(path, Path) and not (base_dir / path).is_file():
                 return f"{setting}: there is no file {base_dir / path}."
         return None
-
-
-def read_onnx_settings(name: str, table: Any) -> OnnxModelSettings:
-    """Validate one table of the settings file.
-
-    Args:
-        name: Name of the back end, for messages.
-        table: Content of `[backends.NAME]`.
-
-    Raises:
-        SettingsError: the table has an unknown or an invalid entry; the message names the first.
-    """
-    try:
-        return OnnxModelSettings.model_validate(table)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        reason = first["msg"].removeprefix("Value error, ")
-        raise SettingsError(f"backends.{name}{'.' * bool(place)}{place}: {reason}.") from error
 
 
 def read_labels_file(path: Path) -> dict[int, str]:

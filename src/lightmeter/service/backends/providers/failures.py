@@ -64,7 +64,7 @@ class FailureKind(StrEnum):
 
 
 class CallFailed(Exception):
-    """One call of a provider failed. Adapters raise it; `Retrier.run` catches it.
+    """Failure of one call of a provider. Adapters raise it; `Retrier.run` catches it.
 
     Args:
         kind: Reason of the failure.

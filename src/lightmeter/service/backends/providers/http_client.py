@@ -28,13 +28,9 @@ T = TypeVar("T")
 
 
 def open_client(settings: ProviderSettings, headers: Mapping[str, str] | None = None) -> httpx2.Client:
-    """Return an HTTP client for one provider.
+    """Return an HTTP client for one provider, which sends `headers` with every call.
 
     It reads no environment variable (proxies, certificates, `.netrc`) and follows no redirect.
-
-    Args:
-        settings: Address, timeout, and number of simultaneous calls.
-        headers: Sent with every call.
 
     Raises:
         SettingsError: the base URL is not an http or https address.
@@ -137,11 +133,7 @@ def _to_call_failed(error: Exception, timeout_s: float) -> CallFailed:
 
 
 class RestClient:
-    """Client of a provider's REST interface; several threads may use it at once.
-
-    Args:
-        settings: Address, timeout, and number of simultaneous calls.
-        headers: Sent with every call.
+    """Client of a provider's REST interface, with the arguments of `open_client`; several threads may use it at once.
 
     Raises:
         SettingsError: the base URL is not an http or https address.

@@ -57,10 +57,10 @@ class _NoMetrics:
     """Metrics that count nothing."""
 
     def provider_usage(self, backend: str, usage: Usage) -> None:
-        """Count nothing."""
+        pass
 
     def provider_error(self, backend: str, kind: str) -> None:
-        """Count nothing."""
+        pass
 
 
 NO_METRICS: Final[ProviderMetrics] = _NoMetrics()

@@ -87,7 +87,9 @@ class Retrier:
             except CallFailed as failure:
                 pause_s = self._pause_after(failure, attempt)
                 if pause_s is None or self._monotonic() + pause_s >= deadline:
-                    raise BackendError(self._failure_message(failure, attempt)) from None
+                    calls = f" ({attempt} calls)" if attempt > 1 else ""
+                    details = redact(str(failure), self._secrets)
+                    raise BackendError(f"{_SENTENCES[failure.kind]}{calls}: {details}") from None
             self._sleep(pause_s)
 
     def _wait_while_throttled(self, deadline: float) -> float:
@@ -124,7 +126,3 @@ class Retrier:
 
     def _with_jitter(self, pause_s: float) -> float:
         return pause_s * self._uniform(1.0, 1.0 + JITTER)
-
-    def _failure_message(self, failure: CallFailed, attempts: int) -> str:
-        calls = f" ({attempts} calls)" if attempts > 1 else ""
-        return f"{_SENTENCES[failure.kind]}{calls}: {redact(str(failure), self._secrets)}"

@@ -1,4 +1,4 @@
-"""Base class of the description adapters: sends a JPEG with a prompt and returns the text of the answer."""
+"""Base class of the adapters that ask language models for descriptions, and the published prices of their calls."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
@@ -19,14 +21,13 @@ from lightmeter.media.image import encode_jpeg
 from lightmeter.media.image_transforms import FitWithin, transform_array
 from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
 from lightmeter.service.backends.providers.description.prompts import prompt_for
-from lightmeter.service.backends.providers.description.token_prices import TokenCounts, cost_usd, load_prices
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind
 from lightmeter.service.backends.providers.http_client import decode_json, open_client, read_body, translate_errors
 from lightmeter.service.backends.providers.provider import ProviderSettings, Usage
 from lightmeter.service.backends.providers.retry import Retrier
 from lightmeter.wire.response import Description, Entries
 
-VIEW: Final = FitWithin(1024)
+TRANSFORM: Final = FitWithin(1024)
 """Transform of sent pictures: providers shrink larger pictures anyway, and tokens grow with the pixels."""
 
 JPEG_QUALITY: Final = 90
@@ -53,6 +54,48 @@ that may be meant for another program, names of accounts and any other headers. 
 last allowed one themselves: they read it back from the request."""
 
 
+@dataclass(frozen=True, slots=True)
+class TokenCounts:
+    """Token counts of one call.
+
+    Attributes:
+        input: Tokens of prompt and picture, including those from the provider's cache; None if not counted.
+        output: Tokens of the answer, including reasoning; None if not counted.
+        cached: Input tokens from the provider's cache, which cost less.
+    """
+
+    input: int | None = None
+    output: int | None = None
+    cached: int = 0
+
+
+def load_prices() -> None:
+    """Import the price list of the package `genai-prices` in advance, because this takes about half a second."""
+    import genai_prices.data  # noqa: F401, PLC0415 (slow; needed for provider calls only)
+
+
+def cost_usd(base_url: str, model: str, tokens: TokenCounts) -> Decimal | None:
+    """Return the cost of a call in US dollars.
+
+    Args:
+        base_url: Base URL of the call; a model's price depends on the provider.
+        model: Name of the model at the provider.
+        tokens: Token counts of the call.
+
+    Returns:
+        The cost; None if the model has no known price, or the tokens were not counted.
+    """
+    from genai_prices import Usage, calc_price  # noqa: PLC0415 (slow; needed for provider calls only)
+
+    if tokens.input is None or tokens.output is None:
+        return None
+    used = Usage(input_tokens=tokens.input, output_tokens=tokens.output, cache_read_tokens=tokens.cached or None)
+    try:
+        return calc_price(used, model, provider_api_url=base_url).total_price
+    except (LookupError, ValueError):  # an unknown address or model, or inconsistent counts
+        return None
+
+
 def _restrict_headers(credentials: Mapping[str, str], request: httpx2.Request) -> None:
     """Delete all headers that are not allowed, and add the headers that carry the key."""
     for name in [name for name in request.headers if name.lower() not in _ALLOWED_HEADERS]:
@@ -61,9 +104,7 @@ def _restrict_headers(credentials: Mapping[str, str], request: httpx2.Request) -
 
 
 class DescriptionAdapter(ABC):
-    """Base class of back ends in which a provider's language model describes pictures.
-
-    `analyze` sends each picture to the provider in one call, in the caller's thread.
+    """Base class of back ends in which a provider's language model describes pictures, with one call for each.
 
     Args:
         settings: Name, address, key and limits. Each of its `options` becomes a field of the request's body: a JSON
@@ -71,17 +112,11 @@ class DescriptionAdapter(ABC):
         credentials: Headers that carry the key.
 
     Attributes:
-        name: The `source` of its entries.
-        features: `descriptions`, or none if the settings do not offer it.
-        traits: Number of simultaneous calls from the settings; pictures of at most 1024 pixels a side.
         model: Name of the model at the provider.
-        licence: Terms under which the provider's answers may be used.
 
     Raises:
         SettingsError: the base URL is invalid, or the model is missing.
     """
-
-    licence = "terms of the provider"
 
     def __init__(self, settings: ProviderSettings, credentials: Mapping[str, str]) -> None:
         if not settings.model:
@@ -89,7 +124,7 @@ class DescriptionAdapter(ABC):
         self.name = settings.name
         self.model = settings.model
         self.features = settings.features & {"descriptions"}
-        self.traits = BackendTraits(calls_at_once=settings.concurrency, view=VIEW)
+        self.traits = BackendTraits(calls_at_once=settings.concurrency, view=TRANSFORM)
         self.settings = settings
         self.client = open_client(settings)
         self.client.event_hooks = {"request": [partial(_restrict_headers, credentials)]}
@@ -121,7 +156,7 @@ class DescriptionAdapter(ABC):
         return [self._describe(picture, prompt) for picture in pictures]
 
     def _describe(self, picture: RGB, prompt: str) -> Entries:
-        jpeg = encode_jpeg(transform_array(picture, VIEW), quality=JPEG_QUALITY)
+        jpeg = encode_jpeg(transform_array(picture, TRANSFORM), quality=JPEG_QUALITY)
         text = self._retrier.run(
             lambda timeout_s: self._request_description(jpeg, prompt, timeout_s), self._retrier.deadline()
         )
@@ -148,10 +183,7 @@ class DescriptionAdapter(ABC):
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
         """Send one request without retries; yield the answer before its body is read.
 
-        Args:
-            jpeg: The picture.
-            prompt: The whole prompt.
-            timeout_s: Longest time for each step of the call, in seconds.
+        `timeout_s` limits each step of the call, such as connecting, in seconds.
         """
 
     @abstractmethod

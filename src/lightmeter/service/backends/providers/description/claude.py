@@ -13,11 +13,11 @@ from anthropic import Anthropic
 from lightmeter.service.backends.providers.description.adapter import (
     MAX_TOKENS,
     DescriptionAdapter,
+    TokenCounts,
     clean_description,
     request_fields,
     token_count,
 )
-from lightmeter.service.backends.providers.description.token_prices import TokenCounts
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, provider_message
 from lightmeter.service.backends.providers.http_client import timeouts
 from lightmeter.service.backends.providers.provider import ProviderSettings
@@ -53,13 +53,7 @@ class Claude(DescriptionAdapter):
 
     @contextmanager
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
-        """Send one request without retries; yield the answer before its body is read.
-
-        Args:
-            jpeg: The picture.
-            prompt: The whole prompt.
-            timeout_s: Longest time for each step of the call, in seconds.
-        """
+        """Send one request without retries; yield the answer before its body is read."""
         with self._api.messages.with_streaming_response.create(
             model=self.model,
             max_tokens=self._max_tokens,
@@ -88,8 +82,10 @@ class Claude(DescriptionAdapter):
         """
         blocks, stop = body.get("content"), body.get("stop_reason")
         if stop == "refusal":
-            reason = _explanation(body.get("stop_details"))
-            raise CallFailed(FailureKind.REFUSED, f"the model refused{': ' + reason if reason else '.'}")
+            details = body.get("stop_details")
+            reason = details.get("explanation") if isinstance(details, dict) else None
+            suffix = f": {reason}" if isinstance(reason, str) and reason else "."
+            raise CallFailed(FailureKind.REFUSED, f"the model refused{suffix}")
         if not isinstance(blocks, list):
             message = provider_message(body.get("error"))
             raise CallFailed(FailureKind.MALFORMED, f"it has no content{': ' + message if message else '.'}")
@@ -104,8 +100,3 @@ class Claude(DescriptionAdapter):
         cache_written = token_count(usage, "cache_creation_input_tokens") or 0
         total = None if uncached is None else uncached + cached + cache_written
         return TokenCounts(total, token_count(usage, "output_tokens"), cached)
-
-
-def _explanation(details: object) -> str:
-    explanation = details.get("explanation") if isinstance(details, dict) else None
-    return explanation if isinstance(explanation, str) else ""

@@ -15,11 +15,11 @@ from openai import OpenAI
 from lightmeter.service.backends.providers.description.adapter import (
     MAX_TOKENS,
     DescriptionAdapter,
+    TokenCounts,
     clean_description,
     request_fields,
     token_count,
 )
-from lightmeter.service.backends.providers.description.token_prices import TokenCounts
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, provider_message
 from lightmeter.service.backends.providers.http_client import timeouts
 from lightmeter.service.backends.providers.provider import ProviderSettings
@@ -51,13 +51,7 @@ class OpenAICompatible(DescriptionAdapter):
 
     @contextmanager
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
-        """Send one request without retries; yield the answer before its body is read.
-
-        Args:
-            jpeg: The picture.
-            prompt: The whole prompt.
-            timeout_s: Longest time for each step of the call, in seconds.
-        """
+        """Send one request without retries; yield the answer before its body is read."""
         picture = f"data:image/jpeg;base64,{b64encode(jpeg).decode()}"
         with self._api.chat.completions.with_streaming_response.create(
             model=self.model,
@@ -117,8 +111,6 @@ class Ollama(OpenAICompatible):
     Models: LLaVA 1.6 (Vicuna or Mistral with a CLIP encoder), BakLLaVA 1 (Mistral 7B). Terms: those of the model, which
     `ollama show` prints. Both are weak at reading text, at counting, and in languages other than English.
     """
-
-    licence = "terms of the model"
 
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(replace(settings, base_url=ollama_base_url(settings.base_url)))

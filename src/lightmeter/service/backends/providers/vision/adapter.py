@@ -1,18 +1,19 @@
-"""Base class of the vision adapters: encodes pictures as JPEG, makes calls with retries, converts scores."""
+"""Base class of the adapters for vision APIs: encodes pictures as JPEG, makes calls with retries, converts scores."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from io import BytesIO
-from typing import ClassVar, Final, TypeVar
-
-from PIL import Image
+from functools import partial
+from typing import Any, ClassVar, Final, TypeVar
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.backends.base import RGB, AnalysisOptions, BackendTraits
+from lightmeter.extras import import_extra
+from lightmeter.media.image import encode_jpeg
+from lightmeter.service.backends.base import RGB, BackendTraits, PictureBackend
 from lightmeter.service.backends.providers.provider import ProviderSettings, Usage
 from lightmeter.service.backends.providers.retry import Retrier
 from lightmeter.wire.response import Entries, Tag
@@ -43,28 +44,27 @@ class EncodedPicture:
     deadline: float
 
 
-class VisionAdapter(ABC):
+class VisionAdapter(PictureBackend):
     """Base class of back ends in which a provider's vision API analyses pictures.
 
-    Pictures are sent one by one, as JPEG of at most 1024 pixels a side, for the requested features only. If one of
-    several calls for a picture fails, the picture fails.
+    Pictures are sent one by one, as JPEG of at most 1024 pixels a side, for the requested features only. Coordinates in
+    the entries are in pixels of the picture.
 
     Args:
         settings: Name, address, keys, limits.
         secrets: Further strings, beside the keys, that no message may show.
 
     Attributes:
-        licence: Terms under which the provider's answers may be used.
         supported_features: Features that the adapter can request.
 
     Raises:
         SettingsError: the settings name an unsupported feature, or a key with characters that cannot be sent.
     """
 
-    licence: ClassVar[str] = "terms of the provider"
     supported_features: ClassVar[frozenset[str]]
 
     def __init__(self, settings: ProviderSettings, secrets: Sequence[str] = ()) -> None:
+        super().__init__()
         unknown = settings.features - self.supported_features
         if unknown or not settings.features:
             raise SettingsError(
@@ -79,57 +79,41 @@ class VisionAdapter(ABC):
         self.name = settings.name
         self.features = settings.features
         self.traits = BackendTraits(calls_at_once=settings.concurrency)
+        self.connections = ExitStack()
         self._metrics = settings.metrics
         self._retrier = Retrier(settings, secrets)
 
-    @property
-    @abstractmethod
-    def model(self) -> str:
-        """Name of the model, or of the operations that the adapter calls."""
-
-    def warm(self) -> None:  # noqa: B027 (no adapter loads anything)
-        """Do nothing: there is no model to load, and the provider is not called before the first picture."""
-
-    @abstractmethod
     def close(self) -> None:
         """Close the connections; the adapter cannot be used afterwards."""
+        self.connections.close()
 
-    def analyze(
-        self,
-        pictures: Sequence[RGB],
-        features: frozenset[str],
-        options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
-    ) -> list[Entries]:
-        """Send each picture to the provider and convert the answers to entries.
-
-        Coordinates in the entries are in pixels of the picture.
-
-        Args:
-            pictures: Height x width x 3, RGB.
-            features: Requested features.
-            options: Not used.
+    def _import_extra(self, module: str, extra: str) -> Any:
+        """Import a module of the package that an extra of lightmeter installs.
 
         Raises:
-            BackendError: the provider refused, failed, limits the rate, did not answer in time, or answered with
-                invalid data.
+            SettingsError: the package is not installed; the message names the command that installs it.
         """
-        wanted = features & self.features
-        if not wanted:
-            return [Entries() for _ in pictures]
-        return [self._entries(self._encode(picture), wanted) for picture in pictures]
+        return import_extra(module, extra, f"The back end {self.name}")
 
-    def _encode(self, picture: RGB) -> EncodedPicture:
-        buffer = BytesIO()
-        Image.fromarray(picture).save(buffer, "JPEG", quality=JPEG_QUALITY)
+    def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:
         height, width = picture.shape[:2]
-        return EncodedPicture(buffer.getvalue(), width, height, self._retrier.deadline())
+        jpeg = encode_jpeg(picture, quality=JPEG_QUALITY)
+        return self._entries(EncodedPicture(jpeg, width, height, self._retrier.deadline()), features)
+
+    @abstractmethod
+    def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
+        """Return the entries of one picture.
+
+        Raises:
+            BackendError: a call failed, and so did its retries.
+        """
 
     def call(self, operation: str, call: Callable[[float], T], picture: EncodedPicture) -> T:
-        """Make one call, with retries, and count it.
+        """Make a call, repeat it if it fails, and count it when it succeeds.
 
         Args:
             operation: Name of the model or operation, for the metrics.
-            call: Makes one call; its argument is the longest time for the call, in seconds. It raises `CallFailed`.
+            call: Makes one call; its argument is the longest time for it, in seconds. It raises `CallFailed`.
             picture: The picture to send; all calls for it share its deadline.
 
         Raises:
@@ -139,12 +123,29 @@ class VisionAdapter(ABC):
         self._metrics.provider_usage(self.name, Usage(operation))
         return answer
 
-    @abstractmethod
+
+class OneCallPerFeature(VisionAdapter):
+    """Base class of adapters that make one call for each requested feature; if one fails, the whole picture fails.
+
+    Attributes:
+        operations: Feature → operation or model of the provider that serves it, the label of the call in the metrics.
+    """
+
+    operations: Mapping[str, str]
+
     def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
-        """Return the entries of one picture.
+        found = {
+            feature: self.call(self.operations[feature], partial(self._request, feature, picture), picture)
+            for feature in sorted(features)
+        }
+        return Entries(**found)
+
+    @abstractmethod
+    def _request(self, feature: str, picture: EncodedPicture, timeout_s: float) -> Any:
+        """Make one call and return the entries of one feature.
 
         Raises:
-            BackendError: a call failed, and so did its retries.
+            CallFailed: the call failed.
         """
 
 
@@ -180,13 +181,8 @@ def to_tags(scored_names: Iterable[tuple[str, float]], source: str) -> dict[str,
 def key_pair(settings: ProviderSettings, key_variable: str, secret_variable: str) -> tuple[str, str]:
     """Return both halves of the provider's key.
 
-    Args:
-        settings: Settings with `api_key` and `api_secret`.
-        key_variable: Environment variable of the first half, for the message.
-        secret_variable: Environment variable of the second half, for the message.
-
     Raises:
-        SettingsError: a half is missing.
+        SettingsError: a half is missing; the message names the environment variables that hold them.
     """
     if settings.api_key is None or settings.api_secret is None:
         raise SettingsError(f"The back end {settings.name} has no key: set {key_variable} and {secret_variable}.")

@@ -1,4 +1,4 @@
-"""Adapter for Clarifai; it makes one gRPC call for each requested feature.
+"""Adapter for Clarifai; it makes gRPC calls.
 
 Source: https://docs.clarifai.com/resources/api-overview/ and the protocol in the package `clarifai-grpc`.
 """
@@ -12,16 +12,15 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from lightmeter.errors import SettingsError
-from lightmeter.extras import import_extra
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, retry_after_s
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.adapter import (
     EncodedPicture,
-    VisionAdapter,
+    OneCallPerFeature,
     to_score,
     to_tags,
 )
-from lightmeter.wire.response import Entries, Nsfw
+from lightmeter.wire.response import Nsfw
 
 DEFAULT_TAG_MODEL: Final = "general-image-recognition"
 """Clarifai's general tagging model."""
@@ -53,12 +52,11 @@ _UNREADABLE: Final = "deserializing"
 """Word in the details of gRPC's error INTERNAL if an answer is not a message of the protocol."""
 
 
-class Clarifai(VisionAdapter):
+class Clarifai(OneCallPerFeature):
     """Back end `clarifai`: features nsfw, tags.
 
     `tags` come from the model `general-image-recognition` (its twenty best concepts), `nsfw` from `nsfw-recognition`:
-    the labels nsfw and sfw, whose scores add up to 1. The adapter makes one call for each requested feature, one after
-    the other, and sends the picture with each.
+    the labels nsfw and sfw, whose scores add up to 1.
 
     Clarifai's terms of service apply; pictures are sent to Clarifai.
 
@@ -76,19 +74,18 @@ class Clarifai(VisionAdapter):
         super().__init__(settings)
         if settings.api_key is None:
             raise SettingsError(f"The back end {self.name} has no key: set CLARIFAI_PAT.")
-        self._tag_model = settings.model or DEFAULT_TAG_MODEL
-        self._nsfw_model = settings.options.get(NSFW_MODEL_OPTION) or DEFAULT_NSFW_MODEL
+        self.operations = {
+            "nsfw": settings.options.get(NSFW_MODEL_OPTION) or DEFAULT_NSFW_MODEL,
+            "tags": settings.model or DEFAULT_TAG_MODEL,
+        }
         self._metadata = (("authorization", f"Key {settings.api_key.get_secret_value()}"),)
-        self._grpc: Any = import_extra("grpc", "clarifai", f"The back end {self.name}")
-        self._messages: Any = import_extra(
-            "clarifai_grpc.grpc.api.service_pb2", "clarifai", f"The back end {self.name}"
-        )
-        self._resources: Any = import_extra(
-            "clarifai_grpc.grpc.api.resources_pb2", "clarifai", f"The back end {self.name}"
-        )
-        self._channel = self._open_channel(settings)
+        self._grpc = self._import_extra("grpc", "clarifai")
+        self._messages = self._import_extra("clarifai_grpc.grpc.api.service_pb2", "clarifai")
+        self._resources = self._import_extra("clarifai_grpc.grpc.api.resources_pb2", "clarifai")
+        channel = self._open_channel(settings)
+        self.connections.callback(channel.close)
         # Not the package's V2Stub, which works only with channels of its own factory.
-        self._call = self._channel.unary_unary(
+        self._call = channel.unary_unary(
             _METHOD,
             request_serializer=self._messages.PostModelOutputsRequest.SerializeToString,
             response_deserializer=self._messages.MultiOutputResponse.FromString,
@@ -106,33 +103,11 @@ class Clarifai(VisionAdapter):
             return self._grpc.secure_channel(target, self._grpc.ssl_channel_credentials(), options)
         return self._grpc.insecure_channel(target, options)
 
-    @property
-    def model(self) -> str:
-        """Names of the models that are called."""
-        models = {"nsfw": self._nsfw_model, "tags": self._tag_model}
-        return ", ".join(models[feature] for feature in sorted(self.features))
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._channel.close()
-
-    def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
-        entries = Entries()
-        if "nsfw" in features:
-            concepts = self._concepts(self._nsfw_model, picture)
-            entries.nsfw = [Nsfw(label=name, score=score, source=self.name) for name, score in concepts]
-        if "tags" in features:
-            entries.tags = to_tags(self._concepts(self._tag_model, picture), self.name)
-        return entries
-
-    def _concepts(self, model: str, picture: EncodedPicture) -> list[tuple[str, float]]:
-        return self.call(model, lambda timeout_s: self._request_concepts(model, picture, timeout_s), picture)
-
-    def _request_concepts(self, model: str, picture: EncodedPicture, timeout_s: float) -> list[tuple[str, float]]:
+    def _request(self, feature: str, picture: EncodedPicture, timeout_s: float) -> Any:
         data = self._resources.Data(image=self._resources.Image(base64=picture.jpeg))
         request = self._messages.PostModelOutputsRequest(
             user_app_id=self._resources.UserAppIDSet(user_id=_USER, app_id=_APP),
-            model_id=model,
+            model_id=self.operations[feature],
             inputs=[self._resources.Input(data=data)],
         )
         try:
@@ -146,7 +121,10 @@ class Clarifai(VisionAdapter):
         concepts = answer.outputs[0].data.concepts
         if not concepts or not all(concept.name and math.isfinite(concept.value) for concept in concepts):
             raise CallFailed(FailureKind.MALFORMED, "its concepts have no name, no value or are missing")
-        return [(concept.name, to_score(concept.value)) for concept in concepts]
+        scored_names = [(concept.name, to_score(concept.value)) for concept in concepts]
+        if feature == "tags":
+            return to_tags(scored_names, self.name)
+        return [Nsfw(label=name, score=score, source=self.name) for name, score in scored_names]
 
 
 def _rpc_failure(error: Any, timeout_s: float) -> CallFailed:
@@ -164,7 +142,7 @@ def _rpc_failure(error: Any, timeout_s: float) -> CallFailed:
 
 
 def _requested_wait_s(error: Any) -> float | None:
-    """Return the wait, in seconds, that gRPC's or HTTP's field of the trailing metadata requests; None without one."""
+    """Return the seconds that an answer's trailing metadata asks to wait, in gRPC's or HTTP's field; None if absent."""
     metadata = {key: value for key, value in error.trailing_metadata() or () if isinstance(value, str)}
     pushback = metadata.get("grpc-retry-pushback-ms")
     headers = metadata if pushback is None else {**metadata, "retry-after-ms": pushback}

@@ -17,13 +17,6 @@ from lightmeter.service.backends.providers.failures import CallFailed, FailureKi
 from lightmeter.service.backends.providers.http_client import RestClient, decode_json
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.adapter import EncodedPicture, VisionAdapter, to_score, to_tags
-from lightmeter.service.backends.providers.vision.googlevision_types import (
-    AnnotateResult,
-    BatchAnnotateResponse,
-    BoundingPolygon,
-    FaceAnnotation,
-    RpcStatus,
-)
 from lightmeter.service.backends.providers.vision.service_account import ServiceAccount
 from lightmeter.wire.response import Brand, Color, Entries, Face, Nsfw, Text
 
@@ -53,6 +46,117 @@ _TRANSIENT_CODES: Final = frozenset({2, 10, 13, 14})
 """gRPC status codes UNKNOWN, ABORTED, INTERNAL, UNAVAILABLE."""
 
 
+class _Camel(msgspec.Struct, rename="camel", frozen=True):
+    """Base of the types of the answer, which hold only the fields that the adapter reads.
+
+    The API omits zero and empty values, so nearly all fields have defaults. Unknown fields are ignored.
+    """
+
+
+class Vertex(_Camel, frozen=True):
+    """Corner of a polygon, in pixels of the picture."""
+
+    x: float = 0.0
+    y: float = 0.0
+
+
+class BoundingPolygon(_Camel, frozen=True):
+    """Polygon around an object (`BoundingPoly`)."""
+
+    vertices: tuple[Vertex, ...] = ()
+
+
+class Annotation(_Camel, frozen=True):
+    """Label, logo or text (`EntityAnnotation`); `score` is 0 to 1."""
+
+    description: str = ""
+    locale: str | None = None
+    score: float = 0.0
+    bounding_poly: BoundingPolygon = BoundingPolygon()
+
+
+class FaceAnnotation(_Camel, frozen=True):
+    """Face; angles in degrees, confidences 0 to 1."""
+
+    bounding_poly: BoundingPolygon = BoundingPolygon()
+    roll_angle: float = 0.0
+    pan_angle: float = 0.0
+    tilt_angle: float = 0.0
+    detection_confidence: float = 0.0
+    landmarking_confidence: float = 0.0
+    joy_likelihood: str = "UNKNOWN"
+    sorrow_likelihood: str = "UNKNOWN"
+    anger_likelihood: str = "UNKNOWN"
+    surprise_likelihood: str = "UNKNOWN"
+    under_exposed_likelihood: str = "UNKNOWN"
+    blurred_likelihood: str = "UNKNOWN"
+    headwear_likelihood: str = "UNKNOWN"
+
+
+class SafeSearch(_Camel, frozen=True):
+    """Likelihood of each kind of unsafe content."""
+
+    adult: str = "UNKNOWN"
+    violence: str = "UNKNOWN"
+    racy: str = "UNKNOWN"
+    medical: str = "UNKNOWN"
+    spoof: str = "UNKNOWN"
+
+
+class Channels(_Camel, frozen=True):
+    """RGB color; channels 0 to 255."""
+
+    red: float = 0.0
+    green: float = 0.0
+    blue: float = 0.0
+
+
+class DominantColor(_Camel, frozen=True):
+    """Dominant color with its prominence and its fraction of the picture, both 0 to 1."""
+
+    color: Channels = Channels()
+    score: float = 0.0
+    pixel_fraction: float = 0.0
+
+
+class DominantColors(_Camel, frozen=True):
+    """Dominant colors of the picture."""
+
+    colors: tuple[DominantColor, ...] = ()
+
+
+class ImageProperties(_Camel, frozen=True):
+    """Properties of the picture."""
+
+    dominant_colors: DominantColors = DominantColors()
+
+
+class RpcStatus(_Camel, frozen=True):
+    """Error of one result (`google.rpc.Status`); `code` is a gRPC status code."""
+
+    code: int = 0
+    message: str = ""
+    details: tuple[dict[str, object], ...] = ()
+
+
+class AnnotateResult(_Camel, frozen=True):
+    """Result for one picture."""
+
+    label_annotations: tuple[Annotation, ...] = ()
+    logo_annotations: tuple[Annotation, ...] = ()
+    text_annotations: tuple[Annotation, ...] = ()
+    face_annotations: tuple[FaceAnnotation, ...] = ()
+    safe_search_annotation: SafeSearch | None = None
+    image_properties_annotation: ImageProperties = ImageProperties()
+    error: RpcStatus | None = None
+
+
+class BatchAnnotateResponse(_Camel, frozen=True):
+    """Answer of the API: a result for each picture."""
+
+    responses: tuple[AnnotateResult, ...]
+
+
 class GoogleVision(VisionAdapter):
     """Back end `googlevision`: features brands, colors, faces, nsfw, tags, texts.
 
@@ -64,7 +168,7 @@ class GoogleVision(VisionAdapter):
 
     Args:
         settings: `api_key` is an API key; without one, the option `credentials_file` names the key file of a service
-            account, which needs the extra `googlevision`. A `model` other than `builtin/stable` is named in calls.
+            account, which needs the extra `googlevision`. Calls name the `model` if it is not `builtin/stable`.
 
     Raises:
         SettingsError: there is neither key nor key file, or the key file is invalid.
@@ -82,23 +186,14 @@ class GoogleVision(VisionAdapter):
             headers["X-Goog-Api-Key"] = settings.api_key.get_secret_value()
         elif credentials_file:
             self._account = ServiceAccount(self.name, credentials_file, _SCOPE, settings.timeout_s)
+            self.connections.callback(self._account.close)
         else:
             raise SettingsError(
                 f"The back end {self.name} has no key: set GOOGLE_API_KEY, or GOOGLE_APPLICATION_CREDENTIALS to the"
                 " key file of a service account."
             )
         self._rest = RestClient(settings, headers)
-
-    @property
-    def model(self) -> str:
-        """Version of the API, and the model."""
-        return f"Cloud Vision v1 {self._model}"
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._rest.close()
-        if self._account is not None:
-            self._account.close()
+        self.connections.callback(self._rest.close)
 
     def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
         image = {"content": base64.b64encode(picture.jpeg).decode("ascii")}
@@ -123,18 +218,12 @@ class GoogleVision(VisionAdapter):
 
 
 def read_result(result: AnnotateResult, features: frozenset[str], source: str) -> Entries:
-    """Convert the result for one picture to entries.
-
-    Args:
-        result: Result in the provider's answer.
-        features: Requested features; the entries of other features stay empty.
-        source: Name of the back end.
+    """Return the entries of the requested features; `result` is the result for one picture in the provider's answer.
 
     Raises:
         CallFailed: `nsfw` was requested, and the result lacks it.
     """
-    entries: dict[str, Any] = {feature: _READERS[feature](result, source) for feature in features}
-    return Entries(**entries)
+    return Entries(**{feature: _READERS[feature](result, source) for feature in features})
 
 
 def _result_failure(error: RpcStatus) -> CallFailed:
@@ -185,13 +274,12 @@ def _polygon(outline: BoundingPolygon) -> dict[str, Any]:
 
 
 def _faces(result: AnnotateResult, source: str) -> Any:
-    return [Face.model_validate(_face(face) | {"source": source}) for face in result.face_annotations]
-
-
-def _face(face: FaceAnnotation) -> dict[str, Any]:
-    return {name: getattr(face, name) for name in face.__struct_fields__} | {
-        "bounding_poly": _polygon(face.bounding_poly)
-    }
+    return [
+        Face.model_validate(
+            msgspec.structs.asdict(face) | {"bounding_poly": _polygon(face.bounding_poly), "source": source}
+        )
+        for face in result.face_annotations
+    ]
 
 
 def _texts(result: AnnotateResult, source: str) -> Any:
@@ -206,13 +294,11 @@ def _texts(result: AnnotateResult, source: str) -> Any:
 
 def _brands(result: AnnotateResult, source: str) -> Any:
     return [
-        Brand.model_validate(
-            {
-                "name": found.description,
-                "score": to_score(found.score),
-                "bounding_poly": _polygon(found.bounding_poly),
-                "source": source,
-            }
+        Brand(
+            name=found.description,
+            score=to_score(found.score),
+            bounding_poly=_polygon(found.bounding_poly),
+            source=source,
         )
         for found in result.logo_annotations
     ]

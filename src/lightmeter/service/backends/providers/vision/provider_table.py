@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from lightmeter.service.backends.providers.provider import Provider
@@ -54,5 +53,5 @@ _ROWS: Final = (
     ),
 )
 
-VISION_PROVIDERS: Final[Mapping[str, Provider]] = MappingProxyType({row.name: row for row in _ROWS})
+VISION_PROVIDERS: Final[Mapping[str, Provider]] = {row.name: row for row in _ROWS}
 """Name → vision provider, sorted. An empty `model` means that the provider has no choice of models."""

@@ -1,4 +1,4 @@
-"""Adapter for Amazon Rekognition; it makes one call for each requested feature.
+"""Adapter for Amazon Rekognition; it calls the service through botocore, the library below the AWS SDK.
 
 Source: https://docs.aws.amazon.com/rekognition/latest/APIReference/API_Operations.html
 """
@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from lightmeter.errors import SettingsError
-from lightmeter.extras import import_extra
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind, retry_after_s
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.service.backends.providers.vision.adapter import (
     MAX_TAGS,
     EncodedPicture,
-    VisionAdapter,
+    OneCallPerFeature,
     key_pair,
 )
 from lightmeter.service.backends.providers.vision.rekognition_answer import (
@@ -25,7 +24,6 @@ from lightmeter.service.backends.providers.vision.rekognition_answer import (
     read_labels,
     read_moderation_labels,
 )
-from lightmeter.wire.response import Entries
 
 DEFAULT_REGION: Final = "us-east-1"
 """AWS region without the option `region`."""
@@ -70,13 +68,13 @@ _OPERATIONS: Final = {
 }
 
 
-class Rekognition(VisionAdapter):
+class Rekognition(OneCallPerFeature):
     """Back end `rekognition`: features faces, nsfw, tags.
 
     `tags` come from DetectLabels (confidence 55 and above, the provider's default), `nsfw` from DetectModerationLabels
     (50 and above): only unsafe content has labels, so a harmless picture has no entry. `faces` come from DetectFaces
-    with all attributes: box, age range, gender, emotions; landmarks are dropped. The adapter makes one call for each
-    requested feature, one after the other. The provider refuses pictures under 80 pixels a side.
+    with all attributes: box, age range, gender, emotions; landmarks are dropped. The provider refuses pictures with a
+    side under 80 pixels.
 
     The timeout limits each read from the connection, not the whole answer.
 
@@ -91,23 +89,25 @@ class Rekognition(VisionAdapter):
         SettingsError: botocore is not installed, the key is missing, or the address is invalid.
     """
 
-    supported_features = frozenset({"faces", "nsfw", "tags"})
+    operations: Mapping[str, str] = {feature: operation.name for feature, operation in _OPERATIONS.items()}
+    supported_features = frozenset(operations)
 
     def __init__(self, settings: ProviderSettings) -> None:
         token = settings.options.get(SESSION_TOKEN_OPTION) or None
         super().__init__(settings, secrets=() if token is None else (token,))
         keys = key_pair(settings, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-        self._errors: Any = import_extra("botocore.exceptions", "rekognition", f"The back end {self.name}")
-        self._parsers: Any = import_extra("botocore.parsers", "rekognition", f"The back end {self.name}")
+        self._errors = self._import_extra("botocore.exceptions", "rekognition")
+        self._parsers = self._import_extra("botocore.parsers", "rekognition")
         self._timeout_s = settings.timeout_s
         try:
             self._client = self._create_client(settings, keys, token)
         except (ValueError, self._errors.BotoCoreError) as error:
             raise SettingsError(f"The address or the region of the back end {self.name} is wrong: {error}") from error
+        self.connections.callback(self._client.close)
 
     def _create_client(self, settings: ProviderSettings, keys: tuple[str, str], token: str | None) -> Any:
         region = settings.options.get(REGION_OPTION) or DEFAULT_REGION
-        config = import_extra("botocore.config", "rekognition", f"The back end {self.name}").Config(
+        config = self._import_extra("botocore.config", "rekognition").Config(
             connect_timeout=settings.timeout_s,
             read_timeout=settings.timeout_s,
             max_pool_connections=settings.concurrency,
@@ -128,7 +128,7 @@ class Rekognition(VisionAdapter):
 
     def _session(self) -> Any:
         """Return a session that reads neither environment variables nor configuration files."""
-        session = import_extra("botocore.session", "rekognition", f"The back end {self.name}").Session
+        session = self._import_extra("botocore.session", "rekognition").Session
         variables: dict[str, Any] = {"config_file": os.devnull, "credentials_file": os.devnull}
         isolated = {
             name: (None, None, variables.get(name, default), kind)  # no key of a file, no environment variable
@@ -136,26 +136,9 @@ class Rekognition(VisionAdapter):
         }
         return session(session_vars=isolated)
 
-    @property
-    def model(self) -> str:
-        """Names of the operations that are called."""
-        return ", ".join(_OPERATIONS[feature].name for feature in sorted(self.features))
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
-
-    def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
-        entries: dict[str, Any] = {}
-        for feature in sorted(features):
-            entries[feature] = self._call_operation(_OPERATIONS[feature], picture)
-        return Entries(**entries)
-
-    def _call_operation(self, operation: _Operation, picture: EncodedPicture) -> Any:
-        def call(_: float) -> Any:
-            return operation.read(self._send(operation, picture), picture, self.name)
-
-        return self.call(operation.name, call, picture)
+    def _request(self, feature: str, picture: EncodedPicture, timeout_s: float) -> Any:  # noqa: ARG002 (the client has a timeout)
+        operation = _OPERATIONS[feature]
+        return operation.read(self._send(operation, picture), picture, self.name)
 
     def _send(self, operation: _Operation, picture: EncodedPicture) -> dict[str, Any]:
         errors = self._errors

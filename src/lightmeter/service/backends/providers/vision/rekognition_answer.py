@@ -31,20 +31,7 @@ class _Pascal(msgspec.Struct, rename="pascal", frozen=True):
 class _Label(_Pascal, frozen=True):
     name: str
     confidence: float
-
-
-class _Labels(_Pascal, frozen=True):
-    labels: tuple[_Label, ...]
-
-
-class _ModerationLabel(_Pascal, frozen=True):
-    name: str
-    confidence: float
     parent_name: str = ""
-
-
-class _ModerationLabels(_Pascal, frozen=True):
-    moderation_labels: tuple[_ModerationLabel, ...]
 
 
 class _Box(_Pascal, frozen=True):
@@ -92,45 +79,32 @@ class _FaceDetail(_Pascal, frozen=True):
     face_occluded: _Flag | None = None
 
 
-class _FaceDetails(_Pascal, frozen=True):
-    face_details: tuple[_FaceDetail, ...]
-
-
-def _convert(answer: dict[str, Any], kind: type[T]) -> T:
+def _convert(answer: dict[str, Any], field: str, kind: type[T]) -> list[T]:
+    """Return a list in an answer as values of the type `kind`; raise `CallFailed` if it does not fit."""
     try:
-        return msgspec.convert(answer, type=kind)
+        return msgspec.convert(answer.get(field), type=list[kind])  # type: ignore[valid-type]  # the type is a variable
     except msgspec.ValidationError as error:
         raise CallFailed(FailureKind.MALFORMED, str(error)) from None
 
 
 def read_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) -> dict[str, list[Tag]]:  # noqa: ARG001
-    """Return tags from an answer of DetectLabels.
-
-    Args:
-        answer: Decoded answer.
-        picture: The picture that was sent.
-        source: Name of the back end.
+    """Return tags from a decoded answer of DetectLabels; `source` is the name of the back end.
 
     Raises:
         CallFailed: the answer is invalid.
     """
-    labels = _convert(answer, _Labels).labels
+    labels = _convert(answer, "Labels", _Label)
     return to_tags(((label.name, to_score(label.confidence, _PER_CENT)) for label in labels), source)
 
 
 def read_moderation_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) -> list[Nsfw]:  # noqa: ARG001
-    """Return labels from an answer of DetectModerationLabels; `parent` is the more general label above it.
-
-    Args:
-        answer: Decoded answer.
-        picture: The picture that was sent.
-        source: Name of the back end.
+    """Return labels from a decoded answer of DetectModerationLabels; `parent` is the more general label, if any.
 
     Raises:
         CallFailed: the answer is invalid.
     """
     entries = []
-    for label in _convert(answer, _ModerationLabels).moderation_labels:
+    for label in _convert(answer, "ModerationLabels", _Label):
         entry = {"label": label.name, "score": to_score(label.confidence, _PER_CENT), "source": source}
         if label.parent_name:
             entry["parent"] = label.parent_name
@@ -139,17 +113,12 @@ def read_moderation_labels(answer: dict[str, Any], picture: EncodedPicture, sour
 
 
 def read_faces(answer: dict[str, Any], picture: EncodedPicture, source: str) -> list[Face]:
-    """Return faces from an answer of DetectFaces, with boxes in pixels of the picture.
-
-    Args:
-        answer: Decoded answer.
-        picture: The picture that was sent.
-        source: Name of the back end.
+    """Return faces from a decoded answer of DetectFaces, with boxes in pixels of the picture.
 
     Raises:
         CallFailed: the answer is invalid.
     """
-    details = _convert(answer, _FaceDetails).face_details
+    details = _convert(answer, "FaceDetails", _FaceDetail)
     return [Face.model_validate(_face(detail, picture) | {"source": source}) for detail in details]
 
 
@@ -165,18 +134,18 @@ def _face(detail: _FaceDetail, picture: EncodedPicture) -> dict[str, Any]:
         "confidence": to_score(detail.confidence, _PER_CENT),
     }
     if detail.age_range is not None:
-        face["age_range"] = {"low": detail.age_range.low, "high": detail.age_range.high}
-    if detail.gender is not None:
-        face["gender"] = {"value": detail.gender.value, "confidence": to_score(detail.gender.confidence, _PER_CENT)}
+        face["age_range"] = msgspec.structs.asdict(detail.age_range)
+    for name in ("gender", *_FLAGS):
+        if (found := getattr(detail, name)) is not None:
+            face[name] = _with_score(found)
     if detail.emotions:
-        face["emotions"] = [
-            {"type": emotion.type, "confidence": to_score(emotion.confidence, _PER_CENT)} for emotion in detail.emotions
-        ]
-    for name in _FLAGS:
-        flag = getattr(detail, name)
-        if flag is not None:
-            face[name] = {"value": flag.value, "confidence": to_score(flag.confidence, _PER_CENT)}
+        face["emotions"] = [_with_score(emotion) for emotion in detail.emotions]
     return face
+
+
+def _with_score(found: _Gender | _Emotion | _Flag) -> dict[str, Any]:
+    """Return the fields of a result with its confidence as a score, 0 to 1, instead of a percentage."""
+    return msgspec.structs.asdict(found) | {"confidence": to_score(found.confidence, _PER_CENT)}
 
 
 def _pixels(fraction: float, side: int) -> float:

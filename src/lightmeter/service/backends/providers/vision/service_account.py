@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from threading import Lock
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -11,15 +12,6 @@ import httpx2
 from lightmeter.errors import SettingsError
 from lightmeter.extras import import_extra
 from lightmeter.service.backends.providers.failures import CallFailed, FailureKind
-
-
-class _TokenResponse:
-    """HTTP answer with the interface of `google.auth.transport.Response`."""
-
-    def __init__(self, answer: httpx2.Response) -> None:
-        self.status = answer.status_code
-        self.headers = answer.headers
-        self.data = answer.content
 
 
 class ServiceAccount:
@@ -80,9 +72,10 @@ class ServiceAccount:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,  # noqa: ARG002 (the client has a timeout)
         **_: Any,
-    ) -> _TokenResponse:
-        """Send a request for google-auth, with the interface of `google.auth.transport.Request`."""
+    ) -> SimpleNamespace:
+        """Send a request for google-auth, with the interface of its `transport.Request`; return a `Response`."""
         try:
-            return _TokenResponse(self._client.request(method, url, content=body, headers=headers))
+            answer = self._client.request(method, url, content=body, headers=headers)
         except httpx2.HTTPError as error:
             raise self._errors.TransportError(type(error).__name__) from error
+        return SimpleNamespace(status=answer.status_code, headers=answer.headers, data=answer.content)
