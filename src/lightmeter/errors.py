@@ -1,4 +1,36 @@
-"""Every exception that this package raises; each has the exit code of the command line and a hint.
+"""Every exception that this package raises, in one tree, with the exit codes of the command line.
+
+::
+
+    LightmeterError
+    ├── UsageError               exit 2   the command or call cannot be executed as given
+    │   ├── SettingsError                 an option or a setting is missing or wrong
+    │   ├── ManifestError                 the manifest cannot be read at all
+    │   └── PlanChanged                   the manifest or a price changed since the plan was made
+    ├── ServiceError             exit 1   the service refused, failed, or did not answer
+    │   ├── AccessDenied         exit 4   the key is missing or wrong
+    │   ├── OutOfCredits         exit 3   the account holds less than the price
+    │   ├── Refused                       any other refusal with a message
+    │   ├── RequestFailed                 the service accepted the request and could not process it
+    │   ├── Unreachable          exit 2   no connection was made: nothing was sent
+    │   ├── OutcomeUnknown                sent, and no usable answer came: it may have been charged
+    │   └── ProtocolError                 an answer that violates the API's contract
+    ├── BudgetReached            exit 3   the next request could exceed the budget
+    ├── JournalError             exit 2   the journal of a run cannot be used
+    │   ├── JournalLocked                 another process is running the run in this folder
+    │   ├── JournalConflict               the journal is an old state or a copy: the run would pay again
+    │   ├── JournalVersion                written by a newer lightmeter
+    │   └── InvalidTransition             a state machine has no such transition
+    ├── TablesError              exit 2   tables cannot be read or written: a broken file, a full or read-only disk
+    ├── MediaError               exit 1   an image or a video that cannot be used
+    │   ├── UnsupportedMedia              an unsupported format
+    │   ├── BrokenMedia                   a damaged file: it does not decode
+    │   ├── MediaTooLarge                 more bytes, pixels or frames than allowed
+    │   └── MediaTimeout                  the decoder did not finish in time and was stopped
+    ├── FetchError               exit 1   a URL that could not be fetched
+    │   └── ForbiddenAddress              a URL that must not be fetched
+    ├── BackendError             exit 1   a back end could not analyze an asset
+    └── Interrupted              exit 130 stopped by the user; nothing is lost
 
 An invalid row of the manifest is never an exception: it gets a status and a reason.
 """
