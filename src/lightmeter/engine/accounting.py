@@ -98,7 +98,7 @@ class Accounting:
             self._run_state.set_key_budget_exhausted(exhausted=False)
 
     async def record_resend(self, request: InFlightRequest) -> None:
-        """Record that a lost request is sent again under the same idempotency key; its price stays reserved."""
+        """Record that an unanswered request is sent again under its idempotency key; its price stays reserved."""
         await self._session.journal.write(resend(request.submission_id, self._now()))
         self._run_state.move_rows("in_doubt", "pending", len(request.rows))
 
@@ -184,7 +184,7 @@ class Accounting:
     def _interpret(
         self, request: InFlightRequest, raw: bytes, answer: Mapping[str, Any] | None
     ) -> tuple[AnswerOutcome, str | None]:
-        """Return (outcome of an answer, note about an unexpected charge); learn prices and whether names identify."""
+        """Return (outcome, note about an unexpected charge); learn prices and whether asset names identify images."""
         outcome = outcome_of(raw, request.rows, request.hold, answer)
         if request.is_retry:
             self._prices.observe_retry(request.max_images, outcome.paid)
@@ -264,7 +264,7 @@ class Accounting:
 
 
 def initial_name_reliability(db: sqlite.Connection, *, embedded: bool) -> NameReliability:
-    """Return what is known at the start of a run about the names of assets in the service's answers."""
+    """Return what is known at the start of a run: whether asset names in answers identify the images sent."""
     if embedded:
         return NameReliability.BATCHES_IDENTIFY
     return NameReliability.DO_NOT_IDENTIFY if has_failed_with(db, UNMATCHED) else NameReliability.UNKNOWN

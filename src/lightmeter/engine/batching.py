@@ -150,7 +150,7 @@ class Bisection:
 
     @property
     def has_pending_halves(self) -> bool:
-        """Whether the service has not accepted all halves yet."""
+        """Whether the service has not accepted all halves of refused batches yet."""
         return bool(self._halves)
 
     def on_batch_refused(self, seqs: Sequence[int]) -> bool:

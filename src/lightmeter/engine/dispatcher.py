@@ -1,7 +1,8 @@
-"""Send pending rows as requests once rate limit, budget and risk cap allow it.
+"""Send pending rows as requests once the rate limit, the budget and the cap on credits at risk allow it.
 
 The upper price of a request is computed right before it is sent, from all charges known by then. A batch that is too
-large for the budget or for the cap on credits at risk is trimmed; the rows cut off stay pending.
+large for the budget or the cap is trimmed; the rows cut off stay pending. Credits are at risk while a request has no
+answer of any kind: it is lost if none comes, and then it may have been charged.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Dispatcher:
         return sent
 
     def _launch(self, batch: Batch) -> None:
-        """Start a task that sends an admitted batch."""
+        """Start a task that sends a batch that `_admit` returned."""
         self._limiter.on_admitted(self._session.clock.monotonic())
         self._run_state.admit(batch)
         self._sending.add(asyncio.create_task(self._send(batch)))
@@ -128,14 +129,14 @@ class Dispatcher:
         return 1
 
     async def _balance(self) -> int | None:
-        """Return the balance; None if it cannot be read now."""
+        """Return the balance of the account in credits; None if it cannot be read now."""
         try:
             return await self._session.client.credits()
         except LightmeterError:
             return None
 
     def _batch_size(self) -> int:
-        """Return the number of images in the next request."""
+        """Return the most images that the next request may have."""
         if self._options.upload != "never":  # any image may have to be sent as a file, and a file has its own request
             return 1
         if not self._prices.price_known:  # until a charge is known, only one image is exposed
@@ -162,7 +163,7 @@ class Dispatcher:
     async def _admit(self, batch: Batch) -> Batch | None:
         """Wait until a batch may be sent; return it trimmed to the budget and the cap on credits at risk.
 
-        Return None if the run stops, its first row alone is too expensive, or lost requests must be resolved first.
+        Return None if the run stops, the first row alone costs too much, or lost requests must be resolved first.
         """
         within_cap = await self._trim_to_risk_cap(batch)
         if within_cap is None:
@@ -197,14 +198,14 @@ class Dispatcher:
         return bool(self._sending) or self._run_state.polls_outstanding > 0
 
     def _must_wait_for_others(self, batch: Batch) -> bool:
-        """Whether a batch must wait until a request in flight has ended."""
+        """Whether other requests must end first: this batch must go alone, or too many credits would be reserved."""
         polled = self._run_state.polls_outstanding > 0
         if self._must_leave_alone(batch) and (self._sending or (polled and not self._knows_price_of(batch))):
             return True
         return self._requests_outstanding() and not self._exposure_allows(batch)
 
     async def _trim_to_risk_cap(self, batch: Batch) -> Batch | None:
-        """Return as many rows of a batch as `max_at_risk` allows; record rows that exceed a cap even alone."""
+        """Return the first rows of a batch up to `max_at_risk` credits; mark rows that cost more or have no bound."""
         if self._run_state.budget is not None and any(row.frames_high is None for row in batch.rows):
             await self._mark_over_caps(batch.rows, "no_bound")
             return None
@@ -224,8 +225,8 @@ class Dispatcher:
     def _must_leave_alone(self, batch: Batch) -> bool:
         """Whether a batch may be sent only while no other request is in flight.
 
-        If its answer is lost, the balance then proves whether it was charged. It is needed while no price is known, for
-        the last requests that the budget pays for, and after `MAX_UNRESOLVED_SHARE` of the budget was lost.
+        If its answer is lost, the balance then proves whether it was charged. This is needed while no price is known,
+        for the last requests that the budget pays for, and after `MAX_UNRESOLVED_SHARE` of the budget was lost.
         """
         state = self._run_state
         if self._session.endpoint.embedded:  # it honors idempotency keys, and its prices are known
@@ -237,11 +238,11 @@ class Dispatcher:
         return self._options.careful or ending or much_lost or not self._knows_price_of(batch)
 
     def _knows_price_of(self, batch: Batch) -> bool:
-        """Whether a charge for a request of this type is known."""
+        """Whether a charge is known for requests like this: those that repeat a question (`--ask`), or all others."""
         return self._prices.price_known if batch.rows[0].retry is None else self._prices.retry_price_known
 
     def _exposure_allows(self, batch: Batch) -> bool:
-        """Whether this batch keeps to `EXPOSURE_GROWTH`, or the budget is ample, or the prices are certain."""
+        """Whether few credits would be reserved (`EXPOSURE_GROWTH`), the budget is ample, or prices are certain."""
         free, exposure = self._run_state.budget_left, self._run_state.exposure + batch.hold
         if free is None or self._prices.trusted:
             return True

@@ -1,7 +1,7 @@
 """Run the pending rows of an open session: never over budget, never paid twice.
 
 The engine works in this order: it collects the answers of requests that an earlier process left, resolves
-requests with an unknown outcome, and only then sends new ones. These objects share a `RunState`.
+requests with an unknown outcome, and only then sends new ones. The objects that do this share a `RunState`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Engine:
             self.run_state.set_counts(count_by_status(db))
 
     async def _resolve(self) -> int:
-        """Wait until no request is under way, then resolve lost ones; return the number of rows pending again."""
+        """Wait for requests under way, then resolve lost (unanswered) ones; return how many rows are pending again."""
         if not self.session.endpoint.embedded:
             await self._wait_for_polls()
         return 0 if self.run_state.cannot_poll else await self.reconciler.resolve()
@@ -153,7 +153,7 @@ class Engine:
         return total
 
     async def _resolve_if_required(self) -> bool:
-        """Resolve lost requests if `RunState.must_resolve` is set, or stop the run; return whether it was set."""
+        """If `RunState.must_resolve` is set, resolve lost requests or, if that fails, stop; return whether it was."""
         if not self.run_state.must_resolve:
             return False
         self.run_state.set_must_resolve(required=False)
@@ -218,7 +218,7 @@ class Engine:
             await self.session.journal.write(set_retry_obstacle(self._limit_reached(), *self._rows))
 
     def _limit_reached(self) -> str:
-        """Return the code of the limit that was reached: the balance, the key's budget or the run's budget."""
+        """Return the limit that was reached: `no_credits` (balance), `key_budget`, or `budget` (of the run)."""
         if isinstance(self.run_state.stop_reason, OutOfCredits):
             return "no_credits"
         return "budget" if self.session.key is None or not self.run_state.key_budget_exhausted else "key_budget"

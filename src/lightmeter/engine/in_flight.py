@@ -15,7 +15,7 @@ class InFlightRequest:
     Attributes:
         submission_id: Its id in the journal.
         hold: Credits reserved for it.
-        rows: Its rows as (row number, expected asset name in the answer); empty for a retry.
+        rows: Its rows as (row number, expected asset name in the answer); empty if `is_retry`.
         kinds: Media kind of each row: image, video, or None if unknown.
         max_images: Most images and video frames that it can be charged for; None if there is no upper bound.
         is_retry: Whether it repeats the user's question (`--ask`) about a row whose answer was not valid.

@@ -46,7 +46,7 @@ def learn_from_answer(
 
 @asynccontextmanager
 async def persisted_limiter(session: Session, limiter: AdaptiveLimiter) -> AsyncIterator[None]:
-    """Start a limiter from stored state, share the limit while the block lasts, and store what was learned.
+    """Start a limiter from stored state, share its limit with other processes during the block, then store it.
 
     For the embedded service, which has no rate limit, nothing is shared or stored.
     """
@@ -84,7 +84,7 @@ def _join(session: Session, stack: ExitStack) -> SharedLimitMember | None:
 
 
 def _stored_state(session: Session) -> Mapping[str, float]:
-    """Return what an earlier start of this run learned about the same service; empty if there is nothing."""
+    """Return the limiter's state that an earlier start of this run stored for the same service; empty without one."""
     with open_read_only(session.out) as db:
         text = get_meta(db).get(_META_KEY)
     stored = json.loads(text) if text else {}
@@ -96,7 +96,7 @@ def _stored_state(session: Session) -> Mapping[str, float]:
 
 
 async def _share_forever(session: Session, limiter: AdaptiveLimiter, member: SharedLimitMember) -> None:
-    """Exchange state with other processes until cancelled; the files are small, so no thread is needed."""
+    """Exchange the limiter's state with other processes until cancelled, in small files, so without a thread."""
     while True:
         with suppress(OSError):  # (such as a full disk: the shares then stay as they are)
             limiter.share(member.exchange_states(limiter.state()), session.clock.monotonic())

@@ -75,7 +75,7 @@ class Reconciler:
         self._rows_answered = -1
 
     async def resolve(self) -> int:
-        """Resolve as many requests as possible; return the number of rows that are pending again."""
+        """Find out whether unanswered requests were charged, if possible; return how many rows are pending again."""
         if self._session.endpoint.embedded:
             await self._resend_lost()
             return 0
@@ -160,7 +160,7 @@ class Reconciler:
             await self._open_window(readings[1].balance)
 
     async def _resolve_by_balance(self) -> int:
-        """Rule on lost requests by the balance; return the number of rows that are pending again."""
+        """Decide by the balance what lost requests cost; return the number of rows that are pending again."""
         with open_read_only(self._session.out) as db:
             opening = opening_reading(db)
             lost = [(one.submission_id, len(one.rows)) for one in submissions_in(db, {State.UNCERTAIN})]
@@ -247,7 +247,7 @@ class Reconciler:
         return None
 
     async def _rule(self, opening: BalanceReading | None, readings: BalancePair, *, again: bool = False) -> int:
-        """Rule on the requests sent between readings, and record the proof; return how many rows are pending again.
+        """Decide what requests sent after `opening` cost, and record the proof; return how many rows are pending again.
 
         `again`: an earlier proof used these readings, without the assumption that nobody else spends.
         """

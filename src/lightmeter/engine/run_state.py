@@ -42,7 +42,7 @@ class RunState:
         unresolved_credits: Most credits that those may have cost.
         must_resolve: The next batch may leave only after the unresolved requests were resolved.
         key_budget_exhausted: The budget of the key, over all runs, has no room for the next request.
-        rows_over_caps: Rows that exceed a cap even in a request of their own; they are marked as over budget.
+        rows_over_caps: Rows marked as over budget: even alone above `--max-at-risk`, or without an upper price.
         finished_rows: Rows that this process finished.
         retries_pending: The user stopped the run before the question (`--ask`) was repeated for all invalid answers.
         waiting: A sentence that says what the run waits for, and for how long at most; None if it does not wait.
@@ -140,12 +140,12 @@ class RunState:
         self.state_changed.set()
 
     def mark_over_caps(self, rows: int) -> None:
-        """Count rows that exceed a cap even in a request of their own."""
+        """Count rows that even alone may cost more than `--max-at-risk`, or that have no upper price."""
         self.move_rows("pending", "over_budget", rows)
         self.rows_over_caps += rows
 
     def end_retries(self) -> None:
-        """Record that retries of invalid answers have ended; after an interruption some may be left."""
+        """Record that no more questions (`--ask`) are repeated; after an interruption some may be left."""
         self.retries_pending = self.interrupted
 
     def admit(self, batch: Batch) -> None:
@@ -159,7 +159,7 @@ class RunState:
         self.reserved -= batch.hold
 
     def end_batch(self, batch: Batch) -> None:
-        """Record that sending an admitted batch has ended, whatever the result."""
+        """Record that sending a batch that `admit` counted has ended, whatever the result."""
         self.at_risk -= batch.hold
         self.name_reliability.on_request_ended(len(batch.rows))
         self.state_changed.set()
@@ -219,12 +219,12 @@ class RunState:
         self.must_resolve = required
 
     def fits_budget(self, hold: int) -> bool:
-        """Whether the budget has room for a request with this many credits."""
+        """Whether the budget has room for a request that can cost this many credits."""
         return self.budget is None or self.paid + self.exposure + hold <= self.budget
 
     @property
     def exposure(self) -> int:
-        """Credits reserved, in the journal or only here."""
+        """Credits reserved for requests, in the journal (`held`) or only in this object (`reserved`)."""
         return self.held + self.reserved
 
     @property
@@ -239,7 +239,7 @@ class RunState:
 
     @property
     def cannot_poll(self) -> bool:
-        """Whether polling is pointless: the user stopped the run, or the service gives no answers to this key."""
+        """Whether polling is pointless: the user or an internal error stopped the run, or key or service fails."""
         unusable = isinstance(self.stop_reason, AccessDenied | Unreachable)
         return self.interrupted or unusable or self.internal_error is not None
 

@@ -57,7 +57,7 @@ class Sender:
         self._bodies = RequestBodyBuilder(session.header.options.request())
 
     async def send(self, batch: Batch) -> None:
-        """Send an admitted batch and record the outcome, whatever it is."""
+        """Send a batch whose price is reserved, and record the outcome, whatever it is."""
         first, request = batch.rows[0], None
         try:
             body = await self._build([(row.url, row.path) for row in batch.rows], first.retry)

@@ -44,7 +44,7 @@ class Session:
     Attributes:
         out: Its folder.
         journal: Its journal, locked.
-        header: The plan's facts and the options.
+        header: The values that describe the run as a whole, such as its options.
         endpoint: The service.
         client: The client of the service.
         clock: The run's clock, which ignores that somebody sets the machine's clock.
@@ -52,7 +52,7 @@ class Session:
         charges_final_s: Seconds after sending during which a request without an answer may still be charged.
         key: The budget of the API key over all runs of this machine; None if there is none.
         state_dir: Folder where processes of this machine share the rate limit of a key; None if they do not.
-        check: Whether the journal is known to be the latest state of the run.
+        check: Whether the journal is the latest state of the run: known to be, `accepted` by the user, or unknown.
     """
 
     out: Path

@@ -62,7 +62,7 @@ class UploadSelection:
         return self._mode == "always" or url in self._selected
 
     def schedule_upload(self, url: str, message: str | None) -> bool:
-        """Whether the content of a URL will be sent, because the service refused the URL for free with this message.
+        """Select a refused URL for upload if `message` says that it could not be fetched; return whether it was.
 
         Each URL is selected at most once: if the service refuses its content too, the row fails.
         """

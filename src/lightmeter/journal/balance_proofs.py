@@ -51,7 +51,7 @@ class WindowSubmission:
         paid: Credits charged; None while unknown.
         remaining: The balance that its answer reported; None without one.
         charge_reported: Whether the answer reported the charge; otherwise `hold` counts as the charge.
-        sent: Id of the transition that sent it.
+        sent: Id of the transition (change of state) that sent it.
         answered: Id of the transition that recorded its answer; None without one.
         throttled: Whether it was answered with "too many requests", which is assumed to cost nothing.
     """

@@ -105,7 +105,7 @@ def fresh_run_id(clock: Clock) -> str:
 
 @command
 def put_balance_meta(db: Connection, values: Mapping[str, str]) -> None:
-    """Write values to the table `meta`; a balance that was just read, with no request in flight, is one of them."""
+    """Write values, one of them a balance just read with no request in flight, to `meta`; record that it is current."""
     put_meta({**values, _BALANCE_PLACE: str(last_transition_id(db))})(db)
 
 

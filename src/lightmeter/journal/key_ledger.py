@@ -76,7 +76,7 @@ class KeyLedger:
         folder: The run's output folder.
 
     Raises:
-        JournalError: the file cannot be used; so for all methods.
+        JournalError: the file cannot be used; every method raises it then.
     """
 
     def __init__(self, path: Path, account: str, run_id: str, folder: Path) -> None:

@@ -69,7 +69,7 @@ class AnswerOutcome:
 
     @property
     def charge_evidence(self) -> int:
-        """What the answer proves: 0 nothing, 1 the charge, 2 the charge and the price. Stored in the column `said`."""
+        """Column `said`: 0 if the answer reports no charge, 1 if it does, 2 if it also is the full price (no error)."""
         return self.charge_reported + (self.charge_reported and self.error_free)
 
     @property

@@ -124,11 +124,11 @@ class Journal:
         self._resources.close()
 
     def call_after_commits(self, callback: Callable[[sqlite.Connection], None] | None) -> None:
-        """Let the writer's thread call a function after each commit, before any caller of `write` continues."""
+        """Let the writer's thread call a function after each commit, before any `write` returns; None ends that."""
         self._writer.after_commit = callback
 
     async def write(self, change: Change[T]) -> T:
-        """Run a change; return its result when it is on disk. Cancelling the caller does not undo the change.
+        """Run a function on the journal; return its result when it is on disk. Cancelling the caller does not undo it.
 
         Raises:
             JournalError: the journal is closed, or cannot be written.
@@ -137,7 +137,7 @@ class Journal:
         return await self._writer.write(change)
 
     def submit(self, change: Change[T]) -> Future[T]:
-        """Queue a change from any thread and return the future of its result.
+        """Queue a function that changes the journal, from any thread, and return the future of its result.
 
         Raises:
             JournalError: the journal is closed.

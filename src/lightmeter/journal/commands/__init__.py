@@ -1,1 +1,1 @@
-"""Functions that change a journal. Each is a `sqlite.command`: `journal.write(put_meta(values))` runs `put_meta`."""
+"""Functions that change a journal. Most get `db` from the journal: `await journal.write(put_meta(values))`."""

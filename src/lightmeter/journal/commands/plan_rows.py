@@ -166,7 +166,7 @@ ORDER BY r.seq
 
 
 def planned_rows(db: sqlite.Connection) -> Iterator[tuple[PlannedRow, tuple[int, str | None, str] | None]]:
-    """Yield all rows in order, each with the (asset, name, sha256) of its cached answer, or None."""
+    """Yield all rows in order, each with None or (asset position, asset name, answer's sha256) of a cached answer."""
     findings: Iterator[Any] = iter(db.execute(_FINDINGS))
     cached: Iterator[Any] = iter(db.execute(_CACHED_ROWS))
     finding, cached_row = next(findings, None), next(cached, None)
@@ -185,7 +185,8 @@ def planned_rows(db: sqlite.Connection) -> Iterator[tuple[PlannedRow, tuple[int,
 def set_frames(db: sqlite.Connection, groups: Sequence[tuple[str | None, int | None, int, int | None]]) -> None:
     """Set the number of frames of all rows that are pending, over budget or answered.
 
-    Each group is (kind, length in seconds as `WHOLE_SECONDS_SQL` rounds it, least frames, most frames or None).
+    Each group is (`image`, `video` or None if unknown; video length in whole seconds, rounded up, or None; least
+    frames; most frames, or None without a bound).
     """
     db.execute("CREATE TEMP TABLE lengths (kind TEXT, seconds INTEGER, low INTEGER, high INTEGER)")
     try:

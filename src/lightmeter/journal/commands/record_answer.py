@@ -1,7 +1,7 @@
 """Record an answer and its charge together, in six SQL statements: the bytes, the credits and the rows.
 
-Most answers are complete and valid. For them one change does the work of `record_answer` and `settle` of
-`commands.submissions`, with the same changes of state. The writer applies all such changes that are queued at once.
+Most answers are complete and valid. For them one function does the work of `record_answer` and `settle` of
+`commands.submissions`, with the same changes of state. The journal's writer applies all queued ones at once.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ def _steps(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[
 def receive_and_settle(
     submission_id: int, received: ReceivedAnswer, event: Event, outcome: AnswerOutcome, note: str | None = None
 ) -> sqlite.Change[None]:
-    """Return a change that stores an answer, replaces the reserved credits by the charge, and writes all row results.
+    """Return a function for `Journal.write`: it stores an answer, replaces the hold by the charge, sets row results.
 
     Args:
         submission_id: The submission.
         received: The answer.
         event: `ANSWER` if it answered the POST, `COLLECT` if it answered a poll.
         outcome: The charge and the rows' results.
-        note: What was unexpected about the charge; stored with the transition.
+        note: What was unexpected about the charge; stored with the change of state.
     """
     return _ReceiveAndSettle(submission_id, received, event, outcome, note)
 

@@ -38,7 +38,7 @@ def apply_event(db: sqlite.Connection, submission_id: int, event: Event, at: flo
         submission_id: The submission.
         event: What happened to it.
         at: Seconds since the epoch.
-        detail: A sentence to store with the transition.
+        detail: A sentence to store with the change of state.
 
     Raises:
         InvalidTransition: the submission's state does not allow the event.
@@ -115,17 +115,17 @@ def _link_retry(db: sqlite.Connection, submission_id: int, seq: int) -> None:
 def hold_and_send(
     rows: Sequence[int], hold: int, budget: int | None, at: float, *, retry: bool = False
 ) -> sqlite.Change[int]:
-    """Return a change that reserves the price of a request, records its submission as sent, and returns its id.
+    """Return a function for `Journal.write`: it reserves a request's price, records the POST as sent, returns its id.
 
     `Journal.write` raises `BudgetReached` and writes nothing if the credits paid and reserved would exceed the budget.
-    It raises `InvalidTransition` if `retry` is set and the row has had a second request.
+    It raises `InvalidTransition` if `retry` is set and the row does not wait for a repeated question.
 
     Args:
         rows: Numbers of its rows.
         hold: The most that the request can cost, in whole credits.
         budget: The run's budget in credits; None without one.
         at: Seconds since the epoch.
-        retry: Whether it is the second request for its row: the row's first answer and status do not change.
+        retry: Whether it repeats the user's question (`--ask`) for its row, whose first answer and status remain.
     """
     return _HoldAndSend(rows, hold, budget, at, retry)
 
@@ -179,7 +179,7 @@ def settle(
         submission_id: The submission; its answer is recorded.
         outcome: The charge and the rows' results.
         at: Seconds since the epoch.
-        note: What was unexpected about the charge; stored with the transition.
+        note: What was unexpected about the charge; stored with the change of state.
     """
     db.execute(
         "UPDATE submissions SET paid = ?, remaining = ?, said = ?, request_id = coalesce(?, request_id) "
@@ -226,7 +226,7 @@ def record_refusal(db: sqlite.Connection, submission_id: int, refusal: Refusal, 
 def requeue_rows(db: sqlite.Connection, submission_id: int) -> None:
     """Make the rows of a submission (one POST) pending again, to be sent in another one.
 
-    `db.changes()` then returns the number of rows of the manifest.
+    `db.changes()` then returns the number of rows whose status changed: 0 for a repeated question (`--ask`).
     """
     db.execute("UPDATE answer_retries SET submission_id = NULL WHERE submission_id = ?", (submission_id,))
     db.execute(
@@ -334,7 +334,7 @@ def add_retries(db: sqlite.Connection, rows: Sequence[RetryRow]) -> None:
 
 @sqlite.command
 def set_retry_obstacle(db: sqlite.Connection, reason: str | None, first: int, last: int) -> None:
-    """Record why waiting rows first ≤ seq ≤ last get no second request now; with None they may get one again."""
+    """Record why the question (`--ask`) is not repeated for waiting rows first ≤ seq ≤ last; None: it can be."""
     db.execute(
         "UPDATE answer_retries SET reason = ?1 "
         "WHERE submission_id IS NULL AND (reason IS NULL OR ?1 IS NULL) AND seq BETWEEN ?2 AND ?3",

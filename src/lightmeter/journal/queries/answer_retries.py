@@ -19,7 +19,7 @@ from lightmeter.journal.queries.items import CHUNK_ROWS, AnswerRetry, PendingRow
 
 @dataclass(frozen=True, slots=True)
 class RetryRow:
-    """A row whose first answer to the user's question (`--ask`) is invalid, and what to ask again."""
+    """A row whose first answer to the user's question (`--ask`) is invalid: its number, and how to ask again."""
 
     seq: int
     retry: AnswerRetry
@@ -27,7 +27,7 @@ class RetryRow:
 
 @dataclass(frozen=True, slots=True)
 class RetryTotals:
-    """Sums over second requests for rows with an invalid first answer. The statement's JSON contains its fields.
+    """Sums over repeated questions (`--ask`), for rows with an invalid first answer; part of a run's credit statement.
 
     Attributes:
         rows: Rows whose first answer is invalid.
@@ -43,7 +43,7 @@ class RetryTotals:
 
 
 def first_answers(db: sqlite.Connection, first: int, last: int) -> Iterator[tuple[int, int, int, bytes]]:
-    """Yield (seq, submission id, asset, compressed answer) of the answered rows first ≤ seq ≤ last.
+    """Yield (seq, submission id, asset position in the answer, compressed answer) of answered rows first ≤ seq ≤ last.
 
     Rows with a second request or with a cached answer are not included. Rows of one submission follow one another.
     """
@@ -64,14 +64,14 @@ _WAITING: Final = (
 
 
 def waiting_retries(db: sqlite.Connection, first: int, last: int) -> Iterator[PendingRow]:
-    """Yield the rows first ≤ seq ≤ last that wait for a second request, in order; read in chunks, as needed."""
+    """Yield the rows first ≤ seq ≤ last that wait for the question (`--ask`) to be repeated, in order."""
     while rows := list(db.execute(_WAITING, (first, last, CHUNK_ROWS))):
         yield from map(_to_pending_row, rows)
         first = rows[-1][0] + 1
 
 
 def retried_row(db: sqlite.Connection, submission_id: int) -> PendingRow | None:
-    """Return the row for which a submission (POST) is the second request; None if it is not a second request."""
+    """Return the row for which a submission (POST) repeats the user's question (`--ask`); None if it does not."""
     row = db.execute(_RETRIES + "WHERE r.submission_id = ?", (submission_id,)).fetchone()
     return None if row is None else _to_pending_row(row)
 
@@ -82,7 +82,7 @@ def _to_pending_row(row: Sequence[Any]) -> PendingRow:
 
 
 def retry_totals(db: sqlite.Connection) -> RetryTotals:
-    """Return the sums over second requests."""
+    """Return the sums over repeated questions (`--ask`)."""
     sums = db.execute(
         "SELECT count(*), coalesce(sum(r.submission_id IS NULL), 0), count(s.submission_id), coalesce(sum(s.paid), 0) "
         "FROM answer_retries r LEFT JOIN submissions s USING (submission_id)"

@@ -15,8 +15,8 @@ class ChargedFrames(NamedTuple):
         paid: Credits.
         frames_low: Least number of frames of its rows; an image counts as one.
         frames_high: Most frames of its rows; None if no bound is known.
-        first_kind: The alphabetically first kind of its rows; empty where it is unknown.
-        last_kind: The alphabetically last kind of its rows.
+        first_kind: Alphabetically first of the kinds (image, video, or empty if unknown) of its rows.
+        last_kind: The last of them; the same as the first if all rows are of one kind.
     """
 
     paid: int
@@ -83,7 +83,7 @@ def paid_frames(db: Connection) -> PaidFrames:
 
 
 def spent_since(db: Connection, transition_id: int) -> int:
-    """Return the most credits that requests can have cost whose state changed after this state change."""
+    """Return the most credits that those requests can have cost whose state changed after change `transition_id`."""
     query = (
         "SELECT coalesce(sum(coalesce(paid, hold)), 0) FROM submissions "
         "WHERE submission_id IN (SELECT submission_id FROM transitions WHERE rowid > ?)"

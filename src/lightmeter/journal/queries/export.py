@@ -1,7 +1,7 @@
 """Queries for the export of a run's journal to tables: items, answers, requests, results of pre-checks.
 
-Every function takes a read-only connection to the journal, with the database of `build_latest_runs` attached as
-`latest`, and the position of the run among the runs in that database.
+A folder may hold several runs. Where a function takes `run`, the run's position among them, oldest first, its
+connection needs the database `latest` (`build_latest_runs`): which run has the newest state and answer of an item.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SubmissionRange:
         return self if self.through is None else SubmissionRange(self.through, self.open)
 
     def parameters(self, run: int) -> dict[str, Any]:
-        """Return the named parameters of the SQL statements that select this range; `run` is the run's position."""
+        """Return the SQL parameters that select this range; `run` is the run's position among those of the folder."""
         return {
             "run": run,
             "after": self.after,
@@ -158,7 +158,7 @@ WHERE state <> 'voided' AND {_NOT_EARLIER} ORDER BY submission_id
 
 
 class AnsweredItem(NamedTuple):
-    """An item of the manifest; `asset` is its position in an answer, None if the answer has no result for it."""
+    """An item of the manifest; `asset` is its position in an answer; None if not there, or if a later run has one."""
 
     item_id: str
     url: str
@@ -179,7 +179,7 @@ def journal_mark(db: sqlite.Connection) -> str:
 
 
 def settled_ranges(db: sqlite.Connection, rest: SubmissionRange, answers_each: int) -> Iterator[SubmissionRange]:
-    """Yield ranges that together cover the requests of `rest` whose charge is known; no range without such a request.
+    """Yield ranges that together cover the requests of `rest` whose charge is known, at least one of them each.
 
     Args:
         db: The journal.
@@ -201,23 +201,23 @@ def settled_ranges(db: sqlite.Connection, rest: SubmissionRange, answers_each: i
 
 
 def asset_rows(db: sqlite.Connection, run: int, submissions: SubmissionRange) -> sqlite.Cursor:
-    """Return a cursor over the rows of the table `assets`, in the order of the manifest."""
+    """Return a cursor over a range's rows of table `assets` whose newest state is in this run, in manifest order."""
     selected = _ASSETS_IN_LAST_RANGE if submissions.through is None else _ASSETS_IN_RANGE
     return db.execute(_ASSETS.format(selected=selected), submissions.parameters(run))
 
 
 def request_rows(db: sqlite.Connection, submissions: SubmissionRange) -> sqlite.Cursor:
-    """Return a cursor over the rows of the table `requests`."""
+    """Return a cursor over a range's rows of the table `requests`, oldest first."""
     return db.execute(_REQUESTS.format(selected=_selected(submissions)), submissions.parameters(0))
 
 
 def finding_rows(db: sqlite.Connection, run: int) -> sqlite.Cursor:
-    """Return a cursor over the rows of the table `prechecks`, in the order of the manifest."""
+    """Return a cursor over rows of table `prechecks` whose item has its newest state in this run, in manifest order."""
     return db.execute(_FINDINGS, {"run": run})
 
 
 def question_rows(db: sqlite.Connection, run: int) -> Iterator[tuple[Any, ...]]:
-    """Yield each item of a run with its answer to the user's question (`--ask`), and with the answer to a retry.
+    """Yield each item of a run with its answer to the user's question (`--ask`), and to its repetition.
 
     The order is that of the manifest. Duplicates have the answers of their original. If several runs answered an item,
     the latest one counts.
@@ -230,7 +230,7 @@ def journal_answers(db: sqlite.Connection, run: int, submissions: SubmissionRang
 
     Args:
         db: The journal.
-        run: Position of the run.
+        run: Position of the run among those of the folder, oldest first.
         submissions: The range.
     """
     parameters = submissions.parameters(run)
@@ -254,7 +254,7 @@ def _with_items(db: sqlite.Connection, answers: sqlite.Cursor, items_of: str, ru
 
 
 def _decompress_in_batches(answers: sqlite.Cursor) -> Iterator[list[tuple[int, str | None, bytes]]]:
-    """Yield lists of decompressed answers, each limited by `_ANSWERS_AT_ONCE` and `_BYTES_AT_ONCE`."""
+    """Yield lists of (id, request id, decompressed answer), limited by `_ANSWERS_AT_ONCE` and `_BYTES_AT_ONCE`."""
     batch, size_bytes = [], 0
     for key, request_id, compressed in answers:
         batch.append((key, request_id, decompress(compressed)))

@@ -20,7 +20,7 @@ STATUSES: Final = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_bud
 
 @dataclass(frozen=True, slots=True)
 class AnswerRetry:
-    """The second request for a row: the error in its first answer, and the back ends to use; empty means the run's."""
+    """How to repeat a question (`--ask`): the error in the first answer, and the back ends (empty: the run's)."""
 
     error: str
     backends: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class AnswerRetry:
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A row that waits to be sent; `retry` is set if it waits for a second request, which has no other row."""
+    """A row to be sent; if `retry` is set, alone in a request that repeats the user's question (`--ask`)."""
 
     seq: int
     url: str
@@ -71,14 +71,14 @@ def first_pending_image(db: sqlite.Connection, first: int, last: int) -> Pending
 
 
 def pending_rows(db: sqlite.Connection, first: int, last: int) -> Iterator[PendingRow]:
-    """Yield the pending rows with first ≤ seq ≤ last, in order; they are read in chunks, as they are needed."""
+    """Yield the pending rows with first ≤ seq ≤ last, in order; read `CHUNK_ROWS` at a time, as they are needed."""
     while rows := list(db.execute(_PENDING.format(condition=""), (first, last, CHUNK_ROWS))):
         yield from (PendingRow(*row) for row in rows)
         first = rows[-1][0] + 1
 
 
 class FrameGroup(NamedTuple):
-    """Rows of one kind with the same least and most number of frames, 1 for images; None means no known bound."""
+    """Number of rows of one kind (image, video; None: unknown) with equal bounds of frames (None: no upper bound)."""
 
     kind: MediaKind | None
     frames_low: int
@@ -87,7 +87,7 @@ class FrameGroup(NamedTuple):
 
 
 class LengthGroup(NamedTuple):
-    """Rows of one kind and length; `seconds` is rounded up to whole seconds, None if it is unknown."""
+    """Number of rows of one kind (image, video; None: unknown) and video length, rounded up (None: unknown)."""
 
     kind: MediaKind | None
     seconds: int | None
@@ -98,7 +98,8 @@ class OverBudgetGroup(NamedTuple):
     """Rows that were not sent because one limit on credits did not allow it.
 
     Attributes:
-        reason: The limit: `no_credits`, `key_budget`, `at_risk`, `no_bound` or `budget`.
+        reason: The limit: `no_credits` (balance), `key_budget`, `at_risk` (`--max-at-risk`), `budget` (of the run), or
+            `no_bound` (the row has no upper price).
         rows: Number of rows.
         frames_low: Least number of their images and frames.
         frames_high: Most images and frames of the rows with an upper bound; None if no row has one.
@@ -194,32 +195,32 @@ def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | Non
 
 
 def duplicate_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
-    """Yield the duplicates of rows that have a result, grouped by the number of frames of the originals."""
+    """Yield the duplicates of rows that have a result, grouped by kind and number of frames of the originals."""
     yield from map(FrameGroup._make, db.execute(_DUPLICATES))
 
 
 def cached_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
-    """Yield the rows that have a cached answer of an earlier run, grouped by their number of frames."""
+    """Yield the rows that have a cached answer of an earlier run, grouped by kind (image, …) and number of frames."""
     yield from map(FrameGroup._make, db.execute(_CACHED))
 
 
 def unsent_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return the rows that are pending or over budget, grouped by kind and length."""
+    """Return the rows that are pending or over budget, grouped by kind (image, video, unknown) and video length."""
     return _length_groups(db, "status IN ('pending', 'over_budget')")
 
 
 def cached_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return the rows that have a cached answer of an earlier run, grouped by kind and length."""
+    """Return the rows with a cached answer of an earlier run, by kind (image, video, unknown) and video length."""
     return _length_groups(db, "status = 'ok' AND reason = 'cached'")
 
 
 def skipped_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return the rows that pre-checks skipped, except bad rows of the manifest, grouped by kind and length."""
+    """Return skipped rows, except for a bad value or repeated id, by kind (image, video, unknown) and video length."""
     return _length_groups(db, "status = 'skipped' AND reason NOT IN ('bad_row', 'id_repeated')")
 
 
 def sendable_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return all rows except skipped ones and duplicates, grouped by kind and length."""
+    """Return all rows except skipped ones and duplicates, grouped by kind (image, video, unknown) and video length."""
     return _length_groups(db, "status NOT IN ('skipped', 'duplicate')")
 
 

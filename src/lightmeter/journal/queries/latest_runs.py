@@ -64,7 +64,7 @@ def share_items(db: sqlite.Connection, older: list[Path]) -> bool:
 
 
 def attach_latest_runs(db: sqlite.Connection, path: Path) -> None:
-    """Attach the database of `build_latest_runs` to a connection as `latest`."""
+    """Attach as `latest` the database of `build_latest_runs`: which run has the newest state and answer of an item."""
     db.execute("ATTACH ? AS latest", (str(path),))
 
 

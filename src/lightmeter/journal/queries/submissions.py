@@ -17,7 +17,8 @@ from lightmeter.journal.submission_states import State
 class SubmissionRecord:
     """A request (one POST) and its rows as (seq, url, path), in the order in which they were sent.
 
-    `hold` is the most that it can cost, in credits. The second request for a row has no `rows`: its row is `retry`.
+    `hold` is the most that it can cost, in credits. If it repeats the question (`--ask`), `rows` is empty
+    and `retry` is its row.
     """
 
     submission_id: int
@@ -65,7 +66,7 @@ class InDoubtTotals:
         requests: Requests without an answer that may have been charged; their rows have the status `in_doubt`.
         rows: Number of those rows.
         credits: Most credits that those requests cost; they stay reserved.
-        again: Most credits that it costs to send those of them again whose charge no balance could prove.
+        again: Most credits that it costs to send again those requests whose charge no balance could prove.
         lost_requests: Requests that were charged and never answered; their rows have the status `failed`.
         lost_credits: Credits charged for them.
         failed_requests: Requests that failed without a reported charge; their rows have the status `failed`.
@@ -105,7 +106,7 @@ def waiting_at_service(db: sqlite.Connection) -> tuple[int, float | None]:
 
 
 class SubmissionRow(NamedTuple):
-    """A request (one POST) as the statement of a run lists it; times in seconds since the epoch."""
+    """A request (POST) in the credit statement of a run; times in seconds since the epoch, `assets` counts rows."""
 
     submission_id: int
     request_id: str | None
