@@ -101,7 +101,7 @@ class _UnfitError(ValueError):
 
 
 def _properties(properties: tuple[Property, ...], value: dict[str, Any], place: str) -> dict[str, Any]:
-    """Return the values of the properties in the schema; others have no column."""
+    """Return the values of the schema's properties as column values; `place` is the path of `value`, for errors."""
     return {
         prop.name: _converted(prop.type, value.get(prop.name), f"{place}.{prop.name}".removeprefix("."))
         for prop in properties

@@ -73,7 +73,7 @@ def check_references(schema: Mapping[str, Any]) -> None:
     """Check that every `$ref` points into the schema; no URL is fetched.
 
     Raises:
-        SettingsError: a reference does not.
+        SettingsError: a reference points elsewhere.
     """
     _check_references(schema, schema, "schema")
 
@@ -184,7 +184,7 @@ def _referenced_type(reference: Any, place: str, context: _Context) -> ValueType
 
 
 def _resolve(root: Mapping[str, Any], reference: Any, place: str) -> Any:
-    """Return the target of a reference such as `#/$defs/Part` (RFC 6901)."""
+    """Return the target of a reference such as `#/$defs/Part` (RFC 6901); `place` is where it stands, for errors."""
     found: Any = root
     steps = str(reference).removeprefix("#/").split("/") if str(reference).startswith("#/") else [None]
     for step in steps:

@@ -139,7 +139,7 @@ class AnswerCache:
             since: Oldest time of an answer, in seconds since the epoch.
 
         Raises:
-            SettingsError: the file is damaged; so for all methods.
+            SettingsError: the file is damaged; all methods raise this.
         """
         with _errors_translated(self._path):
             for column, value in (("content_sha256", asset.content_sha256), ("identity", asset.identity)):
@@ -161,7 +161,7 @@ class AnswerCache:
         return CachedAnswer(*row) if row and _is_intact(sha256, row[-1]) else None
 
     def last_scanned(self, run_id: str) -> int:
-        """Return the id of the last transition in a run's journal that was scanned for answers; 0 for none."""
+        """Return up to which transition (state change of a request; its id) a run's journal was scanned; 0 for none."""
         with _errors_translated(self._path):
             row = self._db.execute("SELECT read_to FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         return row[0] if row else 0
@@ -175,7 +175,7 @@ class AnswerCache:
             question: Digest of the options of the requests and the service, from `question_digest`.
             answers: Each answer with its assets.
             run_id: The run that they come from.
-            scanned: Id of the last transition in the run's journal that was scanned.
+            scanned: Id of the last transition (state change of a request) in the run's journal that was scanned.
         """
         with _errors_translated(self._path), self._db:
             for answer, assets in answers:
@@ -204,7 +204,7 @@ class AnswerCache:
 
 @contextmanager
 def _errors_translated(path: Path) -> Iterator[None]:
-    """Raise SettingsError for an error of the file, unlike errors of a journal that the same block reads."""
+    """Raise SettingsError for an error of the cache's file; errors of a journal that the block reads pass."""
     try:
         yield
     except (sqlite.Error, OSError) as error:

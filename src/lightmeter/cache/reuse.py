@@ -158,7 +158,7 @@ def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, 
 
 
 def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAnswer, list[CachedAsset]] | None:
-    """Return one answer with its assets; None if it should not be cached."""
+    """Return the one answer of `rows` with its assets; None if it should not be cached."""
     _, request_id, answered_at, compressed, *_ = rows[0]
     raw = decompress(compressed)
     if answered_at is None or _has_errors(raw):
@@ -181,7 +181,7 @@ def _has_errors(raw: bytes) -> bool:
 
 
 def _is_unchanged(marks: AssetMarks) -> bool:
-    """Whether a local file still has the content of the plan; if not, other content may have been sent."""
+    """Whether a local file still has the content that the plan checked; if not, another one may have been sent."""
     if marks.path is None:
         return True
     if marks.content_sha256 is None:

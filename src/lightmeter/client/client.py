@@ -67,7 +67,7 @@ class Client:
         timeouts: Time limits of each HTTP exchange.
         clock: Time and sleep; the system clock by default.
         connections: Maximum number of open connections.
-        proxy: As for `Transport`; no proxy by default.
+        proxy: Address of an HTTP proxy, or `PROXY_FROM_ENVIRONMENT`; None means no proxy.
 
     Raises:
         SettingsError: the base URL, the key or the proxy is invalid.

@@ -64,7 +64,7 @@ def _remove(data: dict[str, Any], path: tuple[int | str, ...]) -> None:
     """Remove the value at `path`, or the innermost value on the way to it that exists.
 
     The model turns an object of brands into a list, so that a path into that list does not exist in `data`: the whole
-    object is removed. The first step of a path always exists, so that each call removes something.
+    object is removed. The first key of a path always exists, so that each call removes something.
     """
     steps: list[tuple[Any, int | str]] = []
     node: Any = data

@@ -1,4 +1,4 @@
-"""Decides when to poll for a result, by how long earlier requests of the same kind and size took. Pure.
+"""Decides when to poll for a result, by how long earlier requests for similar analyses took. Pure.
 
 Each poll comes when the probability that the request is done has grown by about a fifth since the last poll, which
 found it not done. Until enough completion times are known, delays grow from 0.2 s to 2 s, and further with age.
@@ -78,8 +78,8 @@ class PollSchedule:
         """Learn a completion time: the middle between the ages at the last two polls.
 
         Args:
-            kind: As for `next_delay`.
-            size: As for `next_delay`.
+            kind: What was requested: the text that `next_delay` got for the request.
+            size: How much was requested, such as the number of assets.
             pending_s: Age at the last poll that found it not done, 0 if there was none.
             done_s: Age at the poll that found it done.
         """
@@ -109,5 +109,5 @@ def _learned_delay(times: list[float], age_s: float) -> float:
 
 
 def _sample_key(kind: str, size: int) -> tuple[str, int]:
-    """Return the key under which completion times are stored; sizes within a factor of two share one."""
+    """Return the key of the stored completion times of such requests; sizes within a factor of two share one."""
     return kind, max(1, size).bit_length()

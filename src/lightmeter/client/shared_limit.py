@@ -95,7 +95,7 @@ def _numbers(value: Any) -> dict[str, float]:
 
 @contextmanager
 def join_shared_limit(folder: Path, base_url: str, api_key: str) -> Iterator[SharedLimitMember]:
-    """Join the processes that use `api_key` at `base_url`, in any spelling; the key itself is not stored.
+    """Join the processes that use `api_key` at `base_url`, however they spell the URL; the key is not stored.
 
     Args:
         folder: State directory of the toolkit.

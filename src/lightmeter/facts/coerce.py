@@ -9,7 +9,7 @@ from lightmeter.facts.lenient_decode import to_float
 
 
 def coerce_values(kind: str, values: Sequence[Any]) -> Sequence[Any]:
-    """Return the values as `kind` (see `ColumnSpec`); None for each that does not fit. Never raises."""
+    """Return the values as the column type `kind`, such as `int32`; None for each that does not fit. Never raises."""
     coerce = _COERCIONS.get(kind)
     return values if coerce is None else [coerce(value) for value in values]
 

@@ -32,7 +32,7 @@ class ColumnSpec:
 
     Attributes:
         name: Name in the files and in SQL.
-        kind: Kind of its values, one of `schema.ARROW_TYPES`.
+        kind: Type of its values, a key of `schema.ARROW_TYPES`.
         description: What the column holds.
         null: When the column is null.
         unit: Unit of its values; `-` if there is none.

@@ -18,7 +18,7 @@ DERIVED_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = defaultdict(
 
 
 def extract(table: str, found: FeatureEntries) -> Mapping[str, Sequence[Any]]:
-    """Return column → one value for each entry, not yet of the column's type; without keys and `DERIVED_COLUMNS`."""
+    """Return column → one value for each entry, not yet of the column's type; `DERIVED_COLUMNS` are missing."""
     entries = found.fields
     columns: dict[str, Sequence[Any]] = {
         column.name: [fields.get(column.name) for fields in entries]

@@ -75,7 +75,7 @@ def _values(fields: dict[str, Any]) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1024)
 def _normalized_keys(keys: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return keys in lowercase without underscores, and the topics they are about. Cached: back ends repeat keys."""
+    """Return keys in lowercase without underscores, and which of age, gender, emotion and box they name. Cached."""
     names = tuple(key.replace("_", "").casefold() for key in keys)
     topics = {topic for topic in ("age", "gender", "emotion") for name in names if name.startswith(topic)}
     topics |= {"emotion" for name in names if name in _LIKELIHOOD_EMOTIONS}
@@ -97,7 +97,7 @@ def _first(face: dict[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[float | None, ...]:
-    """Return left, top, width and height: from a box, from the corners around the face, or from the face itself."""
+    """Return left, top, width and height: from a box or the face's own fields if `boxed`, else from its corners."""
     found: tuple[float | None, ...] = (None,) * len(_SIDES)
     if boxed:
         box = _folded(_first(face, _BOXES)) or face

@@ -33,9 +33,9 @@ class FactColumns:
 
     Attributes:
         table: Name of the table.
-        keys: For each image or video frame that has rows, the position of its key in `FactRows.keys`.
+        keys: For each image or video frame that has rows, the position of its `RowKey` in `FactRows.keys`.
         counts: Number of consecutive rows of each of them.
-        values: Column → one value for each row, of the column's kind or None. A polygon is a sequence of corners,
+        values: Column → one value for each row, of the column's type or None. A polygon is a sequence of corners,
             emotions are pairs of name and score.
     """
 
@@ -48,7 +48,7 @@ class FactColumns:
         self.values = {name: [] for name in ENTRY_COLUMNS[self.table]}
 
     def extend(self, keys: Sequence[int], counts: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> None:
-        """Append rows of some images or frames; the arguments are as in `Attributes`, with values of the right type."""
+        """Append rows of some images or frames; the arguments are as the attributes, with values of the right type."""
         self.keys += keys
         self.counts += counts
         for name, values in self.values.items():
@@ -64,7 +64,7 @@ class FactRows(NamedTuple):
     """Rows of some answers.
 
     Attributes:
-        keys: The key of each image or video frame.
+        keys: The `RowKey` (item id, URL, frame, …) of each image or video frame.
         tables: Table → its rows, for each table that has any.
     """
 

@@ -172,7 +172,7 @@ class Flattener:
 
 
 def _all_entries(features: Sequence[Any], *, keyed: bool) -> tuple[list[Any], list[int]]:
-    """Return the entries of one feature of many images and frames, and how many each has."""
+    """Return the entries of one feature of many pictures (objects of lists if `keyed`), and how many each has."""
     if not keyed:
         return list(chain.from_iterable(features)), list(map(len, features))
     groups = list(chain.from_iterable(map(dict.values, features)))

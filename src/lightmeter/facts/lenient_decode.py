@@ -101,7 +101,7 @@ def _coordinates(value: Any) -> list[float] | None:
 
 
 def _keyed(table: str, value: dict[str, Any]) -> FeatureEntries:
-    """Return the entries of an object; an entry without a name gets its key as its name."""
+    """Return the entries of an object, key → entry or list; an entry without a name gets its key as its name."""
     name_field = _KEY_FIELD[table]
     fields, literals = [], []
     for key, inner in value.items():
@@ -113,7 +113,7 @@ def _keyed(table: str, value: dict[str, Any]) -> FeatureEntries:
 
 
 def _under_key(table: str, literal: str) -> dict[str, Any]:
-    """Return the fields of a text under a key: a score, a likelihood, or as `_fields` reads it."""
+    """Return the fields of a bare text that is the entry under a key: a score, a likelihood, or the entry's text."""
     if table in _NAMED_BY_KEY:
         if to_float(literal) is not None:
             return {"score": literal}

@@ -160,7 +160,7 @@ def _resolutions(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> 
 
 
 def _split_charge(total: int | None, holds: dict[int, int]) -> dict[int, int]:
-    """Split `total` credits over requests: each gets 1 to its upper price in `holds`; None: that price."""
+    """Split `total` credits over requests: each gets from 1 to its hold; all get their holds if `total` is None."""
     if total is None:
         return holds
     shares, left = {}, total

@@ -30,7 +30,7 @@ MAX_RECENT_CHARGES: Final = 2000
 
 
 def price_key_of(kinds: Sequence[str | None]) -> str:
-    """Return the kind of a request: that of its assets, or `unknown` if they differ."""
+    """Return the kind of a request (image, video or unknown): that of its assets, or unknown if they differ."""
     kind = kinds[0] if len(set(kinds)) == 1 else None
     return kind if kind in _KINDS else _UNKNOWN
 
@@ -106,7 +106,7 @@ class RequestPrices:
         return self.trusted or self._retries > 0
 
     def observe_retry(self, pictures: int | None, paid: int) -> None:
-        """Learn from the credits `paid` for a retry of this many images or frames (None: unknown)."""
+        """Learn the price of a retry from the credits `paid` for one of this many images or frames (None: unknown)."""
         self._retries += 1
         self._max_retry_credits = max(self._max_retry_credits, -(-paid // max(1, pictures or 1)))
 
@@ -131,7 +131,7 @@ class RequestPrices:
         An answer that cost nothing teaches nothing, because the next one may cost something.
 
         Args:
-            names: Kind of media of each row of the request.
+            names: Kind (image, video or None) of each row of the request.
             frames: Images and video frames that were charged.
             paid: Credits charged.
         """

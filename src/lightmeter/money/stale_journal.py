@@ -116,7 +116,7 @@ def _conflict(known: WatermarkRecord, folder: Path, run_id: str, now: JournalPos
 
 
 def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
-    """Whether the folder of the watermark is another one, and still contains the run: it was not just moved."""
+    """Whether the watermark names another folder that still contains the run: it was copied, not moved."""
     last, here = journal_path(known.folder), journal_path(folder)
     try:
         if not last.exists() or last.samefile(here):
@@ -130,7 +130,7 @@ def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
 def _assign_new_id(
     journal: Journal, former: str, now: JournalPosition, lost: JournalPosition, clock: Clock
 ) -> tuple[str, JournalPosition]:
-    """Give the run a new id, and reserve the credits that `lost`, the position of its watermark, has beyond `now`."""
+    """Give the run a new id, and reserve the credits by which its watermark (`lost`) exceeds its journal (`now`)."""
     run_id, at = fresh_run_id(clock), clock.now()
 
     def change(db: sqlite.Connection) -> JournalPosition:

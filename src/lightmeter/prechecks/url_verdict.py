@@ -48,7 +48,7 @@ class ProbeResponse:
 
     @property
     def announced_kind(self) -> MediaKind | None:
-        """The kind that the media type announces; None if it is neither image nor video."""
+        """Image or video, as the media type says; None if it is neither."""
         match self.content_type.partition("/")[0]:
             case "image" | "video" as kind:
                 return kind
@@ -66,7 +66,7 @@ def is_conclusive(response: ProbeResponse) -> bool:
 
 
 def judge_response(response: ProbeResponse, expected: MediaKind | None) -> CheckResult:
-    """Return what a response says about a row; `expected` is the kind according to the manifest or the file name."""
+    """Return what a response says about a row; `expected`: image or video, by the manifest or the file name."""
     facts = {
         "content_type": response.content_type,
         "size_bytes": response.size_bytes,
@@ -100,7 +100,7 @@ def _judge_content(response: ProbeResponse, expected: MediaKind | None) -> tuple
 
 
 def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: MediaKind | None) -> list[Finding]:
-    """Check the media type of content whose format is not recognized."""
+    """Judge content of an unrecognized format by its media type, which should fit the `expected` kind."""
     if response.content_requested:
         message = f"Announced as {response.content_type}, but not of a format that is known here."
         return [Finding("type", "warning", message)]
@@ -110,7 +110,7 @@ def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: M
 
 
 def judge_format(found: tuple[MediaKind, str], expected: MediaKind | None) -> list[Finding]:
-    """Check a kind and format, recognized by the first bytes, against the expected kind and the supported formats."""
+    """Compare the kind (image or video) and format of the first bytes with the expected kind and supported formats."""
     kind, name = found
     findings = []
     if expected is not None and kind != expected:

@@ -165,10 +165,12 @@ class Results(Wire):
 
 
 class Answer(Wire):
-    """Any JSON answer of /api/fetch and /api/response/<id>: echo, acknowledgment, progress, result, or error.
+    """Any JSON answer of /api/fetch and /api/response/<id>: acknowledgment, progress, results or an error.
+
+    Most other fields repeat the request.
 
     Attributes:
-        status: `queued`, `processing`, `completed`, `failed`, a future status, or None in the old form.
+        status: `queued`, `processing`, `completed`, `failed`, a future status, or None in the older dialect.
         credits_paid: Charged for this request.
         credits: Remaining balance after it.
         all: Results; None until there are some.

@@ -138,13 +138,14 @@ class ConcurrencyProbe:
         return limit
 
     def _accepted_probes(self, record: SendRecord, rejection_rtt_s: float) -> int:
-        """Return the number of test requests that a rejection would have reached before `record` was sent."""
+        """Return how many test requests were accepted: their rejection would have arrived before `record` was sent."""
         return sum(record.sent_at - at > 2 * rejection_rtt_s + _MARGIN_S for at in self._probes_sent_at)
 
     def _limit_if_reordered(self, now: float, record: SendRecord, limit: int, latency_s: float) -> int | None:
-        """Return the limit after the rejection of a request below it; None if reordering does not explain that.
+        """Return the limit after the service rejected a request below it; None if reordering does not explain that.
 
-        Reordering explains it only if no more requests overtook it than can be on the network at one time.
+        Reordering (later requests arrive first) explains it only if no more requests overtook the rejected one than can
+        be on the network at one time.
         """
         rejection_rtt_s = max(0.0, now - record.sent_at)
         slack = max(1, round(limit * rejection_rtt_s / max(rejection_rtt_s, latency_s)))

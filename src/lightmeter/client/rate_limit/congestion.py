@@ -25,7 +25,7 @@ class CongestionDetector:
     Attributes:
         latency_s: Smoothed latency of about the last five answers, in seconds.
         rate: Answers per second in the last round; 0 before the first one has ended.
-        slow_rounds: Slow rounds in a row.
+        slow_rounds: Consecutive rounds, up to the last one, whose mean latency was far above the least one.
     """
 
     def __init__(self) -> None:

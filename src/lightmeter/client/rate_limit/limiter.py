@@ -65,7 +65,7 @@ class AdaptiveLimiter:
         jitter: Returns random numbers from 0 to 1 for the pauses after rejections; always 0.5 by default.
 
     Attributes:
-        mode: Which kind of limit is enforced.
+        mode: Which limit is enforced: none, on requests in flight, or on the rate (for rejections or slow answers).
         in_flight_limit: How many requests may be in flight now, 1 to `max_in_flight`, if no concurrency limit is known.
         rate_estimator: The limit on the rate; None while none is known.
         concurrency_limit: The number of requests in flight above which the service rejects; None while none is known.

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class LimiterMode(Enum):
-    """Which kind of limit the service is thought to have."""
+    """What limits the requests to the service, as far as the limiter knows."""
 
     UNLIMITED = "no limit known"
     CONCURRENCY = "limit on requests in flight"
@@ -16,7 +16,7 @@ class LimiterMode(Enum):
 
 
 class LimiterEvent(Enum):
-    """What the limiter has learned about the limit."""
+    """A reason for the limiter to check its mode: a rejection, slower answers, or a limit known from elsewhere."""
 
     DEFERRED = "a Retry-After came before any request was accepted"
     CONCURRENCY_REJECTION = "a rejection that the number in flight explains"
@@ -57,7 +57,7 @@ TRANSITIONS: Final[dict[tuple[LimiterMode, LimiterEvent], LimiterMode]] = {
 
 
 def next_mode(mode: LimiterMode, event: LimiterEvent) -> LimiterMode:
-    """Return the mode after `event`.
+    """Return the limiter's mode after an event in `mode`.
 
     Raises:
         ValueError: the event cannot happen in this mode: a bug.

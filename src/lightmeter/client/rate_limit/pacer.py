@@ -71,7 +71,7 @@ class RequestPacer:
         self._held_until = until
 
     def on_rejected(self, now: float) -> None:
-        """Catch up less from now on: the rejected request may have come too soon after another one."""
+        """Let requests catch up less of a delay from now on: the rejected one may have come too soon after another."""
         self._rejected_at = now
 
     def on_admitted(self, now: float, rate: float | None) -> None:

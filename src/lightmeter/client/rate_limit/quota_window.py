@@ -44,11 +44,11 @@ class QuotaWindow:
 
     @property
     def rate(self) -> float:
-        """The rate that uses up the quota exactly, in requests per second."""
+        """The rate that uses up the quota just when the window ends, in requests per second."""
         return self.quota / self.length_s
 
     def catch_up_factor(self, now: float) -> float:
-        """Return the factor, 1 or more, on the rate for the rest of a time window whose start was noticed late."""
+        """Return the factor on `rate` for the rest of a window whose start was noticed late; 1 in any other."""
         late_s = self._unblocked_at - self._last_blocked_at
         rest_ends_at = self._unblocked_at + self.length_s - late_s
         if not self._reset_observed or late_s <= _LATE_PART * self.length_s or now >= rest_ends_at:
@@ -60,7 +60,7 @@ class QuotaWindow:
         self._accepted.not_accepted += 1
 
     def on_reset(self, record: SendRecord, blocked_since: float, still_blocked_at: float) -> None:
-        """Learn from a renewal of the quota.
+        """Update the quota and the length of the window, now that rejections have ended because the window was reset.
 
         Args:
             record: Record of the first request accepted after the reset.
@@ -94,7 +94,7 @@ class QuotaWindow:
         return self._shortest_s if math.isinf(self._longest_s) else (self._shortest_s + self._longest_s) / 2
 
     def is_used_up(self, record: SendRecord) -> bool:
-        """Whether the quota can explain the rejection of this request."""
+        """Whether so much of the quota was used that it explains the rejection of this request."""
         return self._accepted.until(record) >= _MIN_USED_PART * self.quota
 
     def next_reset_at(self, now: float, blocked_since: float) -> float | None:

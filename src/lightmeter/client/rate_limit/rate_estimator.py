@@ -190,7 +190,7 @@ class RateEstimator:
             self._window.on_not_accepted()
 
     def on_rejected(self, now: float, record: SendRecord, consecutive_rejections: int) -> None:
-        """Learn from a rejection, the first one since the limiter last reacted.
+        """Correct the estimate after a rejection, the first one since the limiter last reacted.
 
         Args:
             now: The time.
@@ -263,7 +263,7 @@ class RateEstimator:
             self._bucket_size = 0.0  # the limit is another one, or its fall looked like the end of a burst
 
     def _fall_back(self, measured: float) -> None:
-        """Return to the rate before a test whose result was wrong, or to the rate measured since."""
+        """Lower an estimate that a test set too high: to the rate before it, or to `measured` (0: none) if larger."""
         least = self._fallback_rates[0] if measured else self._fallback_rates.pop()
         self.rate = max(_MIN_RATE, min(self.rate, max(least, measured)))
         if measured or not self._fallback_rates:
@@ -273,7 +273,11 @@ class RateEstimator:
     def on_backoff_ended(self, now: float, record: SendRecord, blocked_since: float, still_blocked_at: float) -> None:
         """Learn from the end of a time in which the service rejected everything: a long one ends a fixed time window.
 
-        The other arguments are those of `QuotaWindow.on_reset`.
+        Args:
+            now: The time.
+            record: Record of the first request accepted after it.
+            blocked_since: When the rejections began.
+            still_blocked_at: The last time at which they had certainly not ended yet.
         """
         blocked_s = record.sent_at - blocked_since
         if blocked_s < _WINDOW_BLOCK_S or blocked_s * self._rate_before_block < 2 * _MIN_ACCEPTED:

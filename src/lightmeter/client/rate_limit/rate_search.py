@@ -93,7 +93,7 @@ class RateSearch:
         self._not_accepted += 1
 
     def on_rejected(self, now: float, record: SendRecord) -> None:
-        """Learn from a rejection, the first one since the limiter last reacted."""
+        """Lower the rate or end the search after a rejection, the first one since the limiter last reacted."""
         tried, raised = self.rate, self._step > self._first_step
         rejection = _Rejection(record.sent_at, record.number - self._not_accepted + 1)
         lower_bound, accepted = self._lower_bound(rejection)
@@ -113,7 +113,7 @@ class RateSearch:
         self._step_began_at, self._sent = now, 0
 
     def _lower_bound(self, rejection: _Rejection) -> tuple[float, int]:
-        """Return (largest lower bound of the rate, accepted requests it was measured with); zeros for few requests."""
+        """Return (largest lower bound of the rate, accepted requests it was measured with); (0, 0) if they are few."""
         bounds = [
             ((rejection.accepted - one.accepted) / (rejection.sent_at - one.sent_at), rejection.accepted - one.accepted)
             for one in self._rejections
