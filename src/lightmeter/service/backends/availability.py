@@ -27,7 +27,7 @@ class BackendAvailability:
 
     @property
     def all_features(self) -> frozenset[str]:
-        """Features that any available back end offers."""
+        """Features that at least one available back end offers."""
         return frozenset().union(*self.features.values())
 
     def effective_request(self, request: AnalyzeRequest) -> AnalyzeRequest:

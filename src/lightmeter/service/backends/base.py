@@ -29,7 +29,7 @@ class AnalysisOptions:
     """Options of a request beside its features; only back ends that describe pictures use them.
 
     Attributes:
-        role: Persona of descriptions.
+        role: Who writes the description, or what for, such as `critic` or `alttext`.
         language: Language of descriptions.
         prompt: Custom prompt for descriptions, or None.
     """
@@ -152,7 +152,7 @@ class PictureBackend(ABC):
 
     @abstractmethod
     def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:
-        """Return the entries of one picture for at least one offered feature."""
+        """Return the entries of one picture; `features` holds at least one feature, and only offered ones."""
 
 
 @runtime_checkable

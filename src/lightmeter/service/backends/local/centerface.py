@@ -3,15 +3,16 @@
 CenterFace (Xu and others, "CenterFace: Joint Face Detection and Alignment Using Face as Point", 2019, MIT) finds
 boxes and five landmarks; its file is `weights/centerface.onnx`. `face_attributes` estimates age and gender.
 
-A picture is shrunk to at most 640 pixels, with its proportions, and padded to a multiple of 32. A candidate with a low
-score is scored again in an enlarged crop, which removes most false candidates (towers, hens, electronics).
+A picture is shrunk to at most 640 pixels a side, with its proportions, and padded to a multiple of 32. A box with a
+low score is scored again in an enlarged crop, which removes most boxes without a face (towers, hens, electronics).
 
-Measured by `tests/bench/quality/test_faces_quality.py`: 136 of 137 faces of 56 pictures; one face, a monkey's, on 322
-photographs without any.
+Measured by `tests/bench/quality/test_faces_quality.py`: it found 136 of the 137 faces in 56 pictures, and one face, a
+monkey's, in 322 photographs without faces.
 
 Limits:
 
-- It misses faces narrower than about 8 pixels of 640, faces turned beyond profile, and heads upside down.
+- It misses faces narrower than about 8 pixels if the longer side has 640, faces turned beyond profile, and heads
+  upside down.
 - It reports painted faces, masks, statues and dolls as faces. The tag `person` depends on faces: people seen from
   behind or far away get none.
 - Age is estimated within 12 years either way, gender as one of two words. Neither was checked for skin tones or age
@@ -74,8 +75,8 @@ _MAX_OVERLAP: Final = 0.3
 def person_score(score: float) -> float:
     """Return the probability that a picture shows a person, from the highest score of its faces; both 0 to 1.
 
-    The logistic curve was fitted on the faces found in 58 photographs, at both input sizes: of those below .8, half
-    were people, of those from .85 on nearly all (the others were statues, masks, a doll, a mannequin and a monkey).
+    The logistic curve was fitted on faces found in 58 photographs, at `FACE_SIDE` and `TAG_SIDE`: of those below .8,
+    half were people, of those from .85 on nearly all (the others: statues, masks, a doll, a mannequin and a monkey).
     Paintings and drawings were excluded: a painted face can score as high as a real one.
 
     ======  =====  =====  =====  =====  =====
@@ -128,8 +129,9 @@ def decode_faces(outputs: Sequence[Floats], width: int, height: int) -> FaceDete
 class CenterFace(PictureBackend):
     """Back end `centerface`: features `faces` and `tags` (the one tag `person`).
 
-    A face has `score`, `bounding_box`, five `landmarks` (`LANDMARK_NAMES`), and mostly `age_range` and `gender`. Boxes
-    and landmarks are in pixels of the transformed picture, whose longer side is at most `FACE_SIDE`.
+    A face has `score`, `bounding_box`, five `landmarks` (`LANDMARK_NAMES`) and, unless its eyes are too close together
+    to estimate them, `age_range` and `gender`. Boxes and landmarks are in pixels of the transformed picture, whose
+    longer side is at most `FACE_SIDE`.
     """
 
     name = "centerface"
@@ -147,7 +149,7 @@ class CenterFace(PictureBackend):
 
         Args:
             picture: Height x width x 3, neither side longer than `FACE_SIDE`.
-            side: Longer side of the input of the first pass, in pixels; a smaller picture is not enlarged.
+            side: Longer side, in pixels, to which the picture is shrunk to find candidates; it is never enlarged.
 
         Returns:
             Faces with a score of at least `MIN_SCORE`, in pixels of `picture`.
@@ -174,7 +176,7 @@ class CenterFace(PictureBackend):
         return maps
 
     def _second_pass_score(self, whole: Image.Image, box: Floats) -> float:
-        """Score a candidate again in a square crop of twice its size; return 0 if no face is at the center."""
+        """Return the score of a face candidate in a square crop of twice its size; 0 if no face is at the center."""
         left, top, right, bottom = (float(edge) for edge in box)
         middle_x, middle_y, half_side = (left + right) / 2, (top + bottom) / 2, max(right - left, bottom - top)
         crop = (middle_x - half_side, middle_y - half_side, middle_x + half_side, middle_y + half_side)

@@ -70,7 +70,7 @@ class _Logo:
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """Logo in a picture: `inliers` matching features agree on its `corners`, clockwise from the logo's upper left."""
+    """Logo found in a picture: `corners`, clockwise from its upper left, on which `inliers` matching features agree."""
 
     brand: str
     score: float
@@ -92,8 +92,8 @@ class Logos(PictureBackend):
     of the picture has 1024; also rotated, tilted or partly hidden. It cannot find simple marks (a swoosh, three
     stripes): they have too few features, and loading them logs a warning. It does not find inverted or redrawn logos.
 
-    Measured (`tests/bench/quality`): of four logos pasted into 16 photographs, 14 of 16 found at 120 and at 200 pixels,
-    10 at 80, 4 at 60; no false match there or on 139 photographs without logos.
+    Measured (`tests/bench/quality`): of four logos pasted into 16 photographs, 14 of 16 found if 120 or 200 pixels
+    wide, 10 if 80, 4 if 60; no false match there or on 139 photographs without logos.
 
     Args:
         folder: Folder with the logos; it is read once, when the back end is loaded.

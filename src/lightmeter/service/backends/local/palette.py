@@ -6,7 +6,7 @@ color that occurs in the picture. Near clusters are merged if the colors of the 
 fraction of a color counts only similar pixels.
 
 Limits: it does not separate objects from the background or correct color casts. A smooth gradient has no dominant
-color; the returned colors are steps of it.
+color; the returned colors are some of its colors.
 
 Measured by `tests/bench/quality/test_colors_quality.py` on 92 pictures: pixels are 5.3 CIEDE2000 from the nearest
 returned color on average (k-means in CIELAB 4.7, median cut 5.6). For 8 % of the colors with a fraction of 5 % or more,
@@ -57,7 +57,7 @@ _GOLDEN_RATIO: Final = (5**0.5 - 1) / 2
 
 
 def _sample_positions(length: int, offset: float) -> NDArray[np.intp]:
-    """Return at most `_GRID` positions below `length`: one in each of equal intervals, with golden-ratio jitter."""
+    """Return at most `_GRID` positions below `length`, one in each of equal intervals; `offset` shifts the jitter."""
     if length <= _GRID:
         return np.arange(length)
     strata = np.arange(_GRID)
@@ -67,7 +67,7 @@ def _sample_positions(length: int, offset: float) -> NDArray[np.intp]:
 
 @dataclass(frozen=True, slots=True)
 class _Bins:
-    """Samples of a picture, grouped by the upper five bits of each channel; empty bins are omitted.
+    """Sampled pixels of a picture, grouped by the upper five bits of each channel; empty bins are omitted.
 
     Attributes:
         colors: Mean Oklab color of each bin, `(n, 3)`.
@@ -181,11 +181,11 @@ def _merge(points: Floats, shares: Floats, clusters: list[Members]) -> Members:
 
 
 def _prominence(centers: Floats, shares: Floats) -> Floats:
-    """Return share * (1 + 2 * chroma + contrast), divided by the sum over all colors of the picture.
+    """Return the prominence of each color: share * (1 + 2 * chroma + contrast), divided by the sum over all colors.
 
-    Chroma is relative to the most vivid sRGB color; contrast is the Oklab distance to the mean of the picture, at most
-    1 (white on black). A vivid or contrasting area counts for up to four times its size. The formula was made for this
-    project.
+    The share is the fraction of pixels. Chroma is relative to the most vivid sRGB color; contrast is the Oklab distance
+    to the mean of the picture, at most 1 (white on black). A vivid or contrasting area counts for up to four
+    times its size. The formula was made for this project.
     """
     chroma = np.hypot(centers[:, 1], centers[:, 2]) / _FULL_CHROMA
     contrast = np.minimum(np.linalg.norm(centers - shares @ centers / shares.sum(), axis=1), 1)
@@ -203,7 +203,8 @@ def dominant_colors(picture: RGB, *, source: str = "palette") -> list[Color]:
 
     Returns:
         One to `MAX_COLORS` colors that occur in the picture. `pixel_fraction` is the fraction of pixels that are
-        nearest to the color and within an Oklab distance of 0.06; `score` is the prominence. Each adds up to at most 1.
+        nearest to the color and within an Oklab distance of 0.06; `score` is the prominence (`_prominence`). The
+        fractions add up to at most 1, and so do the scores.
     """
     bins = _bin_samples(picture)
     medoids = _merge(bins.colors, bins.shares, _cluster(bins.colors, bins.shares))

@@ -80,7 +80,7 @@ class _Line:
 
 
 class RapidOcr(PictureBackend):
-    """Back end `rapidocr`: features `texts` and `brands`, from one recognition.
+    """Back end `rapidocr`: features `texts` and `brands`; the text is read once for both.
 
     The first entry of `texts` is the whole text, as in Google's API: `is_full_text` is true, its score is the lowest of
     its lines, its polygon the rectangle around them. Then follows each line, from top to bottom. Polygons are clockwise
@@ -90,7 +90,7 @@ class RapidOcr(PictureBackend):
     not whether the text means the brand.
 
     Measured (`tests/bench/quality`): 92 % of words exact on 30 photographs and scans, with a median of .35 s on one
-    core; a false text on 1 of 139 photographs; 3 of 15 readable brands, none wrong.
+    core; false text on 1 of 139 photographs; 3 of 15 readable brands found, no false brand.
 
     It reads Latin letters, digits, Chinese and Japanese. It does not read other scripts, curved text, most handwriting,
     or letters less than about 10 pixels high if the longer side has 2000. It does not find logos without their name in
@@ -151,7 +151,7 @@ def read_brand_names() -> dict[str, str]:
 
 
 class _LineRecognizer:
-    """Recognizer of text that reads lines which may be upside down again, rotated, and takes the better result.
+    """Recognizer of text. It rotates each line that may be upside down, reads it again and keeps the better result.
 
     The classifier alone is not reliable: it took two of 50 upright lines for upside down. Because its input compresses
     long lines, the middle of each line is classified, too.

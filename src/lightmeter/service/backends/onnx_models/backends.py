@@ -123,7 +123,7 @@ class _OnnxBackend(PictureBackend):
 
     @abstractmethod
     def _entries(self, letterboxed: LetterboxedImage) -> Entries:
-        """Run the model on one picture and return its entries."""
+        """Run the model on one picture, resized to its input, and return the entries."""
 
     def _tag(self, label: str, score: float, **fields: Any) -> Tag:
         shown = round(rescale_score(score, self._settings.decision_threshold), DIGITS)
@@ -219,7 +219,7 @@ class OnnxDetector(_OnnxBackend):
         )
 
     def _boxes_of_class(self, candidates: Candidates, index: int) -> tuple[Floats, Floats]:
-        """Return the boxes `(n, 4)` and scores `(n,)` of one class with at least the threshold, without overlaps."""
+        """Return boxes `(n, 4)` and scores `(n,)` of one class: scores from the threshold on, no overlaps."""
         scores = candidates.scores if candidates.classes is not None else candidates.scores[:, index]
         wanted = (scores >= self._threshold) & np.isfinite(candidates.boxes).all(axis=1)
         if candidates.classes is not None:  # the model has already dropped overlapping boxes

@@ -1,7 +1,7 @@
 """Decoding of detector outputs to candidate boxes, for each export format.
 
 N is the number of candidate boxes, C the number of classes. Boxes are in pixels of the model's input unless stated
-otherwise. Scores are raw model outputs.
+otherwise. Scores are raw model outputs. A stride is the width, in input pixels, of each cell of an output grid.
 
 ========  =======================================  ==================================================================
 format    outputs                                  meaning

@@ -145,7 +145,7 @@ class OnnxModel:
         return names.index(name)
 
     def vector(self, outputs: ModelOutputs, index: int) -> Floats:
-        """Return an output as a vector.
+        """Return output `index` of a run as a vector.
 
         Raises:
             SettingsError: the output has more than one axis longer than 1.

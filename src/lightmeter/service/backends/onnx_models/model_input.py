@@ -81,7 +81,7 @@ class ModelInput:
         return LetterboxedImage(resized, 0, 0, self.width, self.height)
 
     def tensor(self, canvas: RGB) -> NDArray[np.generic]:
-        """Convert the pixels of the canvas to a batch of one picture, with axes in the order of `layout`."""
+        """Convert a picture of the input's size to a batch of one, with axes in the order of `layout`."""
         ordered = canvas[..., ::-1] if self.settings.channels == "bgr" else canvas
         if self.dtype is np.uint8:
             numbers: NDArray[np.generic] = ordered

@@ -30,7 +30,7 @@ MAX_INPUT_SIDE: Final = 4096
 
 
 def _repeat_for_channels(value: Any) -> Any:
-    """Repeat a single number for all three channels."""
+    """Repeat a single number for the three color channels; return any other value unchanged."""
     return (value, value, value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -46,7 +46,7 @@ class OnnxModelSettings(BaseModel):
     A pixel value p, 0 to 255, becomes the input (p * scale - mean) / std.
 
     Attributes:
-        kind: Type of the model.
+        kind: Type of the model: `onnx-classifier`, `onnx-detector` or `onnx-embedding`.
         model: Path of the ONNX file, relative to the folder of the settings file.
         labels: Names of the classes, by index: a list, or the path of a file (`read_labels_file`). By default the entry
             `names` of the model's metadata, which Ultralytics exports have.
@@ -66,8 +66,9 @@ class OnnxModelSettings(BaseModel):
         activation: Function that converts outputs to scores. By default none if the outputs are within 0 and 1 on three
             test pictures; else softmax for classifiers (with a single output: sigmoid) and sigmoid for detectors.
         top: Maximum number of tags for one picture.
-        threshold: Lowest raw score of a returned tag or box; by default 0.01 for classifiers, 0.25 for detectors.
-        decision_threshold: Raw score that becomes 0.9, the default `tag_score` of requests. The odds of other scores
+        threshold: Lowest score, before `decision_threshold` rescales it, of a returned tag or box; by default 0.01 for
+            classifiers, 0.25 for detectors.
+        decision_threshold: Score that becomes 0.9, the default `tag_score` of requests. The odds of other scores
             are scaled alike (`backends.rescale_score`). By default 0.9, which changes nothing.
         format: For a detector: format of its outputs (`detections`); by default detected from their shapes.
         iou: For a detector: intersection over union above which, of two boxes of one class, the one with the lower
@@ -105,7 +106,7 @@ class OnnxModelSettings(BaseModel):
 
     @model_validator(mode="after")
     def _reject_unused_settings(self) -> Self:
-        """Reject settings that this kind of model ignores."""
+        """Reject settings that a model of this `kind` (such as a detector) ignores, and a zero in `std`."""
         ignored = {
             "onnx-classifier": ("format", "iou"),
             "onnx-detector": ("feature", "output"),

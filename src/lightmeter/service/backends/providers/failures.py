@@ -137,7 +137,7 @@ def _parse_wait_s(hint: str, now_s: float) -> float | None:
 
 
 def _google_delay(body: object) -> str:
-    """Return `24` for `{"error": {"details": [{"retryDelay": "24s"}]}}`, also inside a list; empty if absent."""
+    """Return the text `24` of `{"error": {"details": [{"retryDelay": "24s"}]}}` or a list of it; empty if absent."""
     first = body[0] if isinstance(body, list) and body else body
     error = first.get("error") if isinstance(first, dict) else None
     details = error.get("details") if isinstance(error, dict) else None

@@ -118,7 +118,7 @@ def translate_errors(timeout_s: float) -> Iterator[None]:
 
 
 def _to_call_failed(error: Exception, timeout_s: float) -> CallFailed:
-    """Convert an exception by the HTTP answer that it carries, or by its cause, an error of the HTTP client."""
+    """Convert an exception to `CallFailed`, by the HTTP answer that it carries or the HTTP client's error behind it."""
     response = getattr(error, "response", None)
     if isinstance(response, httpx2.Response):
         return http_failure(response.status_code, response.headers, response.content, time.time())

@@ -97,14 +97,14 @@ def cost_usd(base_url: str, model: str, tokens: TokenCounts) -> Decimal | None:
 
 
 def _restrict_headers(credentials: Mapping[str, str], request: httpx2.Request) -> None:
-    """Delete all headers that are not allowed, and add the headers that carry the key."""
+    """Delete the headers of a request that `_ALLOWED_HEADERS` lacks, and add `credentials`, which carry the key."""
     for name in [name for name in request.headers if name.lower() not in _ALLOWED_HEADERS]:
         del request.headers[name]
     request.headers.update(credentials)
 
 
 class DescriptionAdapter(ABC):
-    """Base class of back ends in which a provider's language model describes pictures, with one call for each.
+    """Base class of back ends in which a provider's language model describes pictures, one in each call.
 
     Args:
         settings: Name, address, key and limits. Each of its `options` becomes a field of the request's body: a JSON
@@ -200,7 +200,7 @@ class DescriptionAdapter(ABC):
 
 
 def token_count(usage: object, *path: str) -> int | None:
-    """Return the token count at a path of a JSON value; None if there is no integer of 0 or more."""
+    """Return the token count at the nested keys `path` of a JSON value; None if there is no integer of 0 or more."""
     for name in path:
         usage = usage.get(name) if isinstance(usage, dict) else None
     return usage if isinstance(usage, int) and not isinstance(usage, bool) and usage >= 0 else None
@@ -223,7 +223,7 @@ def clean_description(text: str, *, is_cut: bool) -> str:
 
     Args:
         text: Text of the model.
-        is_cut: Whether the model stopped at its token limit; a text that was cut there is a valid description.
+        is_cut: Whether the model stopped at its token limit; it changes only the message for an empty text.
 
     Raises:
         CallFailed: the text is empty.

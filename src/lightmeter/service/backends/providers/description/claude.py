@@ -75,7 +75,7 @@ class Claude(DescriptionAdapter):
             yield response.http_response
 
     def extract_text(self, body: Mapping[str, Any]) -> str:
-        """Return the joined text blocks; other blocks, such as the model's thinking, are ignored.
+        """Return the joined text blocks of an answer; other blocks, such as the model's thinking, are ignored.
 
         Raises:
             CallFailed: there is no text, or the model refused.

@@ -37,7 +37,7 @@ class OpenAICompatible(DescriptionAdapter):
     """Back end that describes pictures with a chat model: OpenAI, xAI, Gemini, Jina, vLLM, llama.cpp and others.
 
     Model: any vision model that the endpoint serves as `settings.model`. Terms: those of the provider. Descriptions are
-    not checked for truth or for the length of a `tweet`; streamed answers are not supported.
+    not checked for truth or, for the role `tweet`, for length; streamed answers are not supported.
     """
 
     def __init__(self, settings: ProviderSettings) -> None:
@@ -70,7 +70,7 @@ class OpenAICompatible(DescriptionAdapter):
             yield response.http_response
 
     def extract_text(self, body: Mapping[str, Any]) -> str:
-        """Return the text of the first choice.
+        """Return the text of the first of the `choices` in an answer.
 
         Raises:
             CallFailed: there is no text, it was filtered, or the model refused.

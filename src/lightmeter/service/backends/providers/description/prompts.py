@@ -87,7 +87,7 @@ def language_names() -> tuple[str, ...]:
 def language_of(requested: str) -> str:
     """Return the requested language as spelled in the list of languages; `English` if the list lacks it.
 
-    Case and outer white space are ignored. Because only names from the list are used, the field cannot inject a prompt.
+    Case and outer white space are ignored. Because only names from the list are used, no prompt can be injected.
     """
     folded = requested.strip().casefold()
     return next((name for name in language_names() if name.casefold() == folded), DEFAULT_LANGUAGE)

@@ -142,7 +142,7 @@ def _rpc_failure(error: Any, timeout_s: float) -> CallFailed:
 
 
 def _requested_wait_s(error: Any) -> float | None:
-    """Return the seconds that an answer's trailing metadata asks to wait, in gRPC's or HTTP's field; None if absent."""
+    """Return the seconds to wait that a gRPC error names in its trailing metadata; None if it names none."""
     metadata = {key: value for key, value in error.trailing_metadata() or () if isinstance(value, str)}
     pushback = metadata.get("grpc-retry-pushback-ms")
     headers = metadata if pushback is None else {**metadata, "retry-after-ms": pushback}

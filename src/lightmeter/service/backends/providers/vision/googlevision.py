@@ -47,7 +47,7 @@ _TRANSIENT_CODES: Final = frozenset({2, 10, 13, 14})
 
 
 class _Camel(msgspec.Struct, rename="camel", frozen=True):
-    """Base of the types of the answer, which hold only the fields that the adapter reads.
+    """Base of the types of the answer, with camelCase names; they hold only the fields that the adapter reads.
 
     The API omits zero and empty values, so nearly all fields have defaults. Unknown fields are ignored.
     """
@@ -94,7 +94,7 @@ class FaceAnnotation(_Camel, frozen=True):
 
 
 class SafeSearch(_Camel, frozen=True):
-    """Likelihood of each kind of unsafe content."""
+    """Likelihood words, such as `LIKELY`, for five types of unsafe content."""
 
     adult: str = "UNKNOWN"
     violence: str = "UNKNOWN"
@@ -132,7 +132,7 @@ class ImageProperties(_Camel, frozen=True):
 
 
 class RpcStatus(_Camel, frozen=True):
-    """Error of one result (`google.rpc.Status`); `code` is a gRPC status code."""
+    """Error for one picture of the answer (`google.rpc.Status`); `code` is a gRPC status code."""
 
     code: int = 0
     message: str = ""

@@ -80,7 +80,7 @@ class _FaceDetail(_Pascal, frozen=True):
 
 
 def _convert(answer: dict[str, Any], field: str, kind: type[T]) -> list[T]:
-    """Return a list in an answer as values of the type `kind`; raise `CallFailed` if it does not fit."""
+    """Return the list `field` of an answer as values of the type `kind`; raise `CallFailed` if it does not fit."""
     try:
         return msgspec.convert(answer.get(field), type=list[kind])  # type: ignore[valid-type]  # the type is a variable
     except msgspec.ValidationError as error:
@@ -144,7 +144,7 @@ def _face(detail: _FaceDetail, picture: EncodedPicture) -> dict[str, Any]:
 
 
 def _with_score(found: _Gender | _Emotion | _Flag) -> dict[str, Any]:
-    """Return the fields of a result with its confidence as a score, 0 to 1, instead of a percentage."""
+    """Return the fields of a gender, emotion or flag (such as `smile`) with the confidence as 0 to 1, not per cent."""
     return msgspec.structs.asdict(found) | {"confidence": to_score(found.confidence, _PER_CENT)}
 
 

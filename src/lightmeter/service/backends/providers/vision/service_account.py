@@ -73,7 +73,7 @@ class ServiceAccount:
         timeout: float | None = None,  # noqa: ARG002 (the client has a timeout)
         **_: Any,
     ) -> SimpleNamespace:
-        """Send a request for google-auth, with the interface of its `transport.Request`; return a `Response`."""
+        """Send a request for google-auth, as its `transport.Request` does; return status, headers and data."""
         try:
             answer = self._client.request(method, url, content=body, headers=headers)
         except httpx2.HTTPError as error:
