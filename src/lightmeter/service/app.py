@@ -51,7 +51,7 @@ MAX_LINE_BYTES: Final = 64 * 1024
 
 
 def default_workers() -> int:
-    """Return two per CPU core that this process may use: one asset is decoded while another is analyzed."""
+    """Return the default of `workers`, two per usable CPU core: one asset is decoded while another is analyzed."""
     return 2 * process_cpu_count()
 
 
@@ -147,7 +147,7 @@ def _add_key(db: Connection, name: str, credits_: int, key: str) -> None:
 
 
 def _load_usable(catalog: BackendCatalog, metrics: Metrics) -> tuple[BackendCatalog, dict[str, AnyBackend]]:
-    """Load every available back end; return them by name, and the catalog without those that failed to load."""
+    """Load every available back end; return the catalog without those that failed to load, and the others by name."""
     backends = {}
     for name in catalog.available:
         try:
@@ -189,7 +189,7 @@ def _load(
 
 
 async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tuple[Store, Runner, JobQueue, Backends]:
-    """Start what an HTTP service and a worker share, until `stack` is closed; `Backends` answers GET /api/backends."""
+    """Start the store, runner and job queue until `stack` is closed; `Backends` is the body of GET /api/backends."""
     logs.enable()
     metrics = Metrics()
     backends, availability, offers, rates = _load(config, metrics)

@@ -91,7 +91,7 @@ class Metrics:
         self._cache("hit" if hit else "miss").inc()
 
     def count_job(self, state: str) -> None:
-        """Count a job that has entered a state: `queued`, `running`, `completed` or `failed`."""
+        """Count a request that has entered a state: `queued`, `running`, `completed` or `failed`."""
         self._jobs(state).inc()
 
     def provider_usage(self, backend: str, usage: Usage) -> None:
@@ -105,7 +105,7 @@ class Metrics:
             self._provider_usd(backend, usage.model).inc(float(usage.usd))
 
     def provider_error(self, backend: str, kind: str) -> None:
-        """Count a failed call of an AI provider, by kind of failure."""
+        """Count a failed call of an AI provider, by kind (throttled, timeout, refused, broken or malformed)."""
         self._provider_errors(backend, kind).inc()
 
     def count_charge(self, credits_: int) -> None:
@@ -113,7 +113,7 @@ class Metrics:
         self._credits.inc(credits_)
 
     def count_refusal(self, queue: str) -> None:
-        """Count a request that was refused because a queue was full."""
+        """Count a request that was refused because this queue was full."""
         self._refused(queue).inc()
 
     def watch_queue_depth(self, queue: str, depth: Callable[[], float]) -> None:

@@ -55,7 +55,7 @@ A decoded image takes little memory. On one core, it took 19.0 ms with 2 images 
 """
 
 MAX_OPEN_ASSETS_OF_REQUEST: Final = 8
-"""The same for one request, so that a request with slow hosts does not block the others."""
+"""Maximum assets of one request that are open at once, so that a request with slow hosts does not block the others."""
 
 MAX_FRAMES_ON_LOOP: Final = 16
 """Maximum frames that are summarized on the event loop; more would block it and are summarized in a thread."""
@@ -68,7 +68,7 @@ class AnalyzerLimits:
     """Limits of the analyzer.
 
     Attributes:
-        max_pending_pictures: Maximum images and frames that are accepted and not finished; more requests are refused.
+        max_pending_pictures: Maximum images and video frames of unfinished requests; further requests are refused.
         cache_bytes: Size of the cache of back-end results in bytes; 0: no cache.
         decoding: Limits of decoding.
     """
@@ -100,7 +100,7 @@ class _AssetResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RunningJob:
-    """A job in progress. It identifies its request in fair queues, so it compares by identity.
+    """A job in progress. It is the key of its request in fair queues, so it compares by identity.
 
     Attributes:
         job: The job.
@@ -108,7 +108,7 @@ class _RunningJob:
         on_video: Called when an asset is a video.
         open_assets: Semaphore for the assets of this job that are open at once.
         params: Inference parameters by back end.
-        views: Transforms of the input that these back ends need.
+        views: Transforms (scale, crop) that make the inputs of these back ends from a picture.
     """
 
     job: AnalysisJob
@@ -171,7 +171,7 @@ class Analyzer:
         self._metrics.watch_queue_depth("pictures", lambda: self._admission.pending_pictures)
 
     async def warm(self) -> None:
-        """Load all models.
+        """Load the models of all back ends.
 
         Raises:
             BackendError: a model cannot be loaded.
@@ -179,12 +179,12 @@ class Analyzer:
         await self._inference.warm()
 
     def close(self) -> None:
-        """Stop the threads after their present tasks."""
+        """Stop the threads of the decoder and of the back ends after their present tasks."""
         self._decoder.close()
         self._inference.close()
 
     def admit(self, pictures: int, waiting_requests: int = 0) -> AbstractContextManager[None]:
-        """Return a context manager that reserves capacity for one more request until `run` is called.
+        """Return a context manager that reserves capacity for a new request during its block; `run` reserves its own.
 
         Args:
             pictures: Maximum number of images and frames of the request.
@@ -235,7 +235,7 @@ class Analyzer:
         return {name: InferenceParams(each, options) for name, each in features.items()}
 
     async def _run_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
-        """Analyze one asset when the limits allow it; return an error message in the result if it fails."""
+        """Wait until few enough assets are open, and analyze this one; a failure is an error message in the result."""
         with self._admission.reserve(asset.held_pictures):
             async with running.open_assets, self._open_assets.acquire(running):
                 try:
@@ -374,7 +374,7 @@ class Analyzer:
 
 
 async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run coroutines concurrently; after an error or a cancellation, cancel the others and wait for their end."""
+    """Run coroutines concurrently; return their results. After an error or cancellation, cancel and await the rest."""
     if len(coroutines) == 1:  # most requests have one picture, which needs no task of its own
         return [await coroutines[0]]
     tasks = [asyncio.create_task(each) for each in coroutines]

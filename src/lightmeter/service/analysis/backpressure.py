@@ -94,7 +94,7 @@ class AdmissionController:
         self._drop_old_measurements()
 
     def pictures_per_s(self) -> float:
-        """Return the throughput of the last `WINDOW_S` seconds, without times when no picture was pending."""
+        """Return the pictures finished per second in the last `WINDOW_S` seconds, not counting idle time."""
         self._drop_old_measurements()
         pictures = sum(count for _, count in self._finished)
         seconds = min(self._clock.monotonic() - self._busy_since, WINDOW_S)

@@ -22,7 +22,7 @@ def in_asset_pixels(entries: Sequence[Entries], view: InputTransform, pictures: 
 
     Args:
         entries: Entries of each image or frame, in order.
-        view: Transform that the back end's input has.
+        view: Transform (scale, crop) that made the back end's input.
         pictures: The decoded image or frames, with the size of the asset.
     """
     mappings = (

@@ -46,7 +46,7 @@ class RoundRobinQueue(Generic[T]):
         return item
 
     def pop_batch(self, max_items: int, batch_key: Callable[[T], Hashable]) -> list[T]:
-        """Remove and return at most `max_items` next items, in the order of `pop`, until `batch_key(item)` differs.
+        """Remove and return up to `max_items` items in the order of `pop`, while `batch_key` equals that of the first.
 
         Raises:
             IndexError: the queue is empty.

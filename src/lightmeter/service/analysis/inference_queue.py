@@ -137,7 +137,7 @@ class InferenceQueues:
         self._queues = {name: _BackendQueue(backend, metrics) for name, backend in backends.items()}
 
     async def warm(self) -> None:
-        """Load all models.
+        """Load the models of all back ends.
 
         Raises:
             BackendError: a model cannot be loaded.
@@ -150,7 +150,7 @@ class InferenceQueues:
             queue.close()
 
     def depth(self) -> int:
-        """Return the number of waiting pictures."""
+        """Return the number of pictures that wait for any back end."""
         return sum(len(queue) for queue in self._queues.values())
 
     async def infer(

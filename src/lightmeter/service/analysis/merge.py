@@ -1,4 +1,4 @@
-"""Combines the entries of an asset from the slices of a video and from all back ends, and writes them as JSON."""
+"""Combines the entries of an asset from all back ends and, for a video, all slices (a few frames each); writes JSON."""
 
 from __future__ import annotations
 

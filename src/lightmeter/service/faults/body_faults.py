@@ -98,7 +98,7 @@ BODY_FAULTS: Final[Mapping[FaultName, Callable[[Body, Random, Fault], Body]]] = 
 
 
 def encode_malformed(body: Body, kind: OddValue) -> bytes:
-    """Return the body as bytes that violate JSON or UTF-8, or that most JSON readers do not expect.
+    """Return the body as bytes that violate JSON or UTF-8, or that most readers do not expect; `kind` says how.
 
     A wrong number replaces the first `score`, or becomes a new field `elapsed` if there is no score. Wrong text is
     appended to the first `source`, or becomes a new field `note` if there is no source.

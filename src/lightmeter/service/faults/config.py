@@ -120,7 +120,7 @@ class Fault(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class FaultKind:
-    """Description of a kind of fault.
+    """Description of the faults with one name, such as `slow`.
 
     Attributes:
         settings: Names of its settings, separated by spaces. The first is the main setting, which a single value sets;
@@ -195,7 +195,7 @@ class Faults:
         return bool(self.entries)
 
     def active(self, name: FaultName, lane: Lane | None = None) -> list[Fault]:
-        """Return the faults of one kind that affect requests of a purpose; None: any purpose."""
+        """Return the faults with this name that affect API requests with the purpose `lane`; None: any purpose."""
         return [each for each in self.entries if each.name == name and (lane is None or lane in each.on)]
 
     @property

@@ -91,7 +91,7 @@ class ConcurrencyLimit(LimitCounter):
 
 
 def limit_counter(limit: Fault) -> LimitCounter:
-    """Return the limit that a fault describes, for one more API key."""
+    """Return a new counter, for one API key, of the rate limit that a fault describes."""
     if limit.bucket is not None:
         return TokenBucketLimit(limit.bucket, limit.burst)
     if limit.window is not None:

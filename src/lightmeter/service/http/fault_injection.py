@@ -92,7 +92,7 @@ class FaultInjector:
         log.info("fault on purpose: %s", fault.name)
 
     def _draw_fault(self, name: FaultName, lane: Lane) -> Fault | None:
-        """Draw at random whether a fault of this kind happens; return the first that does, or None."""
+        """Draw at random for each fault with this name and request purpose until one happens; return it, or None."""
         for fault in self._faults.active(name, lane):
             if self._random[fault].random() < fault.chance:
                 self._count(fault)
@@ -136,7 +136,7 @@ class FaultInjector:
         return self._error_page(error) if error is not None else self._deliver(request, response, lane)
 
     def _deliver(self, request: web.Request, response: web.StreamResponse, lane: Lane) -> web.StreamResponse:
-        """Return the answer to a charged request, or a response that breaks the connection."""
+        """Return the response, or break the connection if the fault `drop-after` or `truncate` happens."""
         if self._draw_fault("drop-after", lane):
             return _abort_connection(request)
         if isinstance(response, web.Response) and self._draw_fault("truncate", lane):
@@ -148,7 +148,7 @@ class FaultInjector:
         return web.Response(status=status, text=ERROR_PAGE.format(status), content_type="text/html")
 
     def _is_delayed(self, name: FaultName, request: web.Request) -> bool:
-        """Whether a poll comes before the delay of a fault is over; it starts when the client gets the request id."""
+        """Whether the fault `name` still delays this poll; its delay starts when the client gets the request id."""
         request_id = request.match_info["request_id"]
         acknowledged_s = self._acknowledged_s.get(request_id)
         if acknowledged_s is None:

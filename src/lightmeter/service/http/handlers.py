@@ -133,7 +133,7 @@ class Handlers:
         """Check, store and run a request of /api/fetch; return its result, or its id if the client must poll.
 
         Args:
-            account_id: Account of the client.
+            account_id: Number of the client's account.
             request: The request as the client sent it.
             base_url: URL of this service, for the URL at which the client polls.
             key: Idempotency key; None: there is none.
@@ -212,7 +212,7 @@ class Handlers:
         return await self._acknowledge(earlier, base_url)
 
     async def _wait_for_other_process(self, earlier: StoredRequest) -> StoredRequest:
-        """Wait until a request that another process runs has ended, its client polls, or time is up; return it.
+        """Wait until another process's request has ended, its client polls, or `MAX_WAIT_FOR_OTHER_S` pass; return it.
 
         Raises:
             Superseded: its process has died, and the request was deleted.

@@ -90,7 +90,7 @@ def document(offers: Backends) -> Json:
 
 
 def _operation(name: str, summary: str, answer: Json, error_statuses: Sequence[int], **more: Any) -> Json:
-    """Return an operation that needs an API key."""
+    """Return the OpenAPI operation of an endpoint that needs an API key."""
     errors = {str(status): {"$ref": f"#/components/responses/Refused{status}"} for status in error_statuses}
     return {
         "operationId": name,
@@ -163,7 +163,7 @@ def _backends() -> Json:
 
 
 def _open_paths() -> Json:
-    """Return the paths that need no API key."""
+    """Return the OpenAPI paths of the endpoints that need no API key."""
     state = {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
     waiting = {**_ok("Models load, or the service drains.", state), "headers": _headers(503)}
     anything = {"type": "object"}
@@ -260,7 +260,7 @@ def _describe_backend(offer: BackendOffer) -> str:
 
 
 def _field_schema(name: str, field: Json, names: Sequence[str] | None) -> Json:
-    """Return the schema of a request field: null and "" mean omitted, and a number may be sent as text."""
+    """Return the schema of a field that allows `names` (None: any); null and "" mean omitted, a number may be text."""
     unset: list[Json] = [{"const": ""}, {"type": "null"}]
     if name in {"backend", "feature"}:
         item: Json = {"type": "string", "maxLength": MAX_NAME_CHARS}

@@ -133,7 +133,7 @@ def validate(
         ports: Allowed ports of public hosts.
 
     Raises:
-        BadRequest: there is no asset, a URL is refused, the role is unknown, or no feature is known.
+        BadRequest: there is no asset, a URL is refused, the value of `role` is unknown, or no feature is known.
     """
     if not request.url and not request.file:
         raise BadRequest(PARAMS_REQUIRED)

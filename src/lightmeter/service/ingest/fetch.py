@@ -54,7 +54,7 @@ class FetchLimits:
         max_video_bytes: Maximum size of a video.
         total_s: Maximum total time in seconds, with redirects.
         connect_s: Maximum time in seconds to resolve the name and connect.
-        max_pause_s: Maximum seconds between two chunks of an answer.
+        max_pause_s: Maximum seconds without new data from the host.
         ports: Allowed ports of public hosts.
         is_public: Function that returns whether the fetcher may connect to an address.
     """

@@ -83,7 +83,7 @@ class AssetPayload:
 
 
 class PayloadWriter:
-    """Collects the chunks of fetched content, in memory or in a temporary file.
+    """Collects fetched content, which arrives in chunks of bytes, in memory or in a temporary file.
 
     The end of the `with` block removes the file.
 

@@ -44,9 +44,9 @@ class JobQueue(ABC):
         """Number of requests in the queue that are not running; may be a few seconds old."""
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:  # noqa: B027 (by default, its row is its queue entry)
-        """Enqueue a request, in the transaction that stores it.
+        """Enqueue a request whose client polls, in the transaction that stores it.
 
-        A request whose client polls will be run. Another request is deleted if this process dies before it answers.
+        A request whose client waits is not queued; it is deleted if this process dies before it answers.
         """
 
     def notify_admitted(self, request_id: str) -> None:  # noqa: B027 (by default, the commit notifies the workers)

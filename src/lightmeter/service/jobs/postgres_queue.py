@@ -60,7 +60,7 @@ class PostgresQueue(JobQueue):
         lease_s: Seconds without a heartbeat after which other processes take over the work of a process.
 
     Attributes:
-        waiting_requests: Requests that wait in the queue, counted when leases were last extended.
+        waiting_requests: Number of requests that wait in the queue, counted several times in each `lease_s` seconds.
     """
 
     waiting_requests = 0
@@ -77,7 +77,7 @@ class PostgresQueue(JobQueue):
         self._worker_app.task(name=TASK, queue=QUEUE)(runner.run_acknowledged)
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:
-        """Add a job for a request whose client polls; give a lease to a request whose client waits for the answer."""
+        """Add a job if the client polls; if it waits, record until when this process owns the request (its lease)."""
         if new.acknowledged:
             self._add_job(db, new.request_id)
         else:
@@ -93,12 +93,12 @@ class PostgresQueue(JobQueue):
         db.execute("UPDATE requests SET job_id = ? WHERE request_id = ?", (job_id, request_id))
 
     async def open(self) -> None:
-        """Start to run jobs, to extend leases, and to take over the requests of dead processes."""
+        """Start to run jobs, to extend the ownership of requests (leases), and to take over those of dead processes."""
         await self._stack.enter_async_context(self._worker_app.open_async())
         self._tasks = [asyncio.create_task(self._run_worker()), asyncio.create_task(self._renew_leases())]
 
     async def drain(self, seconds: float) -> None:
-        """Stop starting jobs, and wait up to `seconds` plus `lease_s` for running ones; other processes run others."""
+        """Start no more jobs, wait up to `seconds` plus `lease_s` for running ones; other processes run the rest."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:  # the worker cancels what it cannot finish in time
@@ -134,7 +134,7 @@ class PostgresQueue(JobQueue):
             await asyncio.sleep(self._lease_s / RENEWALS_PER_LEASE)
 
     def _renew_client_leases(self, db: Connection) -> int:
-        """Extend the leases of requests whose clients wait for this process; return the number of waiting jobs."""
+        """Extend this process's ownership (lease) of requests whose clients wait; return the number of waiting jobs."""
         request_ids = list(self._runner.running)
         if request_ids:
             db.execute(
@@ -145,7 +145,7 @@ class PostgresQueue(JobQueue):
         return int(waiting)
 
     def _claim_recovery(self, db: Connection) -> bool:
-        """Whether this process is the one that recovers lost work now; two would retry the same job twice."""
+        """Whether this process may take over work of dead processes now; two would retry the same job twice."""
         sql = "UPDATE version SET swept_at = now_s() WHERE swept_at < now_s() - ? RETURNING 1"
         return bool(db.execute(sql, (self._lease_s / RENEWALS_PER_LEASE,)))
 

@@ -70,7 +70,7 @@ class Runner:
     """Runs stored requests: analyzes their images and videos, and stores the result and the charge.
 
     Attributes:
-        policy: Prices, back ends and limits of the service.
+        policy: Prices, back ends, URL rules and result lifetime of the service.
         metrics: Counts jobs and charges.
         running: Requests by id that this process runs while their clients wait.
     """
@@ -113,7 +113,7 @@ class Runner:
     def max_price(self, job: AnalysisJob, pictures: int | None = None) -> int:
         """Return the maximum price in credits of this number of images and video frames of a job.
 
-        None: those whose price is reserved when the job starts.
+        `pictures` None: those whose price is reserved when the job starts.
         """
         request, count = job.request, sum(job.held_pictures) if pictures is None else pictures
         return self.policy.tariff.max_credits(request.backend, request.feature, request.prompt, count)
@@ -129,7 +129,7 @@ class Runner:
         return self._analyzer.admit(sum(job.held_pictures), waiting_requests)
 
     async def wait_for_isolated_request(self) -> None:
-        """Wait while a request that may crash the process runs alone.
+        """Wait while this process runs a request that may crash it, and therefore no other request.
 
         Raises:
             ServiceOverloaded: it still runs after `MAX_ISOLATION_WAIT_S`.
@@ -165,7 +165,7 @@ class Runner:
         return running
 
     async def run_acknowledged(self, request_id: str) -> None:
-        """Run a request whose client polls, unless it has ended; run it alone if it may have crashed a process."""
+        """Run a request whose client polls, unless it has ended; after repeated crashes, run no other meanwhile."""
         try:
             async with self._isolation.shared():
                 await self._run_next_attempt(request_id, alone=False)
@@ -233,7 +233,7 @@ async def finish_or_cancel(tasks: Collection[asyncio.Task[Any]], seconds: float)
 
 
 def guess_kinds(request: AnalyzeRequest, uploads: Sequence[bytes]) -> list[MediaKind | None]:
-    """Return the kind of each asset, guessed from its URL or uploaded content; None if the URL does not show it.
+    """Return the kind (image or video) of each asset, guessed from its URL or upload; None if the URL does not show it.
 
     Nothing is fetched.
     """

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 ALONE_AFTER_CRASHES: Final = 3
-"""Crashes beside other requests after which a request runs alone; fewer would let harmless ones block a process."""
+"""Crashes beside other requests after which a process runs only this one; fewer would let harmless ones block it."""
 
 FAIL_AFTER_CRASHES_ALONE: Final = 4
 """Crashes while a request ran alone after which it fails; 4 keep p^4 in the table above below 1e-4."""
@@ -39,7 +39,7 @@ class CrashRecord:
     Attributes:
         deaths: Crashes of processes that ran other requests too.
         deaths_alone: Crashes of processes that ran only this request.
-        alone: Whether the request ran alone when it last ran.
+        alone: Whether its process ran only this request in the last attempt.
     """
 
     deaths: int = 0
@@ -47,17 +47,17 @@ class CrashRecord:
     alone: bool = False
 
     def after_crash(self) -> CrashRecord:
-        """Return the record with one more crash."""
+        """Return the record with one more crash, in `deaths_alone` if the request ran alone."""
         if self.alone:
             return replace(self, deaths_alone=self.deaths_alone + 1)
         return replace(self, deaths=self.deaths + 1)
 
     @property
     def must_run_alone(self) -> bool:
-        """Whether the request must run alone."""
+        """Whether its process may run no other request: its processes crashed `ALONE_AFTER_CRASHES` times."""
         return self.deaths >= ALONE_AFTER_CRASHES
 
     @property
     def must_fail(self) -> bool:
-        """Whether the request must fail instead of running again."""
+        """Whether the request must fail: its process crashed `FAIL_AFTER_CRASHES_ALONE` times while it ran alone."""
         return self.deaths_alone >= FAIL_AFTER_CRASHES_ALONE

@@ -27,7 +27,7 @@ class Superseded(LightmeterError):
 
 
 class IsolationRequired(LightmeterError):
-    """The service crashed several times while it ran the request, so the request must run alone."""
+    """The service crashed several times while it ran the request: its process must run no other at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """Outcome of an attempt to run a request: result and charge in credits, or error; with seconds since the epoch."""
+    """Outcome of an attempt to run a request: result and charge in credits, or error; and its time (epoch seconds)."""
 
     paid: int
     result: bytes | None
@@ -77,7 +77,7 @@ class AttemptResult:
 
 @dataclass(frozen=True, slots=True)
 class StoredRequest:
-    """Row of the table `requests`."""
+    """A request in the database with its state, credits, outcome and crashes: a row of the table `requests`."""
 
     request_id: str
     account_id: int
@@ -304,7 +304,7 @@ def requeue(db: Connection, attempt: Attempt) -> None:
 
 
 def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
-    """Release additional credits that an earlier attempt reserved; this one reserves them again if it needs them.
+    """Release credits beyond `amount` that an earlier attempt reserved; this one reserves them again if needed.
 
     Args:
         db: A transaction.
@@ -322,7 +322,7 @@ def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float
 
 
 def recover(db: Connection, at: float) -> list[str]:
-    """Delete unfinished requests whose clients waited for a process that died; return the ids of the others.
+    """Delete unfinished requests whose clients waited for a dead process; return the ids of those to run again.
 
     Requests with most crashes come first, because a process that has just started is least likely to be killed by
     chance; then older ones. `at` is the time in seconds since the epoch.

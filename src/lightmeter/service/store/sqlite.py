@@ -75,7 +75,7 @@ class SqliteDatabase:
             raise _store_error(error) from error
 
     async def read_inline(self, query: Callable[[Connection], T]) -> T:
-        """Run a query on this thread; if SQLite has locked the file at the moment, run it as `run` does."""
+        """Run a query on the caller's thread, or on the writer thread if the file is locked; return its result."""
         try:
             return query(_SqliteTransaction(self._inline_reads))
         except sqlite.BusyError:

@@ -61,7 +61,7 @@ class Store:
         return await self._database.run(query)
 
     async def read_inline(self, query: Callable[[Connection], T]) -> T:
-        """Run a `query` that reads a few cached rows; return its result.
+        """Run a `query` that reads a few rows, which are probably in memory; return its result.
 
         With SQLite it runs on the thread of the event loop, which is faster than switching threads.
         """
