@@ -17,7 +17,7 @@ from lightmeter.journal.store import open_read_only
 
 
 def parse_descriptions(ask: Ask, answer: Mapping[str, Any], asset: int) -> list[tuple[DescriptionEntry, ParsedAnswer]]:
-    """Return each description of one asset of an answer, with its values for the user's question, or an error.
+    """Return each description (answered text) of one asset, with its values for the user's question, or an error.
 
     Args:
         ask: The question.

@@ -113,7 +113,7 @@ def _write_run(
 
 
 def merge_extra_types(headers: list[RunHeader]) -> dict[str, str]:
-    """Return column → type name for the columns of all manifests, with a common type where manifests differ."""
+    """Return column → type name for the manifests' own columns; where manifests differ, a type that fits all."""
     types: dict[str, str] = {}
     for header in headers:
         for name, of in header.extra_types.items():

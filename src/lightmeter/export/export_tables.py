@@ -123,7 +123,7 @@ def _shares_items(runs: Sequence[ExportRun]) -> bool:
 
 
 def _all_ranges(runs: Sequence[ExportRun], processes: int) -> list[_Ranges]:
-    """Divide the requests of all runs into ranges: a single one for a single process or for few requests."""
+    """Divide the requests of all runs into shards: a single one for a single process or for few requests."""
     whole_runs = [(run, SubmissionRange()) for run in runs]
     counts = []
     for run in runs:
@@ -152,7 +152,10 @@ def _split_run(run: ExportRun, answers_each: int) -> Iterator[SubmissionRange]:
 def _export(
     dataset: Dataset, runs: Sequence[ExportRun], ranges: Sequence[_Ranges], *, keep_others: bool, processes: int = 1
 ) -> Counter[str]:
-    """Write ranges of rows to a staging folder and publish them together. Return table → number of rows."""
+    """Write ranges of rows to a staging folder and publish them together. Return table → number of rows.
+
+    `keep_others` keeps the Parquet files of other ranges; without it, the new files replace all files.
+    """
     rows: Counter[str] = Counter()
     exported = {run.folder: run for shard in ranges for run, _ in shard}.values()
     requested = {feature for run in exported for feature in run.header.options.features}

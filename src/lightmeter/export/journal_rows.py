@@ -22,10 +22,10 @@ _Columns: TypeAlias = "dict[str, tuple[Any, ...]]"
 def journal_row_tables(
     db: sqlite.Connection, header: RunHeader, run: int, submissions: SubmissionRange, extra_types: Mapping[str, str]
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Yield (table, rows) for the three tables, at most `_ROWS_AT_ONCE` rows at a time.
+    """Yield (table name, rows) for `assets`, `requests` and `prechecks`, at most `_ROWS_AT_ONCE` rows at a time.
 
     Args:
-        db: The run's journal, with the index of latest runs attached.
+        db: The run's journal; attached as `latest` is a database with the latest run of each item.
         header: The run's header.
         run: Position of the run among those of the output folder, oldest first.
         submissions: Range of the requests; the first range of a run gets all rows of `prechecks`.
@@ -63,7 +63,11 @@ def _asset_columns(header: RunHeader, columns: _Columns) -> dict[str, ColumnValu
 
 
 def _item_credits(paid: int | None, sharers: int, place: int, again: int | None, paid_in_all: float | None) -> float:
-    """Return the credits paid for an item: by all runs if known, else its share of its request plus its retry."""
+    """Return the credits paid for an item: `paid_in_all` (by all runs) if known, else by this run.
+
+    This run paid its share of `paid`, the charge of its request, and `again`, that of a second request for it alone.
+    The request has `sharers` items; `place` is the position of this item among them, from 0.
+    """
     if paid_in_all is not None:
         return paid_in_all
     return (credit_share(paid, sharers, place) if paid else 0.0) + (again or 0)

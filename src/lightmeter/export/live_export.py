@@ -69,7 +69,7 @@ class LiveExport:
 
 
 def _follow_journal(out: Path) -> None:
-    """Export after every `SHARD_ANSWERS` finished requests or `EXPORT_EVERY_S`, until standard input is closed."""
+    """Export after every `SHARD_ANSWERS` settled requests or `EXPORT_EVERY_S` seconds, until stdin is closed."""
     exported, exported_at = 0, 0.0
     while not select.select([sys.stdin], [], [], _CHECK_EVERY_S)[0]:
         with open_read_only(out) as db:

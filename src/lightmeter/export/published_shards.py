@@ -55,7 +55,7 @@ def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> Submission
 
 
 def _by_run(parts: Sequence[PartInfo]) -> Mapping[str, list[PartInfo]]:
-    """Return run id → the files with its rows, in the order of their ranges; id "" for files without runs."""
+    """Return run id → the files with its rows, in the order of their ranges; "" → the files that name no run."""
     by_run: dict[str, list[PartInfo]] = defaultdict(list)
     for part in parts:
         for run_id in part.runs or {"": ""}:
@@ -79,6 +79,7 @@ def _after_final_shards(parts: Sequence[PartInfo]) -> SubmissionRange:
 def _is_complete(parts: Sequence[PartInfo], run_id: str, mark: str, *, with_gaps: bool) -> bool:
     """Whether the files of an older run, in the order of their ranges, hold all rows of its journal.
 
+    `mark` is the text that changes with the journal: the last file must have been written from its present state.
     `with_gaps` allows missing ranges, because optional tables have no files without rows.
     """
     rest = SubmissionRange()
@@ -93,7 +94,11 @@ def _is_complete(parts: Sequence[PartInfo], run_id: str, mark: str, *, with_gaps
 
 
 def _can_extend(parts: Sequence[PartInfo], rest: SubmissionRange, *, with_gaps: bool) -> bool:
-    """Whether the files of the last run hold all its requests before `rest`, and none of these files must go."""
+    """Whether it is enough to write a new file for the range `rest` of the last run, and keep the files before it.
+
+    If so, each file holds this run alone and starts no later than `rest`, and together they hold all requests before
+    `rest`. `with_gaps` allows missing ranges, because optional tables have no files without rows.
+    """
     if any(len(part.runs) > 1 or _range_of(part).after > rest.after for part in parts):
         return False
     return with_gaps or _after_final_shards(parts).after >= rest.after

@@ -40,7 +40,10 @@ _NOT_SENT: Final = {
 
 
 class _Retry(NamedTuple):
-    """Columns of the journal about the second request for an item; `wanted` if the first answer was invalid."""
+    """What the journal says about the second request for an item, which is `wanted` if the first answer is invalid.
+
+    `reason` says why it was not sent; `state`, `error` and `packed` (its compressed answer) are those of the request.
+    """
 
     wanted: bool
     reason: str | None
@@ -65,7 +68,7 @@ def answer_tables(db: sqlite.Connection, ask: Ask, run_id: str, run: int) -> Ite
     """Yield the rows of the table of answers for the items of one run, in the order of its manifest.
 
     Args:
-        db: The run's journal, with the index of latest runs attached as `latest`.
+        db: The run's journal; attached as `latest` is a database with the latest run of each item.
         ask: The user's question.
         run_id: Id of the run.
         run: Position of the run among those of the output folder, oldest first.
@@ -120,7 +123,7 @@ _ParsedByFrameAndSource = dict[tuple[int | None, str | None], list[tuple[Descrip
 
 
 def _retried(ask: Ask, retry: _Retry) -> tuple[_ParsedByFrameAndSource, str]:
-    """Return the parsed descriptions of the second answer by (frame, source), and a sentence for rows that lack one."""
+    """Return (frame, source) → parsed descriptions of the second answer, and an error sentence for rows without one."""
     if not retry.wanted or retry.state is None:
         reason = _NOT_SENT.get(retry.reason, retry.reason)
         return {}, f" It was not asked again: {reason}." if retry.wanted else " It was not asked again."

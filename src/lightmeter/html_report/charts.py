@@ -168,7 +168,7 @@ def _abbreviate(count: int) -> str:
 
 
 def _describe_bin(width_s: float) -> str:
-    """Return the width of a bin in words: `a minute`, `6 hours`, `0.1 seconds`."""
+    """Return the width of a time bin in words: `a minute`, `6 hours`, `0.1 seconds`."""
     for size_s, name in ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
         if width_s >= size_s:
             count = round(width_s / size_s)
@@ -177,7 +177,7 @@ def _describe_bin(width_s: float) -> str:
 
 
 def _time_unit(span_s: float) -> tuple[int, str]:
-    """Return the unit for an axis of this length: its seconds and its name."""
+    """Return the unit for a time axis that spans `span_s` seconds: the seconds in it, and its name (`hours`)."""
     for size_s, name in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
         if span_s >= 3 * size_s:
             return size_s, name

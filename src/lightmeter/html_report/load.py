@@ -87,7 +87,7 @@ async def load_report_data(
 def _load_without_thumbnails(
     out: Path, group_column: str, most_items: int, clock: Clock
 ) -> tuple[ReportData, dict[str, str | None]]:
-    """Return the data, and the local path of each item shown, in the order of the manifest; None for a URL."""
+    """Return the page's data, and item id → local path of each item shown (None for a URL), in manifest order."""
     with QuerySession(out, memory_mb=DUCKDB_MEMORY_MB) as session, open_read_only(out) as db:
         data = ReportData(
             header=read_run_header(out),

@@ -33,7 +33,7 @@ class SeverityHistogram:
 
     Attributes:
         bins: Number of items in each of the `BINS` tenths, lowest first.
-        labels: Rows of the query `LABEL_RATINGS`.
+        labels: Rows of the query `LABEL_RATINGS`: items and severities for each label and back end.
     """
 
     bins: tuple[int, ...]
@@ -55,6 +55,7 @@ class Item:
     """A row of the manifest, as a gallery shows it.
 
     Attributes:
+        kind: `image` or `video`; None if unknown.
         severity: Highest NSFW severity, 0 to 1, or None.
         tags: Tags with the highest scores: pairs of name and score.
         colors: The colors with the largest shares.
@@ -135,11 +136,11 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class RequestTimeline:
-    """Requests over time.
+    """Requests of a run, counted in time bins of equal width.
 
     Attributes:
         started_at: Time of the first request, as text in UTC.
-        bin_s: Width of a time bin in seconds.
+        bin_s: Width of a bin in seconds.
         bins: Bin number (from 0) → requests sent, assets in them, and credits paid for them; without empty bins.
         quantiles_s: Median, 95th percentile and maximum of the seconds from request to results; None without answers.
     """
@@ -158,14 +159,14 @@ class TableStatistics:
         is_written: Whether the run has tables.
         group_column: Column of `assets` that groups palettes and costs.
         tags: Rows of the named query `top_tags`.
-        palettes: Pairs of a group and its colors in display order; the first pair is for all items.
+        palettes: Pairs of a value of `group_column` and its colors in display order; the first pair is for all items.
         group_costs: Rows of the named query `cost_by_group`.
         severities: NSFW severities of the items.
         coverage: Back end → table → number of items for which the back end filled rows of that table.
         agreements: Agreement of each pair of back ends.
-        error_groups: Rows of the query `ERROR_GROUPS`, most frequent first.
+        error_groups: Rows of the query `ERROR_GROUPS`, one for each cause of errors, most frequent first.
         timeline: Requests over time; None if no request was sent.
-        slowest: Rows of the query `SLOWEST`.
+        slowest: Rows of the query `SLOWEST`: the requests that took longest.
     """
 
     is_written: bool

@@ -59,7 +59,7 @@ async def report(
 
     Args:
         run: The run, or its folder.
-        by: Column of the table `assets` that groups palettes and costs; None groups by `kind`.
+        by: Column of the table `assets` that groups palettes and costs; None groups by `kind` (image or video).
         fetch_thumbnails: Whether to download pictures that are not on this machine.
         thumbnails: Maximum number of pictures in the gallery, and in the review list.
         clock: Source of the time that the page shows.

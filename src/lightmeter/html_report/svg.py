@@ -81,7 +81,7 @@ _rc_params_lock: Final = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart as two SVG elements, for wide and for narrow screens; `key` and `description` are those of `draw`."""
+    """A chart as two SVG elements, for wide and for narrow screens; `key` is the prefix of their ids in the page."""
 
     key: str
     description: str
@@ -108,7 +108,7 @@ class Canvas:
         return self.figure.add_axes(box)
 
     def placeholder(self, text: str, max_columns: int) -> str:
-        """Return a placeholder to draw for a text from data; the page shows the text, cut to `max_columns`."""
+        """Return a placeholder to draw for a text from data; the page shows the text, cut to `max_columns` letters."""
         name = f"LM{len(self._data_texts)}ML"
         self._data_texts[name] = _cut(replace_control_chars(text), max_columns)
         return name
@@ -118,8 +118,8 @@ class Canvas:
 
         Args:
             element_id: Prefix of the ids inside the element.
-            title: As for `draw`.
-            description: As for `draw`.
+            title: What the figure shows, in a few words.
+            description: The same in sentences with the main numbers.
         """
         import matplotlib as mpl  # noqa: PLC0415 (takes half a second; loaded only when a chart is drawn)
 
@@ -154,7 +154,7 @@ class Canvas:
 
 
 def draw(key: str, title: str, description: str, heights: tuple[int, int], paint: Callable[[Canvas], None]) -> Chart:
-    """Return a chart that `paint` has drawn in both widths.
+    """Return a chart that `paint` has drawn twice, for wide and for narrow screens.
 
     Args:
         key: Prefix of the ids in the page; letters and digits.
@@ -183,7 +183,7 @@ def style_axes(axes: Axes, *, grid: Literal["x", "y"] | None = None) -> None:
 
 
 def _cut(text: str, max_columns: int) -> str:
-    """Return a text cut to `max_columns` columns; East Asian wide characters take two."""
+    """Return a text cut to `max_columns` columns of one letter each; East Asian wide characters take two."""
     columns = 0
     for position, character in enumerate(text):
         columns += 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1

@@ -55,7 +55,7 @@ class DecoderLimits:
     """Limits of decoding one video in a child process.
 
     Attributes:
-        wall_s: Longest time in seconds, with the start of the child.
+        wall_s: Longest elapsed time, in seconds; it includes the start of the child.
         cpu_s: Longest CPU time, in seconds.
         memory_bytes: Address space of the child; its libraries alone take about 0.2 GiB.
         max_pixels: Most pixels of one frame.
@@ -171,7 +171,7 @@ class Decoder:
 
 
 class _DecoderProcessError(Exception):
-    """Error that the child process reported: kind and reason. Its log may contain more details."""
+    """Error that the child reported: kind (`large`, `missing`, `broken`) and reason. Its log may have more details."""
 
 
 @asynccontextmanager
@@ -234,7 +234,7 @@ def _check_container(path: Path) -> tuple[Path, int]:
 
 
 async def _start_child(log: BinaryIO) -> Process:
-    """Start a child process that Ctrl-C does not reach and whose process group can be killed."""
+    """Start a decoder process, in a process group of its own, that Ctrl-C does not reach; `log` gets its errors."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",  # keeps the folder of the script off the import path

@@ -36,7 +36,7 @@ class _TooLargeError(Exception):
 
 
 def _set_limits(job: dict[str, Any]) -> None:
-    """Set limits of this process that the kernel enforces even if the interpreter hangs."""
+    """Set the limits in `job`, the parent's first message; the kernel enforces them even if the interpreter hangs."""
     limits = {
         resource.RLIMIT_AS: (job["memory_bytes"], job["memory_bytes"]),
         resource.RLIMIT_CPU: (job["cpu_s"], job["cpu_s"] + 1),

@@ -80,7 +80,7 @@ class VideoInfo:
 
 
 def sniff(head: bytes) -> tuple[MediaKind, str] | None:
-    """Return kind and format of a file, recognized by its first `SNIFF_BYTES` bytes; None if they are unknown.
+    """Return kind (image or video) and format of a file by its first `SNIFF_BYTES` bytes; None if they are unknown.
 
     The result may be a format that is not supported, such as `("image", "tiff")`.
     """
@@ -105,7 +105,7 @@ def is_video(head: bytes) -> bool:
 
 
 def kind_from_name(name: str) -> MediaKind | None:
-    """Return the kind that belongs to the suffix of a file name or of a URL's path; None for an unknown suffix."""
+    """Return the kind (image or video) for the suffix of a file name or of a URL's path; None for an unknown suffix."""
     path = name
     if "://" in name:  # not parsed by `urlsplit`, which would take a fifth of the time of a plan
         path = name.partition("#")[0].partition("?")[0]

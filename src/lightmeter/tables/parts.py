@@ -186,14 +186,14 @@ class PartWriter:
         file.close()
 
     def abandon(self) -> None:
-        """Close the file without the buffered rows and the lineage, so it is useless, unless `close` ran before."""
+        """Close an incomplete file, which must not be used. Has no effect after `close`."""
         self._buffer = []
         with suppress(OSError):  # the disk may be full: the file is not needed
             if self._file is not None:
                 self._file.close()
 
     def _open_file(self, first: pa.Table | None) -> pq.ParquetWriter:
-        """Return the Parquet writer. Open it first if needed, with the dictionary-encoded columns of the first rows."""
+        """Return the Parquet writer. If needed, open it; columns dictionary-encoded in `first` are stored so."""
         if self._file is None:
             dictionaries = (
                 set() if first is None else {field.name for field in first.schema if _is_dictionary(field.type)}

@@ -54,7 +54,7 @@ class TableWriters:
                 self._wait_for_writes(0)
 
     def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
-        """Queue the facts and errors of an answer for writing; the arguments are those of `Flattener.add_answer`."""
+        """Queue for writing the facts and errors in the bytes of an answer about the manifest rows `items`."""
         self._flattener.add_answer(raw, items, context)
         self._answer_bytes += len(raw)
         if self._answer_bytes >= _BATCH_BYTES:

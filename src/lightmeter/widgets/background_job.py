@@ -52,7 +52,7 @@ class BackgroundJob:
         self._stop = asyncio.Event()
 
     def start(self, job: JobFactory[T]) -> Future[T]:
-        """Start a job. The previous one must have ended."""
+        """Start a job and return a future of its result. The previous job must have ended."""
         self._stop = asyncio.Event()
         future = widget_loop().start(job(self._stop))
         self._future = future

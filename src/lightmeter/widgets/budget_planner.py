@@ -101,7 +101,7 @@ class BudgetPlanner:
         """Start the run with the options of the form, and return a future at once; plan first if needed.
 
         The future's `result()` waits until the tables are written, and raises as `lightmeter.run` does. An interrupt of
-        `planner.wait()` stops the run as the button does. `consent` is as for `lightmeter.run`.
+        `planner.wait()` stops the run as the button does. `consent` allows what `Plan.needs_consent` lists.
 
         Raises:
             UsageError: The planner is busy, or no feature or back end is ticked.
@@ -153,7 +153,7 @@ class BudgetPlanner:
         raise AssertionError("planning ends with a plan")
 
     async def _question_job(self, stop: asyncio.Event) -> Plan:
-        """Ask the user to confirm the price; plans first if needed. Spends nothing."""
+        """Show the price and the button that confirms it; plan first if needed. Spends nothing."""
         plan = await self._apply_form(self.planned or await self._plan_job(stop))
         credits_, budget = plan.credits, plan.options.budget
         limits = [limit for limit in (credits_.high, budget) if limit is not None]
@@ -164,7 +164,7 @@ class BudgetPlanner:
         return plan
 
     def _confirm(self) -> None:
-        """Run with exactly the options and the credits of the pending question."""
+        """Start the run whose price the user has just confirmed, with the options and at most the credits shown."""
         if self._question is None or self._question[0] != self.form.options:
             raise UsageError("The form has changed since the price was shown.", hint="Click Run again.")
         self._start(partial(self._run_job, max_credits=self._question[1]))
@@ -194,7 +194,7 @@ class BudgetPlanner:
         raise AssertionError("running ends with a run")
 
     async def _apply_form(self, plan: Plan) -> Plan:
-        """Return the plan with the options of the form, without checking rows again."""
+        """Give the plan the options of the form, without checking rows again; show and return it."""
         options = self.form.options
         if plan.options != options:
             plan = await asyncio.to_thread(plan.with_options, **options.model_dump())
@@ -202,7 +202,7 @@ class BudgetPlanner:
         return plan
 
     def _start(self, job: JobFactory[T]) -> Future[T]:
-        """Start a job; form and buttons are locked until shortly before its result is available."""
+        """Start a job (plan, question or run); lock form and buttons until shortly before its result is available."""
         if self.state is not PlannerState.IDLE:
             raise UsageError("The planner is still at work.", hint="Wait for it, or stop it.")
         if self.form.validation_error is not None:

@@ -1,4 +1,4 @@
-"""The gallery's grid of cards, and the thumbnails shown in it."""
+"""The gallery's grid of cards (one item with its picture and results each), and the thumbnails shown in it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CardSlot:
 
 
 class CardGrid:
-    """A page of cards; its cells are created once and reused for each page.
+    """The grid that shows one page of cards; its cells are created once and reused for each page.
 
     Attributes:
         box: The grid as a widget.

@@ -108,7 +108,7 @@ def _picture(card: Card, thumbnail: Thumbnail, *, show_blurred: bool) -> str:
 
 
 def _entries(name: str, rows: Sequence[Mapping[str, Any]], interval_s: int) -> str:
-    """Return the rows of one table as a collapsible block; that of colors is closed, with palettes above it."""
+    """Return an item's rows of the table `name` as a collapsible block; that of `colors` is closed, below palettes."""
     if not rows:
         return ""
     columns = [column for column in DETAIL_COLUMNS[name] if any(row[column] is not None for row in rows)]
@@ -138,5 +138,5 @@ def _palettes(rows: Sequence[Mapping[str, Any]], interval_s: int) -> str:
 
 
 def _frame_label(frame: int | None, interval_s: int) -> str:
-    """Return a frame number and its time, without line breaks."""
+    """Return a frame number and its time, without line breaks; `whole` for an entire image or video."""
     return "whole" if frame is None else f"{frame} at {frame * interval_s} s".replace(" ", "\N{NO-BREAK SPACE}")

@@ -112,7 +112,7 @@ class Explorer:
             self._render()
 
     def show_similar(self) -> None:
-        """Show the items most similar to the selected one, by the first of its models."""
+        """Show the items most similar to the selected one, by the first model that it has embeddings of."""
         if self.selected is not None and self._models:
             self.filters.show_similar(self._data.similar(self.selected, self._models[0]))
 

@@ -70,7 +70,7 @@ class FilterBar:
 
     @property
     def filters(self) -> Filters:
-        """The filters in the fields, for the first page.
+        """The filters as the fields say, with the page number 0.
 
         Raises:
             UsageError: The color is invalid.
@@ -88,7 +88,7 @@ class FilterBar:
         )
 
     def show_similar(self, similar: SimilarItems) -> None:
-        """Show only those of these items that match the other filters."""
+        """Show only the items in `similar` that match the other filters."""
         self._similar = similar
         self._on_change()
 

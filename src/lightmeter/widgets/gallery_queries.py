@@ -33,7 +33,7 @@ class TagChoice:
 
     @property
     def labels(self) -> list[str]:
-        """Entries of the list, such as `cat (12)`."""
+        """Each tag with its number of items, such as `cat (12)`."""
         return [f"{name} ({items})" for name, items in self.counts.items()]
 
     def parse(self, text: str) -> tuple[str, bool]:
@@ -160,7 +160,7 @@ JOIN (SELECT item_id, similarity_rank
 
 
 def _from_and_where(filters: Filters) -> tuple[str, tuple[Any, ...]]:
-    """Return the FROM and WHERE clauses with their parameters in order."""
+    """Return the FROM and WHERE clauses that select the matching items, and their parameters in order."""
     joins = [
         "(SELECT item_id, url, kind, status, reason, error, duration_s, row_number() OVER () AS position FROM assets)",
         "LEFT JOIN (SELECT item_id, max(severity) AS severity FROM nsfw GROUP BY item_id) USING (item_id)",

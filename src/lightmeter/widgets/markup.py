@@ -27,7 +27,7 @@ def message(text: str, mood: str = "", hint: str = "") -> str:
 
     Args:
         text: The sentence.
-        mood: `good`, `error`, or empty.
+        mood: `good` or `error`, which sets the color, or empty.
         hint: What to do next.
     """
     after = f" {esc(hint)}" if hint else ""
@@ -97,7 +97,7 @@ def gauge(severity: float | None) -> str:
 
 
 def thumbnail_html(jpeg: bytes | None, alt: str, *, reason: str = "", badge: str = "", blurred: bool = False) -> str:
-    """Return a thumbnail in its frame.
+    """Return a thumbnail with its border, as HTML.
 
     Args:
         jpeg: The picture; None shows `reason`.

@@ -92,13 +92,13 @@ def needs_new_answers(planned: Options, wanted: Options) -> bool:
 
 
 class OptionsForm:
-    """Input fields for the options of a run.
+    """Input fields for the options of a run. Each other field is an attribute with the name of its option.
 
     Attributes:
         box: The form as a widget.
         features: Feature name → its checkbox.
         backends: Back end name → its checkbox.
-        has_budget: Checkbox for a run with a budget; the other fields have the names of their options.
+        has_budget: Checkbox for a run with a budget.
     """
 
     def __init__(self, initial: Options, choices: FormChoices) -> None:
@@ -144,7 +144,7 @@ class OptionsForm:
 
     @property
     def explicit_options(self) -> Options:
-        """The options with every checked name listed, which advice about a choice needs."""
+        """The options in the form, with all checked names listed, even if an empty option would mean the same."""
         features, backends = _checked(self.features), _checked(self.backends)
         return self.options.model_copy(
             update={

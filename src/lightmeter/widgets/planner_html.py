@@ -30,7 +30,7 @@ class PlannerState(StrEnum):
 
 
 def quote_html(quote: PriceQuote) -> str:
-    """Return the price range, its components and the state of the budget."""
+    """Return the price range, its components, and whether the budget suffices."""
     if quote.credits is None or quote.frames is None:
         price = f"{_credits(quote.charged)} an image or frame"
         note = "Plan to learn how many there are."
@@ -159,7 +159,7 @@ def _budget(quote: PriceQuote) -> str:
 
 
 def _scale(quote: PriceQuote) -> str:
-    """Return the price range and the budget as a scale; the text states the same figures."""
+    """Return the price range and the budget as a small bar chart; other text states the same figures."""
     if quote.credits is None or quote.credits.high is None or quote.budget is None:
         return ""
     end = max(quote.credits.high, quote.budget, 1) * 1.04

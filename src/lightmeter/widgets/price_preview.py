@@ -18,7 +18,7 @@ from lightmeter.pricing.video_coverage import coverage_advice, video_coverage
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Number of rows of a plan that have the same kind and duration, and so the same price.
+    """Number of rows of a plan with the same kind (image, video or unknown) and duration, and so the same price.
 
     Attributes:
         seconds: Duration of a video, rounded up; None if unknown. Captured frames are whole seconds apart, so fractions
@@ -41,7 +41,7 @@ class BudgetStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanTotals:
-    """The rows of a plan that may cost credits.
+    """The rows of a plan that may cost credits, counted by kind (image, video or unknown) and duration.
 
     Attributes:
         sent: Rows to send.
@@ -98,7 +98,7 @@ class PriceQuote:
 
 
 def plan_totals(plan: Plan) -> PlanTotals:
-    """Return the rows of a plan that may cost credits.
+    """Count the rows of a plan that may cost credits.
 
     Raises:
         JournalError: The plan's rows are gone.

@@ -18,7 +18,7 @@ class RunPanel:
         box: The panel as a widget.
         confirm_button: Button that names the credits that a run may spend. Only a click on it spends.
         question: The question above that button; both are shown after a click on Run.
-        consent: Checkbox for a run that needs explicit consent; shown only for such a plan.
+        consent: Checkbox that allows what `Plan.needs_consent` lists; hidden if it lists nothing.
         rows: The rows of the plan by status.
         outcome: The result of a run, or an error.
         bar: Fraction of finished rows, 0 to 1.
@@ -64,7 +64,7 @@ class RunPanel:
         self.question.value = self.confirm_button.description = ""
 
     def show_state(self, state: PlannerState) -> None:
-        """Enable the buttons that apply in a state."""
+        """Enable the buttons that the user may click in this state of the planner, and disable the others."""
         idle = state is PlannerState.IDLE
         self.plan_button.disabled = self.run_button.disabled = not idle
         self.confirm_button.disabled = not idle

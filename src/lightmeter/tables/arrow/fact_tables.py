@@ -49,7 +49,7 @@ def _fact_table(rows: FactColumns, keys: pa.RecordBatch) -> pa.Table:
 
 
 def _key_array(name: str, values: Sequence[Any]) -> Any:
-    """Return one column of the keys of the rows. Its texts become an Arrow dictionary: many rows share each text."""
+    """Return a column that identifies the picture, such as `item_id` or `frame`. Texts become an Arrow dictionary."""
     if name == "frame":
         return array_of(list(values), pa.int32())
     array = array_of(list(values), pa.string())
@@ -57,7 +57,7 @@ def _key_array(name: str, values: Sequence[Any]) -> Any:
 
 
 def entry_array(kind: str, values: list[Any]) -> Any:
-    """Return the values of a column as an Arrow array; `kind` is that of the column's `ColumnSpec`, or `json`."""
+    """Return the values of a column as an Arrow array; `kind` names their type: a key of `ARROW_TYPES`, or `json`."""
     if kind == "json":
         return _json_texts(values)
     if kind == "polygon":
@@ -84,7 +84,7 @@ def _polygons(values: Sequence[Sequence[Any]]) -> Any:
 
 
 def _offsets(values: Sequence[Any]) -> Any:
-    """Return the start offset of each value and the end of the last one, shape (n + 1,)."""
+    """Return where each value starts, and the last one ends, if all are joined to one; shape (n + 1,)."""
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=offsets[1:])
     return offsets

@@ -15,7 +15,7 @@ from lightmeter.tables.arrow.to_arrow import array_of
 
 
 class ConstantColumn(NamedTuple):
-    """The value that all rows of a column have."""
+    """A column whose rows all have the same value."""
 
     value: Any
 

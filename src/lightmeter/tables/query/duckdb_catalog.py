@@ -38,7 +38,7 @@ def views_sql(tables: Sequence[str] = TABLES) -> str:
 def write_catalog(out: Path) -> None:
     """Write `views.sql` and `catalog.duckdb`, and replace the old files atomically.
 
-    Each table that is not optional must already have a Parquet file.
+    Each table that every run has must already have a Parquet file.
 
     Raises:
         OSError: A file cannot be written.

@@ -167,7 +167,7 @@ def open_session(where: TablesSource) -> AbstractContextManager[QuerySession]:
 
 
 def _is_read_error(error: duckdb.Error) -> bool:
-    """Whether a DuckDB error is about a broken file: it names one or has the base class, as errors of decoders have."""
+    """Whether a DuckDB error is about a broken file: it names one, or is a bare `duckdb.Error`, as for corrupt data."""
     names_file = isinstance(error, duckdb.IOException | duckdb.InvalidInputException) and ".parquet" in str(error)
     return names_file or type(error) is duckdb.Error
 

@@ -127,7 +127,7 @@ SQL: Final = MappingProxyType(
 
 
 def top_tags(where: TablesSource, *, most: int = 20, min_score: float = 0.0) -> pa.Table:
-    """Return the most frequent tags: name, items, sources, mean_score (0 to 1). A tag counts once for each item.
+    """Return the most frequent tags: name, items (that have it), sources (number of back ends), mean_score (0 to 1).
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.

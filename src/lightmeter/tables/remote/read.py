@@ -16,7 +16,7 @@ from lightmeter.tables.remote.uris import file_system, redact_uri
 def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]:
     """Return all tables of a remote folder as Arrow datasets, which fetch only the columns and row groups needed.
 
-    A standard table that the folder lacks is empty, with the right columns.
+    A table that every run has but the folder lacks is empty, with the right columns.
 
     Args:
         place: Folder with `tables/<table>/*.parquet`: a URI such as `s3://bucket/prefix`, or a path on `filesystem`.
