@@ -1,4 +1,4 @@
-"""Analyse thousands to millions of images and videos: know the price first, spend once, get tables you trust.
+"""Analyze thousands to millions of images and videos: know the price first, spend once, get tables you trust.
 
 ::
 

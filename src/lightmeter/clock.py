@@ -70,8 +70,8 @@ class ClockAnchor:
     """The times on a machine's clocks at one moment; the journal stores them.
 
     Attributes:
-        boot_id: Id of the start of the machine.
-        uptime: Seconds since that start.
+        boot_id: Id of the machine's last boot.
+        uptime: Seconds since that boot.
         wall: Seconds since the epoch.
     """
 
@@ -85,11 +85,11 @@ class RunClock:
 
     Args:
         machine: The machine's clocks.
-        before: Their times when the previous process of the run started; None without one.
+        before: Its times when the previous process of the run started; None if this is the first.
 
     Attributes:
-        anchor: Their times when this clock was created.
-        restart_step_s: Seconds by which the time of day was set between the two starts; None if unknown.
+        anchor: The machine's times when this clock was created.
+        restart_step_s: Seconds by which someone set the time of day between `before` and `anchor`; None if unknown.
         monotonic: Returns seconds on a clock that nobody can set, for durations.
         sleep: Suspends the current task for a number of seconds.
     """
@@ -108,15 +108,15 @@ class RunClock:
 
     @property
     def step_s(self) -> float:
-        """Seconds by which the time of day was set since the process started; less than `STEP_S` is inaccuracy."""
+        """Seconds by which someone set the time of day since the process started; less than `STEP_S` is inaccuracy."""
         return self._machine.now() - self.now()
 
     def min_age_s(self, at: float, *, earlier: bool) -> float:
         """Return the seconds, 0 or more, that certainly passed since a stored time, even if the clock was set.
 
         The age of a time that this process stored is exact. A time that an earlier process stored is at least as old as
-        this process. If the time of day was not set between the two starts, the age is the difference of the clocks.
-        After a restart of the machine it is that difference too, but at most the uptime of the machine.
+        this process. If the time of day was not set between the starts of the previous process and of this one, the age
+        is `now()` less that time. After a reboot it is that too, but at most the uptime of the machine.
 
         Args:
             at: The stored time, in seconds since the epoch.

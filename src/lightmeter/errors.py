@@ -140,7 +140,7 @@ class JournalLocked(JournalError):
 
 
 class JournalConflict(JournalError):
-    """The journal is an old state of its run or a copy: the run would pay again for what it lacks."""
+    """The journal is an old state of its run or a copy: the run would pay again for answers that it lacks."""
 
 
 class JournalVersion(JournalError):
@@ -191,7 +191,7 @@ class ForbiddenAddress(FetchError):
 
 
 class BackendError(LightmeterError):
-    """A back end could not analyse an asset."""
+    """A back end could not analyze an asset."""
 
 
 class Interrupted(LightmeterError):

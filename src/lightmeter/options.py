@@ -86,9 +86,9 @@ class PlanOptions(ResumeOptions, total=False):
     """Keyword arguments of `plan`: those of `ResumeOptions`, and the options that are fixed once a run is planned.
 
     Attributes:
-        features: Features to analyse; empty means all but the extra features. With `ask`, `descriptions` is among them.
+        features: Features to analyze; empty means all but `embeddings`. With `ask`, `descriptions` is among them.
         backends: Back ends to use; empty means the defaults of the service.
-        role: Persona of descriptions.
+        role: Persona that writes descriptions, such as `critic`.
         language: Language of descriptions.
         prompt: The user's own prompt for descriptions.
         ask: The user's own question with a JSON schema: a file or its content. It is sent as the prompt; the answers
@@ -98,7 +98,7 @@ class PlanOptions(ResumeOptions, total=False):
         max_frames: Most frames of a video; 0 means no limit.
         url_column: The manifest's column of URLs and paths; None means `url`, else `path`.
         id_column: Its column of ids; None means `id`.
-        kind_column: Its column of kinds; None means `kind`.
+        kind_column: Its column of kinds (image or video); None means `kind`.
         lenient: Read a CSV record whose quote is not closed as a bad row. By default it is an error.
         prices: The user's own prices, which override the shipped table: a file or its content. None means the
             prices in the settings, if there are any.

@@ -3,9 +3,9 @@
 A change is a function that receives the connection. `GroupCommitWriter` has one connection on one thread. It takes all
 queued changes, runs each in its own savepoint inside one transaction, and commits once: a commit needs a disk flush.
 
-A change that has a static method `apply_all(db, changes)` is applied in one call together with all queued changes of
-its kind, because each SQL call has a fixed cost. Such changes run after the other queued changes. If `apply_all` fails,
-each of its changes is tried alone.
+A change whose class has a static method `apply_all(db, changes)` is applied in one call together with all queued
+changes of that class, because each SQL call has a fixed cost. Such changes run after the other queued changes. If
+`apply_all` fails, each of its changes is tried alone.
 """
 
 from __future__ import annotations

@@ -179,7 +179,11 @@ class Tables:
         return read_remote_table(self.where, name)
 
     def ask(self, question: str, **parameters: Any) -> pa.Table:
-        """Run the query named `question` of `lightmeter.tables.query.named_queries`; return its result as Arrow.
+        """Run a function of `lightmeter.tables.query.named_queries`, such as `top_tags`; return its result as Arrow.
+
+        Args:
+            question: Name of the function.
+            parameters: Its keyword arguments.
 
         Raises:
             UsageError: there is no query of that name.

@@ -63,7 +63,7 @@ async def run(plan: Plan, out: Path | str, *, consent: bool = False, accept_jour
         out: The output folder.
         consent: Whether to allow what `Plan.needs_consent` lists: a run that names no back end, or has no frame limit,
             on a service other than the embedded one.
-        accept_journal: As for `resume`, if the folder already holds this run.
+        accept_journal: Whether to continue a journal in `out` that is a copy or a restored backup: see `resume`.
 
     Returns:
         The run. If the budget or a lack of credits stopped it, its `stopped_by` is that error.
@@ -86,7 +86,7 @@ async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack
     Raises:
         ManifestError: the manifest cannot be read at all.
         SettingsError: an option is wrong, there is no key, or the folder holds another run.
-        UsageError: consent is needed, as for `run`.
+        UsageError: the user must allow something first: see `Plan.needs_consent`.
         AccessDenied: the service does not accept the key; checked before the first row is read.
         Unreachable: the service does not answer; checked before the first row is read.
     """
@@ -109,7 +109,7 @@ async def prepare_run_from_plan(path: Path | str, out: Path | str) -> RunSummary
         SettingsError: the file is not a plan file, there is no key, or the folder holds another run.
         ManifestError: the manifest of the plan is no longer there.
         PlanChanged: the manifest, the prices or the service changed since the plan was saved.
-        UsageError: consent is needed, as for `run`.
+        UsageError: the user must allow something first: see `Plan.needs_consent`.
         AccessDenied: the service does not accept the key.
         Unreachable: the service does not answer.
     """
@@ -123,7 +123,7 @@ async def prepare_run_from_plan(path: Path | str, out: Path | str) -> RunSummary
 
 
 def _merged_options(folder: Path, header: RunHeader, wanted: Options) -> Options:
-    """Return the options of the run in the folder, changed to the wanted ones."""
+    """Return the options of the run in the folder, changed to `wanted`; raise SettingsError if one may not change."""
     return header.options.model_copy(update=changed_options(folder, header, wanted))
 
 
@@ -222,7 +222,7 @@ async def stream_resume(
 async def _stream(
     folder: Path, options: Options, limits: _StartLimits, stop: asyncio.Event | None
 ) -> AsyncGenerator[Progress | Run]:
-    """Run the folder in the background, then write its tables and cache its answers."""
+    """Run the journal in `folder` in the background, then write its tables and cache its answers for later runs."""
     settings = read_settings()
     async with aclosing(
         in_background(lambda event: _run_engine(folder, options, event, limits, settings), stop)
@@ -238,7 +238,7 @@ async def _stream(
 
 @dataclass(frozen=True, slots=True)
 class _StartLimits:
-    """Arguments of `stream_resume` that are no options of the run."""
+    """Those arguments of `stream_resume` that hold for this start only and are not stored as options of the run."""
 
     rows: SeqRange
     pay_again: int

@@ -73,7 +73,7 @@ class _LazyGroup(click.Group):
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="lightmeter")
 def _root() -> None:
-    """Analyse thousands to millions of images and videos: know the price first, spend once, get tables you trust.
+    """Analyze thousands to millions of images and videos: know the price first, spend once, get tables you trust.
 
     \b
     First steps:

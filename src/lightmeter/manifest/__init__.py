@@ -1,1 +1,1 @@
-"""Readers of manifests, the lists of pictures and videos to analyse, in all formats."""
+"""Readers of manifests, the lists of pictures and videos to analyze, in all formats."""

@@ -92,7 +92,7 @@ def _dataset(files: FileSet, names: list[str], schema: pa.Schema) -> ds.Dataset:
 
 
 def open_stream(source: Any) -> pa.RecordBatchReader | None:
-    """Return the Arrow stream of an object; None if it has none, as a DataFrame with mixed types in a column."""
+    """Return the Arrow stream of an object; None if it has none, like a DataFrame with mixed types in a column."""
     try:
         return pa.RecordBatchReader.from_stream(source)
     except (pa.ArrowException, TypeError, OverflowError):
@@ -109,7 +109,7 @@ def batch_rows(
         schema: Schema of the batches.
         name: Name of the manifest for messages.
         types: Filled with the types of the extra columns before the first row.
-        options: Names of the columns of URLs, ids and kinds.
+        options: Names of the columns of URLs, ids and kinds (image or video).
 
     Raises:
         ManifestError: the column of URLs or paths, or a column that the user named, is missing, or two share a name.

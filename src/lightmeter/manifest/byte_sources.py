@@ -95,7 +95,7 @@ class HashingReader(io.RawIOBase):
         self._digest = sha256()
 
     def readable(self) -> bool:
-        """Return True."""
+        """Return True: the stream can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:

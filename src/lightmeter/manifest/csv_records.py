@@ -52,7 +52,7 @@ class RecordReader:
     Args:
         lines: The lines of the file.
         delimiter: Character between fields.
-        options: Names of the columns of URLs, ids and kinds.
+        options: Names of the columns of URLs, ids and kinds (image or video).
 
     Attributes:
         header: Column names; None while the header itself is read.
@@ -138,7 +138,7 @@ def opening_line(lines: Sequence[str], delimiter: str) -> int:
 
 
 def split_line(line: str, delimiter: str, *, strict: bool = False) -> list[str]:
-    """Return the fields of one line, parsed without the other lines; none if it is invalid CSV.
+    """Return the fields of one line, parsed without the other lines; an empty list if it is invalid CSV.
 
     An unclosed quote is invalid only if `strict`.
     """

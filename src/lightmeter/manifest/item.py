@@ -1,4 +1,4 @@
-"""Manifest row: the picture or video to analyse, its stable id, and the problem if it cannot be analysed."""
+"""Manifest row: the picture or video to analyze, its stable id, and the problem if it cannot be analyzed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEDIA_KINDS: Final[tuple[MediaKind, ...]] = ("image", "video")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One row of a manifest; a row that cannot be analysed is an item with a problem, never an exception.
+    """One row of a manifest; a row that cannot be analyzed is an item with a problem, never an exception.
 
     Attributes:
         seq: Position in the manifest, from 0; blank lines and comments are not counted.
@@ -27,9 +27,9 @@ class Item:
             share it here; the planner makes ids unique.
         url: URL or path as written in the manifest, without surrounding white space.
         path: Absolute path of a local file; None for a URL.
-        kind: Kind in the row's column `kind`; None if the row has none.
+        kind: `image` or `video`, as the row's column `kind` says; None if it says nothing.
         extra: All other columns, unchanged, by name.
-        problem: Why this row cannot be analysed, as a sentence; None if it can.
+        problem: Why this row cannot be analyzed, as a sentence; None if it can.
         has_own_id: Whether `item_id` is the row's own `id` from the manifest.
     """
 

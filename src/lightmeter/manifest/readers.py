@@ -49,7 +49,7 @@ def location_of(source: object) -> Location | None:
 
 
 def digest_of(source: ManifestSource, options: ReadOptions = _DEFAULTS) -> str:
-    """Return the SHA-256 of a manifest, as `ManifestReader.sha256`; files are hashed without parsing their rows.
+    """Return the SHA-256 of a manifest, equal to `ManifestReader.sha256`; files are hashed without parsing their rows.
 
     Raises:
         ManifestError: the manifest cannot be read.
@@ -76,7 +76,7 @@ class ManifestReader:
     Args:
         source: The manifest; `ManifestSource` lists what it may be.
         stdin: Stream for `-`; by default the standard input of the process.
-        options: Names of the columns of URLs, ids and kinds; treatment of unclosed quotes.
+        options: Names of the columns of URLs, ids and kinds (image or video); treatment of unclosed quotes.
 
     Attributes:
         name: Name of the manifest in messages and tables.

@@ -18,7 +18,7 @@ from lightmeter.manifest.item import JSON, MEDIA_KINDS, Item, MediaKind, stable_
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """Cells of a row by column name, and why the row cannot be analysed, if the reader of the format knows a reason."""
+    """Cells of a row by column name, and why the row cannot be analyzed, if the reader of the format knows a reason."""
 
     cells: Mapping[str, JSON]
     problem: str | None = None
@@ -29,10 +29,10 @@ class ReadOptions:
     """Options for reading a manifest.
 
     Attributes:
-        url_column: Column that names what to analyse, in place of `url` and `path`: a value with a scheme (`://`) is a
+        url_column: Column that names what to analyze, in place of `url` and `path`: a value with a scheme (`://`) is a
             URL, one without is a path. Columns called `url` or `path` are then extra columns.
         id_column: Column that holds the ids, in place of `id`.
-        kind_column: Column that holds the kinds, in place of `kind`.
+        kind_column: Column that holds the kinds (image or video), in place of `kind`.
         lenient: Whether a CSV or TSV record with an unclosed quote is a row with a problem, after which reading goes on
             with the next line; otherwise it is an error.
     """
@@ -119,7 +119,7 @@ def make_item(seq: int, row: RawRow, folder: Path | None, options: ReadOptions) 
         seq: Number of the row, from 0.
         row: The row.
         folder: Folder that relative paths start from; None if the manifest is not on this machine.
-        options: Names of the columns of URLs, ids and kinds.
+        options: Names of the columns of URLs, ids and kinds (image or video).
     """
     roles = column_roles(tuple(row.cells), options)
     url, path, identity, problem = _target(roles, row.cells, folder)
@@ -174,7 +174,7 @@ def _local_path(text: str, folder: Path | None) -> tuple[str | None, str | None]
 
 
 def _kind(value: JSON) -> tuple[MediaKind | None, str | None]:
-    """Return the kind in a cell, or its problem; both are None for an empty cell."""
+    """Return the kind (image or video) in a cell, or its problem; both are None for an empty cell."""
     text = value.strip().casefold() if isinstance(value, str) else value
     for kind in MEDIA_KINDS:
         if text == kind:

@@ -111,7 +111,7 @@ def table_rows(
         lines: The lines of the file.
         form: The format, which says the possible delimiters.
         types: Filled with the types of the extra columns (all `string`) before the first row.
-        options: Names of the columns of URLs, ids and kinds; whether an unclosed quote is an error.
+        options: Names of the columns of URLs, ids and kinds (image or video); whether an unclosed quote is an error.
 
     Raises:
         ManifestError: the header has no column of URLs or paths or lacks a named column, two columns have one name, or

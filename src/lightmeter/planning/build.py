@@ -110,7 +110,7 @@ async def stream_plan(
 
 
 async def _write_rows(reader: ManifestReader, options: Options, journal: Journal) -> AsyncIterator[int]:
-    """Read, check and write rows; yield the number so far. While a chunk is written, the next one is read."""
+    """Read, check and write rows in batches; yield the number so far. While one batch is written, the next is read."""
     items: Iterator[Item] = await asyncio.to_thread(iter, reader)
     checker = Checker(
         capture_interval_s=options.capture_interval, max_frames=options.max_frames, concurrency=MAX_CONCURRENT_CHECKS
@@ -270,7 +270,7 @@ def _check_manifest(saved: PlanFile) -> None:
 
 
 def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
-    """Return the plan's facts for its journal; raise PlanChanged if the price of an image changed."""
+    """Return the plan's entries for the journal's table `meta`; raise PlanChanged if the price of an image changed."""
     head: dict[str, Any] = saved.head
     _check_price(head["price_per_image_millicredits"], prices, "the price table")
     manifest = head["manifest"]

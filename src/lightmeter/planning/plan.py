@@ -77,7 +77,7 @@ class Plan:
         base_url: The base URL of the service; None for the embedded service.
         videos: How much of the videos the captured frames cover; None if there are no videos.
         advice: What another back end, feature or capture interval would change, a sentence each.
-        needs_consent: What the user must consent to before a run, a sentence each.
+        needs_consent: What the user must allow (`--yes`) before a run, such as no frame limit, a sentence each.
         service: The balance and the back ends that the service reported before the rows were read.
         folder: The temporary folder with the rows. It is removed when `folder_owner` is garbage-collected.
         folder_owner: The temporary folder as an object. Plans with the same rows share it.
@@ -202,7 +202,7 @@ class Plan:
         return _replanned(self, options, settings, SystemClock())
 
     def must_not_need_consent(self) -> None:
-        """Raise UsageError with the sentences of `needs_consent`, if there are any."""
+        """Raise UsageError with the sentences of `needs_consent` (what the user must allow), if there are any."""
         _raise_if_needed(self.needs_consent)
 
     def __str__(self) -> str:
@@ -316,7 +316,7 @@ def _consent_needed(options: Options, settings: Settings, service: ServiceInfo) 
 
 
 def must_be_explicit(options: Options, settings: Settings) -> None:
-    """Raise UsageError if a run with these options needs the user's consent; read no rows and call no service."""
+    """Raise UsageError if these options, on a service that is not embedded, name no back end or set no frame limit."""
     _raise_if_needed(_consent_needed(options, settings, ServiceInfo()))
 
 
@@ -345,7 +345,7 @@ def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -
 
 
 def _frames_by_length(folder: Path, options: Options) -> Sequence[tuple[str | None, int | None, int, int | None]]:
-    """Return (kind, length in whole seconds, fewest frames, most frames) for each kind and length among the rows."""
+    """Return a (kind, length in s, fewest frames, most frames) for each kind (image, video, None) and video length."""
     with open_read_only(folder) as db:
         lengths = [(kind, seconds) for kind, seconds, _ in sendable_lengths(db)]
     frames = [frame_range(*length, options.capture_interval, options.max_frames) for length in lengths]

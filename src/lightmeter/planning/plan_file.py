@@ -161,7 +161,7 @@ def _check_digest(saved: str | None, found: str, path: Path) -> None:
 
 
 def _format_row(row: PlannedRow, answer: tuple[int, str | None, str] | None) -> bytes:
-    """Return a row as a line of JSON without its null fields."""
+    """Return a row, with its cached answer if it has one, as a line of JSON without null fields."""
     fields: dict[str, Any] = {"row": row.seq, "id": row.item_id, "url": row.url, "status": row.status}
     fields.update((name, value) for name in _COPIED_FIELDS if (value := getattr(row, name)) is not None)
     fields["pictures"] = [row.frames_low, row.frames_high]

@@ -65,9 +65,9 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo | None 
 
 
 def price_meta(options: Options, settings: Settings, service: ServiceInfo) -> dict[str, str]:
-    """Return the planned prices as entries of the journal: millicredits for an image, in total and by feature.
+    """Return entries for the journal's table `meta`: millicredits for an image, in total and by back end and feature.
 
-    If the user asks a question (`--ask`), there is also the price to repeat it about an image after an invalid answer.
+    If the user asks a question (`--ask`), one entry is the price to repeat it about an image after an invalid answer.
 
     Args:
         options: The options of the run.

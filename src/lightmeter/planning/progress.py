@@ -13,7 +13,7 @@ class Progress:
     """A snapshot of planning or of a run.
 
     Attributes:
-        phase: The current phase.
+        phase: What is being done; `Phase` lists the values.
         rows: Rows read so far while planning; during a run, all rows of the manifest.
         counts: Number of rows by status.
         requests: Requests sent by this process.

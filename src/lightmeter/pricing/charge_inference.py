@@ -32,7 +32,7 @@ class ProofOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRequest:
-    """A request that was charged.
+    """A request that was answered and charged.
 
     Attributes:
         key: Number of the request in the journal.
@@ -216,7 +216,7 @@ def _prove_nothing(window: BalanceWindow, expected: int, missing: int, why: str,
 
 
 def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, sole_spender: bool) -> Reconciliation:
-    """Prove what a window proves in which the balance never rose."""
+    """Return what the balances of a window prove about its uncertain requests, if the balance never rose."""
     charged = _must_be_charged(segments)
     capacities = accumulate(sum(one.hold for one in segment.uncertain) for segment in segments)
     # Missing credits that all requests sent so far cannot have cost.
@@ -264,7 +264,7 @@ def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
 
 
 def _verdict(key: int, sums: str, *, possible: bool, needed: bool) -> ChargeVerdict:
-    """Return what is proven about a request that can (`possible`) or must (`needed`) have been charged."""
+    """Return the verdict, proven by `sums`, on a request that can (`possible`) or must (`needed`) have been charged."""
     if not possible:
         proof = f"{sums} Nothing that it can have cost is missing: it was not charged."
         return ChargeVerdict(key, ProofOutcome.UNPAID, even_if_others_spend=True, proof=proof)

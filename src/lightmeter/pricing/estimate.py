@@ -117,7 +117,7 @@ def price_advice(rates: RateTable, backends: Sequence[str], features: Sequence[s
     Args:
         rates: The price table.
         backends: The chosen back ends; if empty, the defaults of the table.
-        features: The requested features; if empty, all but the extra features.
+        features: The requested features; if empty, all but `embeddings`.
 
     Raises:
         SettingsError: a back end has no price, or a feature does not exist.

@@ -40,7 +40,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """A charge that contradicts what was learned from earlier charges, and the range that was expected."""
+    """A charge that contradicts what was learned from earlier charges, and the range of credits that was expected."""
 
     charge: Charge
     expected: CreditRange
@@ -101,7 +101,7 @@ class PriceLearner:
     """Prices of a service, learned from its charges. The same charges in the same order give the same state.
 
     Attributes:
-        prior: Millicredits for one picture by kind of request, to start from.
+        prior: Planned millicredits for one picture by kind of request; used until a charge shows the price.
         roundings: The roundings that explain every charge since the last price change; never empty.
         changes: All price changes, oldest first.
     """
@@ -125,7 +125,7 @@ class PriceLearner:
 
     @property
     def likely_rounding(self) -> Rounding | None:
-        """Where the service rounds up if `prior` is right; None if both roundings are possible, or neither."""
+        """Where the service rounds up if the prices in `prior` are right; None if both are possible, or neither."""
         observed = [(self.prior.get(kind), known) for kind, known in self._learned.items() if known.agreeing]
         fitting = [
             one
@@ -135,7 +135,7 @@ class PriceLearner:
         return self.rounding or (fitting[0] if len(fitting) == 1 else None)
 
     def observe(self, charge: Charge) -> PriceChange | None:
-        """Learn from a charge; return a `PriceChange` if it contradicts earlier charges."""
+        """Narrow the price bounds of its kind by a charge; return a `PriceChange` if it contradicts earlier charges."""
         known = self._learned.setdefault(charge.kind, _LearnedPrice({one: _PriceBounds() for one in Rounding}))
         narrowed = {one: _narrowed(known.bounds[one], _bounds_from_charge(charge, one)) for one in self.roundings}
         left = tuple(one for one in self.roundings if narrowed[one] is not None)
@@ -149,7 +149,7 @@ class PriceLearner:
         return None
 
     def price(self, kind: str, frames: FrameRange) -> CreditRange:
-        """Return what one request costs: by charges alone if there are any of its kind, else by `prior`.
+        """Return what a request of this kind costs: by charges alone if there are any of its kind, else by `prior`.
 
         The range is the smallest that is right under every remaining rounding. Its upper end is None if the number of
         pictures has no bound, or if neither a charge nor `prior` has a price for the kind.
@@ -158,7 +158,7 @@ class PriceLearner:
         return _union(_priced(milli, frames, one) for one, milli in bounds)
 
     def expected(self, kind: str, frames: FrameRange) -> CreditRange:
-        """Return what one request costs if `prior` is right, or the same as `price` if charges contradict it.
+        """Return what a request of this kind costs if `prior` is right; the same as `price` if charges contradict it.
 
         The range is never wider than that of `price`, and exact once the number of pictures and the rounding are known.
         Do not reserve only its upper end, because `prior` may be wrong.

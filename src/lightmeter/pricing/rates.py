@@ -35,7 +35,7 @@ _MAX_MILLICREDITS: Final = 10**12
 
 
 class Rounding(StrEnum):
-    """Where the service rounds a charge up to whole credits; it does not document which, so a run learns it."""
+    """What the service rounds up to whole credits: each picture or each request. A run learns it from charges."""
 
     IMAGE = "image"
     """For each image or video frame."""
@@ -131,10 +131,10 @@ def default_rates() -> RateTable:
 
 
 def parse_rates(content: bytes, *, name: str) -> RateTable:
-    """Parse the bytes of a whole price table, written like the shipped `rates.json`; `name` is as for `parse_prices`.
+    """Parse the bytes of a whole price table, written like the shipped `rates.json`; `name` is its file name.
 
     Raises:
-        SettingsError: the bytes are not a price table; the message names the place.
+        SettingsError: the bytes are not a price table; the message names the place in them.
     """
     data = _parsed(content, name)
     own = _prices_in(data, name)
@@ -187,7 +187,7 @@ def parse_prices(content: bytes, *, name: str) -> OwnPrices:
     TOML if it ends in `.toml`, else JSON.
 
     Raises:
-        SettingsError: the bytes hold no prices; the message names the place.
+        SettingsError: the bytes hold no prices; the message names the place in them.
     """
     return _prices_in(_parsed(content, name), name)
 
@@ -273,7 +273,7 @@ def active_pairs(rates: RateTable, backends: Iterable[str], features: Iterable[s
     Args:
         rates: The price table.
         backends: Names of back ends; if empty, the defaults of the table.
-        features: Names of features; if empty, all but the extra features.
+        features: Names of features; if empty, all but `embeddings`.
 
     Raises:
         SettingsError: a back end has no prices in the table, or a feature does not exist.

@@ -113,7 +113,7 @@ def _load_flow() -> Any:
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/demo"), help="Output folder (out/demo).")
 @json_option
 def demo_command(out: Path, as_json: bool) -> int:
-    """Analyse the sample photographs and videos with the embedded service, through the Prefect flow.
+    """Analyze the sample photographs and videos with the embedded service, through the Prefect flow.
 
     Needs no account, no key and no network: files, service and models run on this machine, and the credits that
     the service charges are play money.

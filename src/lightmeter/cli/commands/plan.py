@@ -26,13 +26,13 @@ from lightmeter.settings import read_settings
 @click.option("--save", type=click.Path(path_type=Path), help="Write the plan to this file, for run --plan.")
 @json_option
 def plan_command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> int:
-    """Read MANIFEST, check every row, and estimate what analysing it would cost. Spends nothing.
+    """Read MANIFEST, check every row, and estimate what analyzing it would cost. Spends nothing.
 
     If a service is named, its balance and back ends are requested first, which is free. Without a key, or if the
     service cannot be reached, the plan states this and continues without them; a wrong key is an error.
 
     MANIFEST is CSV, TSV, JSONL, a JSON array, Parquet or text (one address a line), also .gz; a path, s3://… (or
-    gs://, az://, hf://), or - for standard input. Its column `url` or `path` holds what to analyse; `id` and `kind` are
+    gs://, az://, hf://), or - for standard input. Its column `url` or `path` holds what to analyze; `id` and `kind` are
     optional; --url-column, --id-column and --kind-column name other columns. All other columns are copied to the
     assets table. MANIFEST may also be a folder of pictures and videos, or of Parquet files, or a glob in quotes for
     either, or one picture or video.

@@ -16,7 +16,7 @@ from lightmeter.html_report.page import report
 @click.option("--fetch-thumbnails", is_flag=True, help="Download pictures that are not on this machine.")
 @click.option("--thumbnails", type=click.IntRange(0, 200), default=24, help="Maximum number of pictures to show (24).")
 def report_command(folder: Path, by: str | None, fetch_thumbnails: bool, thumbnails: int) -> int:
-    """Write DIR/report.html: rows, credits, pictures, tags, colours, moderation, errors and time on one page.
+    """Write DIR/report.html: rows, credits, pictures, tags, colors, moderation, errors and time on one page.
 
     The page is self-contained: it loads nothing from elsewhere, needs no script, and can be printed. Likely unsafe
     pictures are blurred until they are opened. Sends nothing to the service, costs nothing; the run may still be in

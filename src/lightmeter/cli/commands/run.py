@@ -54,7 +54,7 @@ def run_command(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Plan MANIFEST, ask for confirmation, analyse, and write the tables into --out.
+    """Plan MANIFEST, ask for confirmation, analyze, and write the tables into --out.
 
     MANIFEST is a table, a folder, a glob in quotes, or one picture or video: see `lightmeter plan --help`.
 
@@ -109,7 +109,7 @@ def _print_summary_on_error(out: Path, *, as_json: bool) -> Iterator[None]:
 
 
 def _load_saved_plan(manifest: str | None, plan_file: Path | None, options: dict[str, Any]) -> Plan | None:
-    """Return the plan in the file, or None if a manifest is to be planned."""
+    """Return the plan in `plan_file`; None if no plan file is given, so that `manifest` must be planned."""
     if plan_file is None:
         if manifest is None:
             raise click.UsageError("Give a MANIFEST, or a plan file with --plan.")
@@ -120,7 +120,10 @@ def _load_saved_plan(manifest: str | None, plan_file: Path | None, options: dict
 
 
 def _load_plan(manifest: str | None, saved_plan: Plan | None, wanted: Options, *, consent: bool) -> Plan:
-    """Return a plan that can be run: key, balance and back ends of the service are checked first."""
+    """Return the saved plan, else a new plan of the manifest, after checking key, balance and back ends of the service.
+
+    Without `consent`, raise UsageError if `Plan.needs_consent` would name anything.
+    """
     settings = read_settings()
     if not consent:
         must_be_explicit(wanted, settings)
