@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
-from lightmeter.cli import VERBS
+from lightmeter.cli import VERBS, _root
 from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.options import Options
 
@@ -27,25 +28,31 @@ RUN_OPTIONS = (
 )
 
 
+def help_of(*verb: str) -> str:
+    """The text of `--help`."""
+    result = CliRunner().invoke(_root, [*verb, "--help"])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_help(command, verb):
+def test_every_verb_has_help(verb):
     """The help of each verb ends with exit code 0 and is longer than its usage line."""
-    result = command(verb, "--help")
-    assert result.code == 0, result.err
-    assert result.out.startswith("Usage: ")
-    assert len(result.out.splitlines()) > 6
+    text = help_of(verb)
+    assert text.startswith("Usage: ")
+    assert len(text.splitlines()) > 6
 
 
 @pytest.mark.parametrize("verb", ["plan", "run"])
-def test_plan_and_run_share_their_options(command, verb):
+def test_plan_and_run_share_their_options(verb):
     """`plan` and `run` have the same options."""
-    result = command(verb, "--help").out
+    result = help_of(verb)
     assert [option for option in RUN_OPTIONS if option not in result] == []
 
 
-def test_the_default_concurrency_is_that_of_the_limiter(command):
+def test_the_default_concurrency_is_that_of_the_limiter():
     """The default in the help equals that of the options and the maximum of the rate limiter."""
-    result = " ".join(command("run", "--help").out.split())
+    result = " ".join(help_of("run").split())
     assert f"Maximum number of requests in flight ({Options().max_concurrency})." in result
     assert Options().max_concurrency == AdaptiveLimiter().max_in_flight == 64
 

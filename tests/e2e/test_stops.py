@@ -86,7 +86,7 @@ def test_a_killed_run_resumes_without_asking_again(command, environment, manifes
     assert (again.code, again.json["requests"]) == (0, ended.json["requests"])
 
 
-@pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("name", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.sweep)])
 def test_a_signal_drains_the_run_and_prints_how_to_resume(command, environment, manifest, tmp_path, name):
     """On Ctrl-C or SIGTERM the run waits for requests in flight, writes the tables, and exits with 130."""
     process = start(

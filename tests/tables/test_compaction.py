@@ -122,7 +122,7 @@ def test_a_reader_that_lists_and_opens_never_counts_less_or_twice(tmp_path, read
                 compact(Dataset(tmp_path))
 
 
-@pytest.mark.parametrize("reader", ["listing", "duckdb"])
+@pytest.mark.parametrize("reader", ["listing", pytest.param("duckdb", marks=pytest.mark.sweep)])
 async def test_a_reader_counts_right_while_runs_end_and_tables_are_rebuilt(tmp_path, monkeypatch, reader):
     """While runs end and tables are rebuilt or compacted, each count is one that was correct during the reading."""
     monkeypatch.setenv("LIGHTMETER_API_KEY", "key")

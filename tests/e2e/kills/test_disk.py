@@ -88,7 +88,7 @@ def run_until_disk_is_full(scenario, fault: Fault | None, **how) -> None:
 
 
 @BATCH_OPTIONS
-@pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
+@pytest.mark.parametrize("error", ["ENOSPC", pytest.param("EIO", marks=pytest.mark.sweep)])
 def test_a_disk_that_fills_up_stops_the_run(traced_factory, batch_option, error):
     """When writes begin to fail, the run stops sending, keeps its answers, and can continue later."""
     pages = count_calls(traced_factory, "pwrite64", *batch_option)
@@ -97,6 +97,7 @@ def test_a_disk_that_fills_up_stops_the_run(traced_factory, batch_option, error)
         run_until_disk_is_full(scenario, Fault("pwrite64", f"{int(pages * part)}+", f"error={error}"))
 
 
+@pytest.mark.sweep
 @BATCH_OPTIONS
 def test_a_page_that_cannot_be_written_once(traced_factory, batch_option):
     """A single failed write stops the run, and nothing is lost."""

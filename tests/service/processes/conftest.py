@@ -75,3 +75,11 @@ def processes(tmp_path):
 def process(processes, tmp_path):
     """A service on an SQLite file."""
     return processes(f"sqlite:///{tmp_path / 'served.db'}")
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.sweep])])
+def database(request, tmp_path):
+    """The URL of a new database, SQLite or PostgreSQL; three processes share a PostgreSQL server."""
+    if request.param == "postgresql":
+        return request.getfixturevalue("postgres")
+    return f"sqlite:///{tmp_path / 'fresh.db'}"
