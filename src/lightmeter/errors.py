@@ -37,9 +37,11 @@ An invalid row of the manifest is never an exception: it gets a status and a rea
 
 from __future__ import annotations
 
+from lightmeter.redaction import mask_credentials
+
 
 class LightmeterError(Exception):
-    """Base class of all exceptions of this package.
+    """Base class of all exceptions of this package. Message and hint are stored without the credentials of URIs.
 
     Attributes:
         exit_code: Exit code of the command line when it ends with this exception.
@@ -49,8 +51,8 @@ class LightmeterError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
+        super().__init__(mask_credentials(message))
+        self.hint = mask_credentials(hint)
 
 
 class UsageError(LightmeterError):

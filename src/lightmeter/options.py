@@ -7,6 +7,7 @@ from os import PathLike
 from typing import Annotated, Any, Final, Literal, TypedDict
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -22,6 +23,7 @@ from lightmeter.ask.question import Ask, coerce_ask
 from lightmeter.errors import SettingsError, UsageError
 from lightmeter.manifest.row_parser import ReadOptions
 from lightmeter.pricing.rates import OwnPrices, read_own_prices
+from lightmeter.redaction import check_no_credentials
 from lightmeter.wire.constants import (
     DEFAULT_CAPTURE_INTERVAL_S,
     DEFAULT_MAX_FRAMES,
@@ -144,7 +146,7 @@ class Options(BaseModel):
     `ask` and `prices` contain the content of a file at the time it was read.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     ask: Annotated[InstanceOf[Ask] | None, BeforeValidator(coerce_ask), PlainSerializer(_ask_to_dict)] = None
     features: Names = ()
@@ -165,7 +167,7 @@ class Options(BaseModel):
     careful: bool = False
     sole_spender: bool = False
     table_format: Literal["parquet", "delta"] = "parquet"
-    base_url: str | None = None
+    base_url: Annotated[str | None, AfterValidator(check_no_credentials)] = None
     url_column: str | None = Field(default=None, min_length=1)
     id_column: str | None = Field(default=None, min_length=1)
     kind_column: str | None = Field(default=None, min_length=1)

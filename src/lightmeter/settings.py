@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from platformdirs import user_cache_path, user_config_path, user_state_path
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -23,6 +23,7 @@ from pydantic_settings import (
 )
 
 from lightmeter.errors import SettingsError
+from lightmeter.redaction import check_no_credentials
 
 
 def settings_file() -> Path:
@@ -34,10 +35,12 @@ def settings_file() -> Path:
 class Settings(BaseSettings):
     """All settings; each has the environment variable `LIGHTMETER_<NAME>`."""
 
-    model_config = SettingsConfigDict(env_prefix="LIGHTMETER_", env_ignore_empty=True, extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="LIGHTMETER_", env_ignore_empty=True, extra="ignore", frozen=True, hide_input_in_errors=True
+    )
 
     api_key: SecretStr | None = Field(default=None, description="Key of the account at the service.")
-    base_url: str | None = Field(
+    base_url: Annotated[str | None, AfterValidator(check_no_credentials)] = Field(
         default=None, description="Address of the service; without one, a run starts the embedded service."
     )
     cache_dir: Path = Field(
@@ -93,6 +96,7 @@ class Settings(BaseSettings):
     )
     proxy: str | None = Field(
         default=None,
+        repr=False,  # it may hold a password
         description=(
             "Proxy for requests to the service: `http://host:port`, or `environment` for the variables HTTPS_PROXY, "
             "HTTP_PROXY and NO_PROXY. Without it no proxy is used, whatever the environment says."
@@ -130,6 +134,7 @@ def read_settings() -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = "LIGHTMETER_" + "_".join(str(part) for part in first["loc"]).upper()
-        raise SettingsError(f"{name}: {first['msg']}.", hint=f"Set it anew, or edit {settings_file()}.") from error
+        text = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{name}: {text}.", hint=f"Set it anew, or edit {settings_file()}.") from error
     except ValueError as error:  # not TOML
         raise SettingsError(f"{settings_file()}: {error}.") from error

@@ -18,6 +18,7 @@ from lightmeter.journal.queries.submissions import requests_sent
 from lightmeter.journal.store import open_read_only
 from lightmeter.money.statement import Statement, read_statement
 from lightmeter.planning.plan import ReasonCount
+from lightmeter.redaction import mask_credentials
 from lightmeter.tables.arrow.answer_schema import ANSWERS_PREFIX, table_name
 from lightmeter.tables.arrow.schema import ALL_TABLES, TABLES
 from lightmeter.tables.dataset import Dataset
@@ -25,7 +26,7 @@ from lightmeter.tables.query import duckdb_query, named_queries
 from lightmeter.tables.query.similar import similar
 from lightmeter.tables.query.to_pandas import to_dataframe
 from lightmeter.tables.remote.read import read_remote_table
-from lightmeter.tables.remote.uris import is_uri, redact_uri
+from lightmeter.tables.remote.uris import is_uri
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -235,7 +236,7 @@ class Tables:
         return sorted({*super().__dir__(), *tables})
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({redact_uri(str(self.where))!r})"
+        return f"{type(self).__name__}({mask_credentials(str(self.where))!r})"
 
 
 class Run(Tables):

@@ -6,12 +6,14 @@ import os
 import signal
 import sys
 from importlib import import_module
+from io import StringIO
 from typing import Final
 
 import click
 
 from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.extras import import_extra
+from lightmeter.redaction import mask_credentials
 
 __all__ = ["VERBS", "main"]
 
@@ -102,10 +104,13 @@ def _run() -> int:
             click.echo(f"  {error.hint}", err=True)
         return int(error.exit_code)
     except click.ClickException as error:
-        error.show()
+        shown = StringIO()
+        error.show(shown)
+        click.echo(mask_credentials(shown.getvalue()), err=True, nl=False)  # it may quote an argument
         return int(error.exit_code)
     except OSError as error:
-        click.echo(f"error: {error.filename or 'A file'}: {error.strerror or error}.", err=True)
+        text = f"error: {error.filename or 'A file'}: {error.strerror or error}."
+        click.echo(mask_credentials(text), err=True)
         click.echo("  Check that it exists, that there is free space, and that you may read and write it.", err=True)
         return UsageError.exit_code
     except (KeyboardInterrupt, click.Abort):

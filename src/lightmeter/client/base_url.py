@@ -23,14 +23,14 @@ def normalize_base_url(base_url: str) -> str:
     Raises:
         SettingsError: it is not http or https, has no host, or holds a user name, a query or a fragment.
     """
+    if "@" in base_url:
+        raise SettingsError("The base URL holds a user name or a password; the key is given by itself.")
     try:
         url = URL(base_url.strip())
     except ValueError as error:
         raise SettingsError(f"The base URL {base_url!r} is not a URL: {error}.") from error
     if url.scheme not in {"http", "https"} or not url.host:
         raise SettingsError(f"The base URL {base_url!r} does not start with http:// or https:// and a host.")
-    if url.user is not None or url.password is not None:
-        raise SettingsError("The base URL holds a user name or a password; the key is given by itself.")
     if url.query_string or url.fragment:
         raise SettingsError(f"The base URL {base_url!r} holds a query or a fragment.")
     return str(url).rstrip("/")

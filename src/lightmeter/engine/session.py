@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -29,6 +30,8 @@ from lightmeter.planning.plan import Plan
 from lightmeter.settings import Settings
 
 PLAN_NAME: Final = "plan.json"
+
+_URI: Final = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 
 _ANCHOR_KEY: Final = "clock_anchor"
 """Name under which the journal stores the times of the machine's clocks at the start of the last session."""
@@ -72,8 +75,13 @@ def prepare_folder(out: Path) -> None:
     """Create the output folder if it is missing, and check that files can be written there.
 
     Raises:
-        SettingsError: `out` is a file, or the folder is not writable.
+        SettingsError: `out` is a URI, a file, or the folder is not writable.
     """
+    if _URI.match(str(out)):  # `Path` has made one slash of two
+        raise SettingsError(
+            f"The output folder is a URI: {out}. A run needs a folder of this machine.",
+            hint="Copy the tables afterwards: lightmeter rebuild DIR --to URI",
+        )
     try:
         out.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=out):

@@ -21,6 +21,7 @@ from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
 from lightmeter.errors import ManifestError
+from lightmeter.redaction import mask_credentials
 
 CHUNK_BYTES: Final = 1024 * 1024
 _MAX_LINE_BYTES: Final = 16 * 1024 * 1024  # bounds memory for a file that is not text
@@ -56,9 +57,9 @@ class Location:
 
     @property
     def absolute(self) -> str:
-        """The location as a text that does not depend on the working folder."""
+        """The location as a text that does not depend on the working folder, without the credentials of a URI."""
         if self.path is None:
-            return self.text
+            return mask_credentials(self.text)
         if not self.is_glob or self.path.is_absolute():
             return str(self.path.absolute())
         return f"{glob.escape(str(Path.cwd()))}/{self.path}"
@@ -80,11 +81,12 @@ class Location:
 
 def _uri_parts(uri: str) -> tuple[str, PurePosixPath]:
     """Return a URI without credentials and options, and its path."""
+    masked = mask_credentials(uri)
     try:
-        parts = urlsplit(uri)
+        parts = urlsplit(masked)
     except ValueError:  # opening it reports that it is invalid
-        return uri, PurePosixPath(uri)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl(), PurePosixPath(parts.path)
+        return masked, PurePosixPath(masked)
+    return parts._replace(query="", fragment="").geturl(), PurePosixPath(parts.path)
 
 
 class HashingReader(io.RawIOBase):
@@ -158,8 +160,8 @@ def remote_file_system(location: Location) -> tuple[Any, str]:
                 return _hugging_face_file_system(fs), path
         found: tuple[Any, str] = fs.FileSystem.from_uri(location.text)
     except (OSError, ValueError, ImportError) as error:
-        # pyarrow raises ArrowInvalid, a ValueError, for an unknown scheme.
-        raise cannot_open(location, error) from error
+        # pyarrow raises ArrowInvalid, a ValueError, for an unknown scheme. Its message may hold the key.
+        raise cannot_open(location, error) from None
     return found
 
 

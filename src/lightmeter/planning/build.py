@@ -16,7 +16,7 @@ import orjson
 from lightmeter import __version__
 from lightmeter.cache.reuse import find_planned_answers, reuse_answers
 from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
-from lightmeter.errors import PlanChanged, SettingsError
+from lightmeter.errors import ManifestError, PlanChanged, SettingsError
 from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedRow, add_rows, apply_cached_rows, restore_rows
 from lightmeter.journal.commands.submissions import put_meta
 from lightmeter.journal.header import fresh_run_id
@@ -37,6 +37,7 @@ from lightmeter.prechecks.check import Checker
 from lightmeter.prechecks.finding import CheckResult
 from lightmeter.pricing.estimate import frame_range
 from lightmeter.pricing.rates import load_prices
+from lightmeter.redaction import mask_credentials
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.remote.delta import import_deltalake
 
@@ -46,6 +47,10 @@ CHUNK_ROWS: Final = 256
 MAX_CONCURRENT_CHECKS: Final = 16
 """Rows pre-checked at the same time: enough to hide the latency of a URL, few enough for a home connection."""
 
+_GIVE_KEY: Final = (
+    "A plan file holds no credentials: set those of the store in the environment, such as AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY, or plan again."
+)
 _PLAN_AGAIN: Final = "Plan again: lightmeter plan MANIFEST --save FILE"
 
 
@@ -265,7 +270,13 @@ def _check_manifest(saved: PlanFile) -> None:
     sibling = saved.path.parent / Path(name).name
     moved = "://" not in path and not Path(path).exists() and sibling.exists()
     location = Location(sibling if moved else path if "://" in path else Path(path))
-    if stored_digest(location) != manifest["sha256"]:
+    try:
+        digest = stored_digest(location)
+    except ManifestError as error:
+        if not location.is_remote:
+            raise
+        raise ManifestError(str(error), hint=error.hint or _GIVE_KEY) from error
+    if digest != manifest["sha256"]:
         raise PlanChanged(f"The manifest {name} changed since it was planned.", hint=_PLAN_AGAIN)
 
 
@@ -274,10 +285,10 @@ def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
     head: dict[str, Any] = saved.head
     _check_price(head["price_per_image_millicredits"], prices, "the price table")
     manifest = head["manifest"]
-    path_meta = {} if manifest["path"] is None else {"manifest_path": manifest["path"]}
+    path_meta = {} if manifest["path"] is None else {"manifest_path": mask_credentials(manifest["path"])}
     return {
         "run_id": head["run_id"],
-        "manifest": manifest["name"],
+        "manifest": mask_credentials(manifest["name"]),
         "manifest_sha256": manifest["sha256"],
         "extra_types": json.dumps(manifest["columns"]),
         "lightmeter": head["lightmeter"],

@@ -1,7 +1,7 @@
 """Logging of the service: one line for each event, as text or JSON.
 
 Lines that belong to an HTTP request contain its id. The access log has method, path, status, duration and account
-number. Keys, bodies and query strings are never logged.
+number. Keys, bodies and query strings are never logged; URLs in other lines are logged without credentials.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import re
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, Literal
+
+from lightmeter.redaction import mask_credentials
 
 LogFormat = Literal["text", "json"]
 
@@ -52,6 +54,9 @@ class _TextFormatter(logging.Formatter):
         current = request_id.get()
         return super().formatMessage(record) + (f" request={current}" if current else "")
 
+    def format(self, record: logging.LogRecord) -> str:
+        return mask_credentials(super().format(record))
+
 
 class _JsonFormatter(logging.Formatter):
     """Formats a record as a JSON object in one line."""
@@ -63,11 +68,11 @@ class _JsonFormatter(logging.Formatter):
             "logger": record.name,
         }
         facts = getattr(record, "facts", None)
-        line |= facts if isinstance(facts, dict) else {"message": record.getMessage()}
+        line |= facts if isinstance(facts, dict) else {"message": mask_credentials(record.getMessage())}
         if request_id.get():
             line["request"] = request_id.get()
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = mask_credentials(self.formatException(record.exc_info))
         return json.dumps(line, default=str)  # ASCII only, so that lone surrogates and line ends are escaped
 
 

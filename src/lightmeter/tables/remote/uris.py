@@ -1,8 +1,8 @@
 """URIs of object stores, such as `s3://bucket/prefix?region=eu-central-1`.
 
 A URI has the form that Arrow reads; `delta_place` translates it for Delta's writer. Options that the URI lacks come
-from environment variables (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …). A URI may hold a secret key: show it only
-through `redact_uri`.
+from environment variables (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …). A URI may hold a secret key: print it only
+through `mask_credentials`. Exceptions of this package mask their messages themselves.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import pyarrow as pa
 from pyarrow import fs
 
 from lightmeter.errors import UsageError
+from lightmeter.redaction import mask_credentials
 
 _DELTA_KEYS: Final = ("aws_access_key_id", "aws_secret_access_key")
 
@@ -20,14 +22,6 @@ _DELTA_KEYS: Final = ("aws_access_key_id", "aws_secret_access_key")
 def is_uri(where: object) -> bool:
     """Return whether a value is a URI and not a local path."""
     return isinstance(where, str) and "://" in where
-
-
-def redact_uri(place: str) -> str:
-    """Return a URI without its secret key and its options, for messages; return a path unchanged."""
-    parts = urlsplit(place)
-    if not is_uri(place):
-        return place
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
 
 def file_system(place: str, filesystem: Any = None) -> tuple[fs.FileSystem, str]:
@@ -41,7 +35,10 @@ def file_system(place: str, filesystem: Any = None) -> tuple[fs.FileSystem, str]
         OSError, pyarrow.ArrowException: The URI is invalid.
     """
     if filesystem is None:
-        remote, root = fs.FileSystem.from_uri(place)
+        try:
+            remote, root = fs.FileSystem.from_uri(place)
+        except pa.ArrowInvalid as error:  # its message quotes the URI
+            raise pa.ArrowInvalid(mask_credentials(str(error))) from None
     else:
         handler: Any = fs.FSSpecHandler
         remote = filesystem if isinstance(filesystem, fs.FileSystem) else fs.PyFileSystem(handler(filesystem))
@@ -70,7 +67,7 @@ def delta_place(place: str) -> tuple[str, dict[str, str]]:
         storage["aws_endpoint"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
     if options:
         raise UsageError(
-            f"Delta's writer does not know {', '.join(sorted(options))} of {redact_uri(place)}.",
+            f"Delta's writer does not know {', '.join(sorted(options))} of {place}.",
             hint="It knows the options region, scheme and endpoint_override, and the variables AWS_….",
         )
     return f"{parts.scheme}://{bucket}{parts.path.rstrip('/')}", storage
