@@ -27,6 +27,7 @@ from prefect.artifacts import (
     aupdate_progress_artifact,
 )
 from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
 
 import lightmeter as lm
 from lightmeter.api.run_result import Run
@@ -34,9 +35,18 @@ from lightmeter.api.runs import prepare_run, prepare_run_from_plan, stream_resum
 from lightmeter.export.export_tables import export_tables
 from lightmeter.planning.plan_file import is_plan_file
 from lightmeter.planning.progress import Progress
+from lightmeter.redaction import has_credentials, mask_credentials
 
 
-@task(cache_policy=NO_CACHE, task_run_name="plan {manifest}")
+def _plan_name(parameters: dict[str, Any]) -> str:
+    return f"plan {mask_credentials(parameters['manifest'])}"
+
+
+def _flow_name() -> str:
+    return f"analyze {mask_credentials(flow_run.parameters['manifest'])}"
+
+
+@task(cache_policy=NO_CACHE, task_run_name=_plan_name)
 async def make_plan(manifest: str, out: str, options: dict[str, Any]) -> int:
     """Read, check and price the manifest, or read a plan file; write its rows to the journal, and return their number.
 
@@ -82,7 +92,7 @@ def write_tables(out: str) -> dict[str, int]:
     return export_tables(Path(out))
 
 
-@flow(name="analyze", flow_run_name="analyze {manifest}", log_prints=True)
+@flow(name="analyze", flow_run_name=_flow_name, log_prints=True)
 async def analyze(
     manifest: str, out: str, options: dict[str, Any] | None = None, shard_rows: int = 2000
 ) -> dict[str, Any]:
@@ -90,6 +100,7 @@ async def analyze(
 
     Args:
         manifest: A path or `s3://` URL of a manifest, a folder or a glob; or a plan file, which is followed exactly.
+            Prefect stores it as given: set keys in the worker's environment (`AWS_ACCESS_KEY_ID`, …).
         out: The output folder; a run that it already holds is continued.
         options: Fields of `lightmeter.options.Options`: features, backends, budget, base_url, …
         shard_rows: Rows per task.
@@ -97,8 +108,15 @@ async def analyze(
     Returns:
         The summary of the run, as `lightmeter status --json` prints it.
     """
+    name = mask_credentials(manifest)
+    if has_credentials(manifest):
+        get_run_logger().warning(
+            "The parameter manifest holds credentials, and Prefect stores parameters as they are. "
+            "Give %s, and set the key in the environment of the worker.",
+            name,
+        )
     rows = await make_plan(manifest, out, options or {})
-    progress = await acreate_progress_artifact(progress=0.0, key="analyze-progress", description=f"Rows of {manifest}")
+    progress = await acreate_progress_artifact(progress=0.0, key="analyze-progress", description=f"Rows of {name}")
     for first in range(0, rows, shard_rows):
         last = min(first + shard_rows, rows) - 1
         await analyze_rows(out, first, last)
@@ -106,7 +124,7 @@ async def analyze(
     tables = write_tables(out)
     summary: dict[str, Any] = lm.open(out).summary().to_dict()
     await acreate_table_artifact(
-        table=_as_table(summary, tables), key="analyze-summary", description=f"{manifest} → {out}"
+        table=_as_table(summary, tables), key="analyze-summary", description=f"{name} → {out}"
     )
     return summary
 

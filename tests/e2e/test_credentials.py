@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
@@ -125,3 +127,26 @@ def test_a_uri_is_no_output_folder(night):
     assert ended.code == 2
     assert "rebuild" in ended.err
     assert not Path("s3:").exists()
+
+
+def test_prefect_shows_no_key(environment, bucket, tmp_path):
+    """Names, logs and artifacts of a flow do not contain the key; Prefect itself stores parameters, and a log warns."""
+    home, root = tmp_path / "prefect", Path(__file__).resolve().parents[2]
+    script = "import asyncio, sys; sys.path.insert(0, 'flows'); import analyze as flows; "
+    script += "asyncio.run(flows.analyze(*sys.argv[1:3], {'features': ['colors']}))"
+    ended = subprocess.run(
+        [sys.executable, "-c", script, bucket(2), tmp_path / "out"],
+        env={**environment, "PREFECT_HOME": str(home)},
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "holds credentials" in ended.stderr
+    with closing(sqlite3.connect(home / "prefect.db")) as db:
+        assert db.execute("UPDATE flow_run SET parameters = '{}' WHERE parameters LIKE '%manifest%'").rowcount == 1
+        found = "\n".join(db.iterdump())
+    assert "analyze s3://manifests/m.csv?" in found
+    assert_no_key(found + ended.stdout + ended.stderr + everything(tmp_path / "out"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -141,6 +142,28 @@ def test_an_older_journal_is_migrated(tmp_path):
         assert db.pragma("user_version") == VERSION
         assert list(db.execute("SELECT said FROM submissions")) == []
     Journal(tmp_path).close()
+
+@pytest.mark.parametrize("opened", [open_read_only, Journal])
+def test_a_key_that_an_earlier_version_stored_is_removed(tmp_path, opened):
+    """Opening a journal removes the key of the manifest's location from its pages, its log and the plan beside it."""
+    uri, prompt = "s3://KEY:SeCrEt@bucket/m.csv", "Is https://e.org/?token=shown there?"
+    options = {"base_url": "https://user:SeCrEt@e.org", "prompt": prompt, "features": ["x" * 3000]}
+    with Journal(tmp_path) as journal:
+        for number in range(50):  # earlier versions of the row stay in freed parts of pages
+            meta = {"manifest": uri, "options": json.dumps({**options, "budget": number}), f"n{number}": "x" * 300}
+            journal.submit(put_meta(meta | {"manifest_path": uri + "?region=eu"})).result()
+    plan = {"manifest": {"name": "m.csv", "path": uri + "?region=eu"}, "listed": [{"url": prompt}]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    with opened(tmp_path), open_read_only(tmp_path) as db:
+        meta = get_meta(db)
+    assert (meta["manifest"], meta["manifest_path"]) == ("s3://bucket/m.csv", "s3://bucket/m.csv?region=eu")
+    assert json.loads(meta["options"]) == {**options, "base_url": "https://e.org", "budget": 49}
+    assert len(meta) == 53
+    assert json.loads((tmp_path / "plan.json").read_text())["manifest"]["path"] == "s3://bucket/m.csv?region=eu"
+    assert json.loads((tmp_path / "plan.json").read_text())["listed"] == plan["listed"]
+    for path in tmp_path.iterdir():
+        assert b"SeCrEt" not in path.read_bytes(), path
+
 
 
 def test_a_damaged_page_is_a_journal_error(tmp_path):

@@ -15,6 +15,7 @@ from lightmeter.journal.commands.submissions import get_meta, last_transition_id
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.store import open_read_only
 from lightmeter.options import Options
+from lightmeter.redaction import mask_credentials
 from lightmeter.sqlite import Connection, command
 
 FORMER_RUNS: Final = "former_runs"
@@ -81,7 +82,7 @@ def read_run_header(out: Path) -> RunHeader:
     try:
         return RunHeader(
             run_id=meta["run_id"],
-            manifest=meta["manifest"],
+            manifest=mask_credentials(meta["manifest"]),
             manifest_sha256=meta["manifest_sha256"],
             options=Options.model_validate_json(meta["options"]),
             price_per_image_milli=int(meta["price_per_image_milli"]),

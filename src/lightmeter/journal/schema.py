@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from lightmeter import sqlite
+from lightmeter.atomic import write_text
 from lightmeter.errors import JournalVersion
+from lightmeter.redaction import has_credentials, mask_credentials
 
 APPLICATION_ID: Final = 0x4C4D4A31
 """`LMJ1` in the SQLite header: identifies a journal to `file` and to `Journal`."""
@@ -179,3 +183,40 @@ def migrate(db: sqlite.Connection, path: Path) -> None:
         for target in range(version + 1, VERSION + 1):
             db.execute(_MIGRATIONS[target])
         db.pragma("user_version", VERSION)
+
+
+def remove_credentials(db: sqlite.Connection, path: Path) -> None:
+    """Remove credentials that an earlier version stored in a journal and in the `plan.json` beside it.
+
+    They were part of the manifest's location. The whole table is written anew, so that no freed page keeps them. A
+    journal on a read-only medium stays as it is.
+    """
+    query = "SELECT value FROM meta WHERE key IN ('manifest', 'manifest_path')"
+    query += " UNION SELECT json_extract(value, '$.base_url') FROM meta WHERE key = 'options' AND json_valid(value)"
+    found = [value for (value,) in db.execute(query) if value is not None and has_credentials(value)]
+    if not found:
+        return
+    with suppress(sqlite.BusyError, sqlite.CantOpenError, sqlite.ReadOnlyError, OSError):
+        _remove_from_plan(path.with_name("plan.json"), found)
+        db.pragma("secure_delete", 1)
+        with sqlite.write_transaction(db):
+            rows = [(key, _masked_value(key, value)) for key, value in db.execute("SELECT key, value FROM meta")]
+            db.execute("DELETE FROM meta")
+            db.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _masked_value(key: str, value: str) -> str:
+    if key == "options":
+        options = json.loads(value)
+        return json.dumps({**options, "base_url": options.get("base_url") and mask_credentials(options["base_url"])})
+    return mask_credentials(value) if key in {"manifest", "manifest_path"} else value
+
+
+def _remove_from_plan(path: Path, locations: list[str]) -> None:
+    if path.exists():
+        text = path.read_text(encoding="utf-8")
+        for location in locations:
+            quoted = json.dumps(location, ensure_ascii=False)[1:-1]
+            text = text.replace(quoted, mask_credentials(quoted))
+        write_text(path, text)

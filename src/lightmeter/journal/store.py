@@ -13,7 +13,7 @@ from lightmeter import sqlite
 from lightmeter.atomic import fsync_folder
 from lightmeter.errors import JournalError
 from lightmeter.journal.files import DiskReserve, cannot_write, journal_path, run_lock
-from lightmeter.journal.schema import APPLICATION_ID, SCHEMA, VERSION, migrate
+from lightmeter.journal.schema import APPLICATION_ID, SCHEMA, VERSION, migrate, remove_credentials
 from lightmeter.sqlite import Change, GroupCommitWriter
 
 T = TypeVar("T")
@@ -42,6 +42,7 @@ def _check_version(connection: sqlite.Connection, path: Path) -> None:
     if connection.pragma("application_id") != APPLICATION_ID:
         raise JournalError(f"{path} is not a journal of lightmeter.", hint="Choose another output folder.")
     migrate(connection, path)
+    remove_credentials(connection, path)
 
 
 @contextmanager
