@@ -27,7 +27,7 @@ from prefect.artifacts import (
     aupdate_progress_artifact,
 )
 from prefect.cache_policies import NO_CACHE
-from prefect.runtime import flow_run
+from prefect.runtime import flow_run, task_run
 
 import lightmeter as lm
 from lightmeter.api.run_result import Run
@@ -38,8 +38,8 @@ from lightmeter.planning.progress import Progress
 from lightmeter.redaction import has_credentials, mask_credentials
 
 
-def _plan_name(parameters: dict[str, Any]) -> str:
-    return f"plan {mask_credentials(parameters['manifest'])}"
+def _plan_name() -> str:
+    return f"plan {mask_credentials(task_run.parameters['manifest'])}"
 
 
 def _flow_name() -> str:
@@ -123,9 +123,7 @@ async def analyze(
         await aupdate_progress_artifact(progress, progress=100.0 * (last + 1) / rows)
     tables = write_tables(out)
     summary: dict[str, Any] = lm.open(out).summary().to_dict()
-    await acreate_table_artifact(
-        table=_as_table(summary, tables), key="analyze-summary", description=f"{name} → {out}"
-    )
+    await acreate_table_artifact(table=_as_table(summary, tables), key="analyze-summary", description=f"{name} → {out}")
     return summary
 
 

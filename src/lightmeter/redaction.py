@@ -6,7 +6,11 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote
 
-_URI: Final = re.compile(r"(?<![A-Za-z0-9+.-])([A-Za-z][A-Za-z0-9+.-]{1,30}):/+(?=[^\s\"<>/])[^\s\"<>]+")
+_URI: Final = re.compile(
+    r"([A-Za-z][A-Za-z0-9+.-]{1,30}):/+(?=[^\s\"<>/])[^\s\"<>]+?(?=[\s\"<>]|$|[A-Za-z][A-Za-z0-9+.-]{1,30}://)"
+)
+"""A URI, which ends where another one begins: `https://proxy.example/https://USER:PASSWORD@host/` is two."""
+
 _PARAMETER: Final = re.compile(r"(?<=[?&;#])([^=?&;#]+)=([^&;#]*)")
 _SECRET_NAME: Final = re.compile(
     r"token|secret|signature|passw|credential|api_?key|access_?key|(?:^|[-_.])"

@@ -149,4 +149,5 @@ def test_prefect_shows_no_key(environment, bucket, tmp_path):
         assert db.execute("UPDATE flow_run SET parameters = '{}' WHERE parameters LIKE '%manifest%'").rowcount == 1
         found = "\n".join(db.iterdump())
     assert "analyze s3://manifests/m.csv?" in found
+    assert "plan s3://manifests/m.csv?" in found
     assert_no_key(found + ended.stdout + ended.stderr + everything(tmp_path / "out"))

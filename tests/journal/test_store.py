@@ -143,6 +143,7 @@ def test_an_older_journal_is_migrated(tmp_path):
         assert list(db.execute("SELECT said FROM submissions")) == []
     Journal(tmp_path).close()
 
+
 @pytest.mark.parametrize("opened", [open_read_only, Journal])
 def test_a_key_that_an_earlier_version_stored_is_removed(tmp_path, opened):
     """Opening a journal removes the key of the manifest's location from its pages, its log and the plan beside it."""
@@ -163,7 +164,6 @@ def test_a_key_that_an_earlier_version_stored_is_removed(tmp_path, opened):
     assert json.loads((tmp_path / "plan.json").read_text())["listed"] == plan["listed"]
     for path in tmp_path.iterdir():
         assert b"SeCrEt" not in path.read_bytes(), path
-
 
 
 def test_a_damaged_page_is_a_journal_error(tmp_path):

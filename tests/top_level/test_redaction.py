@@ -33,6 +33,8 @@ from lightmeter.redaction import has_credentials, mask_credentials
         ("https://e.org/a?Policy=p&Key-Pair-Id=k", "https://e.org/a?Policy=***&Key-Pair-Id=***"),
         ("https://e.org/a?token=t#access_token=u", "https://e.org/a?token=***#access_token=***"),
         ("https://e.org/a?access_key=k&secret_key=s", "https://e.org/a?access_key=***&secret_key=***"),
+        ("https://p.e/https://u:S@h/x?y=1,https://TOKEN@z", "https://p.e/https://h/x?y=1,https://z"),
+        (r"s3://K:S@b/x\nhttps://u:p@h/y", r"s3://b/x\nhttps://h/y"),
         ('cannot open "s3://K:S@b/x": see https://u:p@h/y', 'cannot open "s3://b/x": see https://h/y'),
     ],
 )

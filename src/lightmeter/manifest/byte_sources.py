@@ -132,7 +132,7 @@ def open_raw(location: Location, stdin: IO[bytes] | None = None) -> Iterator[Any
             opened = filesystem.open_input_file(path)
     except (OSError, ValueError, ImportError) as error:
         # pyarrow raises ArrowInvalid, a ValueError, for an unknown scheme.
-        raise cannot_open(location, error) from error
+        raise cannot_open(location, error) from None  # the cause may quote the key
     with opened:
         yield opened
 

@@ -35,7 +35,7 @@ def plan_command(manifest: str, save: Path | None, as_json: bool, **options: Any
     gs://, az://, hf://), or - for standard input. Its column `url` or `path` holds what to analyze; `id` and `kind` are
     optional; --url-column, --id-column and --kind-column name other columns. All other columns are copied to the
     assets table. MANIFEST may also be a folder of pictures and videos, or of Parquet files, or a glob in quotes for
-    either, or one picture or video.
+    either, or one picture or video. A key in its URI (s3://KEY:SECRET@…) is neither stored nor shown.
 
     A saved plan holds the decision, reason and price of every row; `run --plan` follows it without checking rows
     again, and refuses if the manifest has changed. For many rows a second file is written beside it.
