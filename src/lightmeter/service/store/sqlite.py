@@ -40,14 +40,16 @@ class SqliteDatabase:
         exclusive: Whether this process runs requests; only one such process can open the file at a time.
 
     Raises:
-        SettingsError: the file cannot be opened, a newer version of lightmeter created it, or another service uses it.
+        SettingsError: the file cannot be opened, has several names, or was created by a newer version of lightmeter,
+            or another service uses it.
     """
 
     def __init__(self, database: str, *, exclusive: bool) -> None:
-        path = Path(sqlite_path(database))
+        path = Path(sqlite_path(database)).resolve()  # its locks must not depend on symbolic links
         with ExitStack() as stack:  # closes what is open if a later step fails
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
+                _check_names(path)
                 if exclusive:
                     stack.callback(_hold_lock(path).close)
                 connection = sqlite.open_wal(path)
@@ -84,6 +86,19 @@ class SqliteDatabase:
     def close(self) -> None:
         """Finish all queued transactions and close the file."""
         self._stack.close()
+
+
+def _check_names(path: Path) -> None:
+    """Check that no hard link leads to the file: SQLite loses data if processes open a file under two names.
+
+    Raises:
+        SettingsError: the file has several names.
+    """
+    if path.exists() and path.stat().st_nlink > 1:
+        raise SettingsError(
+            f"The database {path} has further names (hard links), under which another service may use it.",
+            hint="Remove them, or copy the file while no service runs, and use the copy.",
+        )
 
 
 def _hold_lock(path: Path) -> sqlite.Connection:
