@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from lightmeter import sqlite
 from lightmeter.errors import SettingsError
 from lightmeter.service.store.schema import SCHEMA, VERSION, migrations_from
-from lightmeter.service.store.sql_dialects import Connection, StoreError, sqlite_path, to_sqlite
+from lightmeter.service.store.sql_dialects import Connection, DatabaseFull, StoreError, sqlite_path, to_sqlite
 
 T = TypeVar("T")
 
@@ -117,6 +117,8 @@ def _hold_lock(path: Path) -> sqlite.Connection:
 
 
 def _store_error(error: sqlite.Error) -> StoreError:
+    if isinstance(error, sqlite.FullError):
+        return DatabaseFull("The disk of the SQLite database is full.")
     return StoreError(f"SQLite failed: {type(error).__name__}.")
 
 
