@@ -31,6 +31,7 @@ from lightmeter.wire.constants import (
     DEFAULT_TAG_SCORE,
     EXTRA_FEATURES,
     FEATURES,
+    MAX_CREDITS,
     ROLES,
 )
 from lightmeter.wire.request import AnalyzeRequest
@@ -157,8 +158,8 @@ class Options(BaseModel):
     tag_score: float = Field(default=DEFAULT_TAG_SCORE, ge=0, le=1)
     capture_interval: int = Field(default=DEFAULT_CAPTURE_INTERVAL_S, ge=1)
     max_frames: int = Field(default=DEFAULT_MAX_FRAMES, ge=0)
-    budget: int | None = Field(default=None, ge=0)
-    max_at_risk: int | None = Field(default=None, ge=1)
+    budget: int | None = Field(default=None, ge=0, le=MAX_CREDITS)
+    max_at_risk: int | None = Field(default=None, ge=1, le=MAX_CREDITS)
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     max_concurrency: int = Field(default=64, ge=1, le=1024)
     precheck: bool = True

@@ -64,7 +64,10 @@ class Settings(BaseSettings):
         ),
     )
     key_budget: int | None = Field(
-        default=None, ge=0, description="Most credits that all runs of one key on this machine may spend in a period."
+        default=None,
+        ge=0,
+        le=2**53 - 1,
+        description="Most credits that all runs of one key on this machine may spend in a period.",
     )
     key_budget_period: Literal["day", "week", "month"] = Field(
         default="month", description="The period of the key's budget, in UTC."

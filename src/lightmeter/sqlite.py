@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import apsw
-from apsw import BusyError, CantOpenError, Connection, Cursor, Error, ReadOnlyError
+from apsw import BusyError, CantOpenError, Connection, Cursor, Error, FullError, ReadOnlyError
 
 __all__ = [
     "BusyError",
@@ -32,6 +32,7 @@ __all__ = [
     "Connection",
     "Cursor",
     "Error",
+    "FullError",
     "GroupCommitWriter",
     "ReadOnlyError",
     "WriterClosed",

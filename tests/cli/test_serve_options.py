@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from lightmeter.cli.commands.serve import serve_options, service_config
+from lightmeter.cli.commands.serve import serve_command, serve_options, service_config
 from lightmeter.cpu_count import process_cpu_count
 
 
@@ -52,3 +52,13 @@ def test_defaults_are_those_of_the_library(config):
     defaults = config()
     assert defaults.limits == type(defaults.limits)()
     assert defaults.workers == 2 * process_cpu_count()
+
+
+@pytest.mark.parametrize("credits_", ["9223372036854775808", str(2**53), "9" * 5000, "²", "-1", ""])
+def test_credits_of_a_key_that_are_too_many_are_refused(credits_, tmp_path):
+    """`--key` with credits that no account can have is wrong usage, before a database is created."""
+    database = tmp_path / "none.db"
+    arguments = ["--port", "0", "--database", f"sqlite:///{database}", "--key", f"x={credits_}"]
+    result = CliRunner().invoke(serve_command, arguments, catch_exceptions=False)
+    assert (result.exit_code, "Invalid value for '--key'" in result.output) == (2, True), result.output
+    assert not database.exists()

@@ -180,6 +180,49 @@ def test_formats_that_are_not_read_are_named(tmp_path):
         load_rgb(b"")
 
 
+def chunk(kind, data=b""):
+    """Return a PNG chunk."""
+    return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+
+PNG, JPEG = tiny_png(), tiny_jpeg()
+PIXELS, END = PNG.index(b"IDAT") - 4, PNG.index(b"IEND") - 4
+GIF = encoded(Image.new("P", (8, 8)), "gif")
+FRAME = GIF.index(b"\x2c")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        PNG[:PIXELS] + chunk(b"vpAg") * 1_700_000 + PNG[PIXELS:],
+        PNG[:PIXELS] + chunk(b"IDAT") * 1_700_000 + PNG[PIXELS:],
+        PNG[:END] + chunk(b"vpAg") * 1_700_000 + PNG[END:],
+        JPEG[:2] + b"\xff\xfe\0\2" * 4_900_000 + JPEG[2:],
+        JPEG[:2] + b"\xff" * 19_900_000 + JPEG[2:],
+        GIF[:FRAME] + b"\x21\xfe\x01a\0" * 3_900_000 + GIF[FRAME:],
+    ],
+    ids=["chunks", "pixel chunks", "chunks at the end", "comments", "fill bytes", "GIF comments"],
+)
+def test_a_picture_of_millions_of_empty_parts_is_refused(content):
+    """Decoding stops after a limited number of reads, in each format that consists of parts."""
+    with pytest.raises(MediaTooLarge, match="too many parts"):
+        load_rgb(content)
+
+
+def test_a_picture_of_many_small_parts_decodes():
+    """A PNG whose pixels are in 20,000 chunks decodes."""
+    length = int.from_bytes(PNG[PIXELS : PIXELS + 4], "big")
+    data = PNG[PIXELS + 8 : PIXELS + 8 + length]
+    content = PNG[:PIXELS] + chunk(b"IDAT", data[:1]) + chunk(b"IDAT") * 20_000 + chunk(b"IDAT", data[1:]) + PNG[END:]
+    assert (load_rgb(content) == load_rgb(PNG)).all()
+
+
+def test_counting_frames_stops_in_a_gif_of_millions_of_blocks():
+    """Pixels in 9.9 million blocks of one byte are not read to their end: the second frame is not counted."""
+    frame = GIF[FRAME : FRAME + 11]
+    assert count_gif_frames(GIF[:FRAME] + frame + b"\1\0" * 9_900_000 + b"\0" + GIF[FRAME:]) == 1
+
+
 @given(st.integers(0, 400), st.binary(min_size=1, max_size=40))
 def test_damage_never_leaks_a_foreign_exception(position, noise):
     """Any damaged picture decodes or raises MediaError."""

@@ -18,6 +18,8 @@ from lightmeter.options import make_options
         ({"capture_interval": 0}, "capture-interval"),
         ({"max_frames": -1}, "max-frames"),
         ({"budget": -1}, "budget"),
+        ({"budget": 2**63}, "budget"),
+        ({"max_at_risk": 2**63}, "max-at-risk"),
         ({"batch_size": 0}, "batch-size"),
         ({"colour": "red"}, "colour"),
     ],

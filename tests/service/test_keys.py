@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -42,6 +43,25 @@ def test_grants_add_up(database, books):
     assert [keys(database, "grant", "bob", "7").stdout for _ in range(2)] == ["7\n", "14\n"]
     (book,) = asyncio.run(books(database))
     assert (book.is_consistent, book.free, book.ledger["grants"]) == (True, 14, -14)
+
+
+@pytest.mark.parametrize("credits_", [2**53, 2**63, 10**40])
+def test_more_credits_than_an_account_can_have_are_refused(database, credits_):
+    """A new account, a grant and the sum of two grants have at most 2^53 - 1 credits; the balance stays."""
+    for words in [("add", "dora", "--credits", str(credits_)), ("grant", "dora", str(credits_))]:
+        with pytest.raises(click.UsageError, match=str(2**53 - 1)):
+            keys(database, *words)
+    keys(database, "add", "dora", "--credits", str(2**53 - 2))
+    with pytest.raises(UsageError, match="at most 9,007,199,254,740,991 credits"):
+        keys(database, "grant", "dora", "2")
+    assert accounts(database) == [{"name": "dora", "credits": 2**53 - 2, "held": 0, "keys": 1}]
+    assert keys(database, "grant", "dora", "1").stdout == f"{2**53 - 1}\n"
+
+
+def test_a_name_that_is_not_utf_8_is_refused(database):
+    """Bytes of the command line that are not UTF-8 are a wrong name, not an exception of the database."""
+    with pytest.raises(click.UsageError, match="valid UTF-8"):
+        keys(database, "add", "a\udcff")
 
 
 @pytest.mark.parametrize("words", [("grant", "nobody", "5"), ("revoke", "nobody")], ids=" ".join)

@@ -55,6 +55,15 @@ def test_any_object_is_a_request_or_a_bad_one(fields):
     taken_up(lambda: from_json(json.dumps(fields).encode()))
 
 
+@pytest.mark.parametrize("name", ["role", "language", "prompt"])
+def test_a_list_for_a_text_is_named_as_such(name):
+    """The message for a list of texts does not say that a list is allowed."""
+    with pytest.raises(BadRequest, match=rf"^{name} must be a text\.$"):
+        from_json(json.dumps({"url": "http://a", name: ["realtor"]}).encode())
+    with pytest.raises(BadRequest, match=r"^feature must be a text or a list of texts\.$"):
+        from_json(b'{"url": "http://a", "feature": [5]}')
+
+
 @given(queries)
 @example([("url", "http://a/\0"), ("tag_score", "nan")])
 @example([("url", "http://a"), ("max_frames", "9" * 400)])

@@ -25,6 +25,16 @@ MAX_PIXELS: Final = 50_000_000
 MAX_COUNTED_FRAMES: Final = 10_000
 """Number of frames of an animation at which counting stops, so that a hostile file cannot waste time."""
 
+MAX_READS: Final = 100_000
+"""Number of reads of a file at which decoding stops. Pillow reads each PNG chunk and JPEG marker by itself, in Python:
+millions of empty ones would take many seconds. A 20 MB PNG in chunks of 4 KB needs a quarter of the reads."""
+
+MAX_GIF_READS: Final = 10_000
+"""As `MAX_READS`, for GIF: Pillow joins the blocks of a comment in quadratic time, and reads pixels in large parts."""
+
+MAX_COUNTED_GIF_BLOCKS: Final = 1_000_000
+"""Number of blocks of a GIF at which counting its frames stops; 20 MB in blocks of full length have 80,000."""
+
 _DECODABLE_FORMATS: Final = [name.upper() for name in IMAGE_FORMATS if name != "avif" or features.check("avif")]
 _WHITE: Final = (255, 255, 255)
 _UPRIGHT: Final = {
@@ -163,11 +173,25 @@ def _can_shrink(picture: Image.Image) -> bool:
     return picture.mode in _REDUCIBLE_MODES and "transparency" not in picture.info
 
 
+class _LimitedReads(BytesIO):
+    """A file in memory that can be read only a limited number of times."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self._reads_left = MAX_GIF_READS if content.startswith(b"GIF") else MAX_READS
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._reads_left -= 1
+        if self._reads_left < 0:
+            raise MediaTooLarge("The picture's file consists of too many parts, such as chunks, markers or comments.")
+        return super().read(size)
+
+
 @contextmanager
 def _open_picture(content: bytes) -> Iterator[Image.Image]:
     """Open an image; convert every exception in the block to a `MediaError`."""
     try:
-        with Image.open(BytesIO(content), formats=_DECODABLE_FORMATS) as picture:
+        with Image.open(_LimitedReads(content), formats=_DECODABLE_FORMATS) as picture:
             yield picture
     except MediaError:
         raise
@@ -212,16 +236,22 @@ def count_gif_frames(content: bytes) -> int:
     """
     position = 13 + _gif_color_table_bytes(content[10:11])
     frames = 0
-    while frames < MAX_COUNTED_FRAMES and position < len(content):
+    blocks_left = MAX_COUNTED_GIF_BLOCKS
+    while frames < MAX_COUNTED_FRAMES and position < len(content) and blocks_left > 0:
         introducer = content[position]
         if introducer == _GIF_IMAGE:
             frames += 1
             flags = content[position + 9 : position + 10]
-            position = _after_gif_blocks(content, position + 11 + _gif_color_table_bytes(flags))
+            position += 11 + _gif_color_table_bytes(flags)
         elif introducer == _GIF_EXTENSION:
-            position = _after_gif_blocks(content, position + 2)
+            position += 2
         else:  # the trailer, or an invalid block
             break
+        while position < len(content) and content[position] and blocks_left > 0:
+            position += 1 + content[position]
+            blocks_left -= 1
+        position += 1
+        blocks_left -= 1
     return max(1, frames)
 
 
@@ -229,12 +259,6 @@ def _gif_color_table_bytes(flags: bytes) -> int:
     if not flags or not flags[0] & _GIF_HAS_COLOR_TABLE:
         return 0
     return int(3 * 2 ** ((flags[0] & 7) + 1))
-
-
-def _after_gif_blocks(content: bytes, position: int) -> int:
-    while position < len(content) and content[position]:
-        position += 1 + content[position]
-    return position + 1
 
 
 def _orientation(picture: Image.Image) -> int:

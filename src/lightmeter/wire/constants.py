@@ -50,6 +50,9 @@ IMAGE_SUFFIXES: Final = (
 MORE_VIDEO_SUFFIXES: Final = (".m4v", ".qt")
 """Further suffixes of the same video containers."""
 
+MAX_CREDITS: Final = 2**53 - 1
+"""Most credits of a balance or a budget: exact in every JSON reader, and within the integers of the databases."""
+
 ACCESS_DENIED: Final = "Access denied."
 PARAMS_REQUIRED: Final = "File/URL params are required."
 INVALID_FORMAT: Final = "Invalid request format."

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 
 import pytest
 
 from lightmeter.journal.store import open_read_only
+from tests.disks import mounted_disk
 from tests.e2e.kills import run_checks
 from tests.e2e.kills.processes import Fault
 from tests.e2e.kills.scenario import MAX_AT_RISK, POLLED, SYNCHRONOUS, count_calls
@@ -20,19 +18,6 @@ from tests.e2e.kills.scenario import MAX_AT_RISK, POLLED, SYNCHRONOUS, count_cal
 pytestmark = pytest.mark.slow
 
 BATCH_OPTIONS = pytest.mark.parametrize("batch_option", [SYNCHRONOUS, POLLED], ids=["at once", "polled"])
-
-
-@contextmanager
-def mounted_disk(folder: Path, size: str) -> Iterator[None]:
-    """Mount a small disk at `folder`; skip the test if the machine does not allow that."""
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
-    if shutil.which("mount") is None or subprocess.run(command, check=False, capture_output=True).returncode:
-        pytest.skip("needs permission to mount a small disk")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def check_clear_error(result) -> None:

@@ -17,6 +17,7 @@ from lightmeter.service.store import credits as money
 from lightmeter.service.store.credits import LedgerReference
 from lightmeter.service.store.sql_dialects import Connection
 from lightmeter.service.store.store import Store
+from lightmeter.wire.constants import MAX_CREDITS
 
 T = TypeVar("T")
 
@@ -52,14 +53,22 @@ def _existing_account(db: Connection, name: str) -> int:
     return account_id
 
 
+def _check_name(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise click.BadParameter("must be valid UTF-8.", ctx, param) from None
+    return value
+
+
 @keys_command.command("add")
-@click.argument("name")
+@click.argument("name", callback=_check_name)
 @click.option(
     "--credits",
     "credits_",
     default=0,
     show_default=True,
-    type=click.IntRange(0),
+    type=click.IntRange(0, MAX_CREDITS),
     help="Initial credits of a new account.",
 )
 @database_option
@@ -105,8 +114,8 @@ def list_(database: str, as_json: bool) -> int:
 
 
 @keys_command.command("grant")
-@click.argument("name")
-@click.argument("credits_", metavar="CREDITS", type=click.IntRange(1))
+@click.argument("name", callback=_check_name)
+@click.argument("credits_", metavar="CREDITS", type=click.IntRange(1, MAX_CREDITS))
 @database_option
 def grant(name: str, credits_: int, database: str) -> int:
     """Add CREDITS to the account NAME, and print its new balance."""
@@ -121,7 +130,7 @@ def grant(name: str, credits_: int, database: str) -> int:
 
 
 @keys_command.command("revoke")
-@click.argument("name")
+@click.argument("name", callback=_check_name)
 @database_option
 def revoke(name: str, database: str) -> int:
     """Revoke all keys of the account NAME. Its credits and results stay, for a key added later."""

@@ -30,6 +30,7 @@ from lightmeter.options import Options, make_options
 from lightmeter.planning.build import load_plan, refresh_service_info, stream_plan
 from lightmeter.planning.plan import Plan, must_be_explicit
 from lightmeter.settings import read_settings
+from lightmeter.wire.constants import MAX_CREDITS
 
 _NEXT: Final = "SELECT name, count(*) AS n, max(score) AS best FROM tags WHERE frame IS NULL GROUP BY 1 ORDER BY n DESC"
 
@@ -161,7 +162,7 @@ def report_outcome(run: Run, *, as_json: bool) -> int:
 @click.option(
     "--pay-again",
     metavar="CREDITS",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, MAX_CREDITS),
     help="Maximum credits for sending requests in doubt again, which may charge them twice (0).",
 )
 @accept_journal_option

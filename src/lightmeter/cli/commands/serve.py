@@ -17,6 +17,7 @@ from lightmeter.service import logs
 from lightmeter.service.analysis.analyzer import AnalyzerLimits
 from lightmeter.service.app import DEFAULT_LEASE_S, ServiceConfig, default_workers, start_service, start_worker
 from lightmeter.service.faults.config import FAULT_KINDS, NO_FAULTS, Faults
+from lightmeter.wire.constants import MAX_CREDITS
 
 _MB: Final = 1024**2
 _LIMITS: Final = AnalyzerLimits()
@@ -70,7 +71,7 @@ serve_options = add_options(
         metavar="MB",
         default=_LIMITS.decoding.video.memory_bytes // _MB,
         show_default=True,
-        type=click.IntRange(512),
+        type=click.IntRange(512, 2**24),
         help="Address space limit of a decoder process.",
     ),
     click.option(
@@ -124,8 +125,10 @@ def _accounts(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
     accounts = {}
     for text in value:
         name, _, credits_ = text.rpartition("=")
-        if not name or not credits_.isdigit():
+        if not name or not credits_.isdecimal():
             raise click.BadParameter("must be NAME=CREDITS, such as mykey=500.", ctx, param)
+        if len(credits_) > len(str(MAX_CREDITS)) or int(credits_) > MAX_CREDITS:
+            raise click.BadParameter(f"CREDITS must be at most {MAX_CREDITS}.", ctx, param)
         accounts[name] = int(credits_)
     return accounts
 

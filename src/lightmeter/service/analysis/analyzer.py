@@ -39,7 +39,7 @@ from lightmeter.service.analysis.result_cache import DEFAULT_CACHE_BYTES, Conten
 from lightmeter.service.backends.base import AnalysisOptions, Backend, ComposingBackend, traits_of
 from lightmeter.service.ingest.decode import DecodedPictures, DecodingLimits, MediaDecoder
 from lightmeter.service.ingest.fetch import Fetcher
-from lightmeter.service.ingest.payload import AssetPayload
+from lightmeter.service.ingest.payload import AssetPayload, TempFolderError
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.store.credits import Tariff
 from lightmeter.wire.request import AnalyzeRequest
@@ -208,6 +208,9 @@ class Analyzer:
             job: The job.
             hold_more: Holds the price of a number of additional pictures; raises OutOfCredits.
             on_video: Called when an asset is a video.
+
+        Raises:
+            TempFolderError: the only asset of the job cannot be stored.
         """
         request = job.request
         sources: list[str | bytes] = [*request.url, *job.uploads]
@@ -241,6 +244,10 @@ class Analyzer:
                 try:
                     result = await self._analyze_asset(running, asset)
                 except (MediaError, FetchError, OutOfCredits) as error:
+                    result = _AssetResult(None, (), 0, (f"{asset.name}: {error}",))
+                except TempFolderError as error:
+                    if len(running.job.names) == 1:  # nothing else to deliver: the client can send it again
+                        raise
                     result = _AssetResult(None, (), 0, (f"{asset.name}: {error}",))
             self._admission.record_finished(asset.held_pictures)
         return result

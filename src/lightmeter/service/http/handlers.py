@@ -17,13 +17,14 @@ from lightmeter.clock import Clock
 from lightmeter.errors import AccessDenied, OutOfCredits
 from lightmeter.service.analysis.backpressure import ServiceOverloaded
 from lightmeter.service.http.parameters import BadRequest, read_uploads, validate, with_file_names
+from lightmeter.service.ingest.payload import TempFolderError
 from lightmeter.service.jobs.local_queue import JobQueue
 from lightmeter.service.jobs.runner import Runner, RunningRequest, guess_kinds
 from lightmeter.service.store import auth, requests
 from lightmeter.service.store.credits import read_balance
 from lightmeter.service.store.request_states import FINISHED, JobState
 from lightmeter.service.store.requests import Attempt, NewRequest, StoredRequest, Superseded
-from lightmeter.service.store.sql_dialects import StoreError
+from lightmeter.service.store.sql_dialects import DatabaseFull, StoreError
 from lightmeter.service.store.store import Store
 from lightmeter.wire.constants import ACCESS_DENIED, REQUEST_FAILED, not_found
 from lightmeter.wire.request import AnalyzeRequest
@@ -33,6 +34,12 @@ log = logging.getLogger("lightmeter.service")
 
 PURGE_INTERVAL_S: Final = 600.0
 """Interval between deletions of expired results."""
+
+DATABASE_CHECK_S: Final = 2.0
+"""Seconds in which the database must answer for the service to be ready; probes time out soon after."""
+
+FULL_DISK_RETRY_S: Final = 30
+"""Retry-After in seconds when a disk is full, which takes a person or a clean-up job to mend."""
 
 FAILED_STATUS: Final = 500
 """HTTP status of a synchronous answer that is `failed`; a poll itself succeeds, so its status is 200."""
@@ -112,6 +119,7 @@ class Handlers:
         self._runner = runner
         self._queue = queue
         self._clock = clock
+        self._database_check: asyncio.Task[bool] | None = None
 
     async def account(self, headers: Mapping[str, str]) -> int:
         """Return the number of the account that has the API key in the headers.
@@ -188,7 +196,11 @@ class Handlers:
         return _result_reply(await asyncio.shield(running.task), FAILED_STATUS)
 
     async def _acknowledge(self, request: NewRequest | StoredRequest, base_url: str) -> Reply:
-        if not await self._store.write(lambda db: requests.acknowledge(db, request.request_id)):
+        try:
+            exists = await self._store.write(lambda db: requests.acknowledge(db, request.request_id))
+        except DatabaseFull as error:  # the request goes on and may be charged: not the answer of a refused one
+            raise StoreError(str(error)) from error
+        if not exists:
             raise Superseded(request.request_id)
         return _acknowledgment_reply(request, base_url)
 
@@ -238,6 +250,20 @@ class Handlers:
         if stored.state in FINISHED:
             return _result_reply(stored, 200)
         return Reply(200, {**_echo_fields(stored), "status": "processing"})
+
+    async def database_answers(self) -> bool:
+        """Whether the database answers within `DATABASE_CHECK_S`; concurrent calls share one query."""
+        if self._database_check is None or self._database_check.done():
+            self._database_check = asyncio.create_task(self._check_database())
+        done, _ = await asyncio.wait({self._database_check}, timeout=DATABASE_CHECK_S)
+        return bool(done) and self._database_check.result()
+
+    async def _check_database(self) -> bool:
+        try:
+            await self._store.read(lambda db: db.execute("SELECT account_id FROM accounts LIMIT 1"))
+        except (StoreError, RuntimeError):
+            return False
+        return True
 
     async def purge_expired(self) -> None:
         """Delete requests whose results have expired, at regular intervals until cancelled."""
@@ -289,12 +315,13 @@ def error_reply(error: Exception) -> Reply | None:
     match error:
         case BadRequest():
             return failure(error.status, str(error))
-        case AccessDenied():
-            return failure(401, str(error))
-        case OutOfCredits():
-            return failure(402, str(error))
+        case AccessDenied() | OutOfCredits():
+            return failure(401 if isinstance(error, AccessDenied) else 402, str(error))
         case ServiceOverloaded():
             return failure(503, str(error), error.retry_after_s)
+        case DatabaseFull() | TempFolderError():
+            text = f"{REQUEST_FAILED}: {str(error).rstrip('.')}. Nothing was charged: send it again later."
+            return failure(503, text, retry_after_s=FULL_DISK_RETRY_S)
         case Superseded():
             again = f"{REQUEST_FAILED}: its process ended, and nothing was charged. Send it again."
             return failure(503, again, retry_after_s=1)

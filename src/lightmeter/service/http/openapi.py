@@ -165,7 +165,10 @@ def _backends() -> Json:
 def _open_paths() -> Json:
     """Return the OpenAPI paths of the endpoints that need no API key."""
     state = {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
-    waiting = {**_ok("Models load, or the service drains.", state), "headers": _headers(503)}
+    waiting = {
+        **_ok("Models load, the service drains, or the database is down.", state),
+        "headers": _headers(503),
+    }
     anything = {"type": "object"}
     text = {"schema": {"type": "string"}}
     page = {"description": "An HTML page for browsers, a JSON index for programs.", "headers": _headers(200)}

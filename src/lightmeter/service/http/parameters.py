@@ -107,7 +107,8 @@ def _parse_fields(fields: Mapping[str, Any]) -> AnalyzeRequest:
         request = AnalyzeRequest.model_validate(known)
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
-        raise BadRequest(f"{name} must be {ALLOWED.get(name, 'a text or a list of texts')}.") from None
+        text = "a text or a list of texts" if name in LISTS else "a text"
+        raise BadRequest(f"{name} must be {ALLOWED.get(name, text)}.") from None
     for name in ("capture_interval", "max_frames"):
         if getattr(request, name) > MAX_NUMBER:
             raise BadRequest(f"{name} must be {ALLOWED[name]}.")

@@ -205,8 +205,11 @@ class _Endpoints:
         return _json(Reply(200, {"status": "ok"}))
 
     async def ready(self, _: web.Request) -> web.Response:
-        ready = self._is_ready()
-        return _json(Reply(200 if ready else 503, {"status": "ready" if ready else "starting or draining"}))
+        if not self._is_ready():
+            return _json(Reply(503, {"status": "starting or draining"}))
+        if not await self._handlers.database_answers():
+            return _json(Reply(503, {"status": "the database does not answer"}))
+        return _json(Reply(200, {"status": "ready"}))
 
     async def metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=self._metrics.as_text(), headers={"Content-Type": CONTENT_TYPE})

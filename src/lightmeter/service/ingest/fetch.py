@@ -148,6 +148,7 @@ class Fetcher:
             ForbiddenAddress: the URL or its address is not allowed.
             FetchError: the host did not answer, or not with status 200.
             MediaTooLarge: the content is larger than the limits allow.
+            TempFolderError: the content cannot be stored.
         """
         with PayloadWriter() as writer:
             try:

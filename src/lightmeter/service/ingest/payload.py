@@ -7,15 +7,15 @@ for the decoder process, are written to disk.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import file_digest, sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO, Final, Self
 
-from lightmeter.errors import MediaTooLarge
+from lightmeter.errors import LightmeterError, MediaTooLarge
 from lightmeter.media.media_info import SNIFF_BYTES
 from lightmeter.wire.constants import FILE_TOO_LARGE, MAX_FILE_BYTES
 
@@ -23,6 +23,20 @@ IN_MEMORY_BYTES: Final = 1024 * 1024
 """Maximum size of fetched content that stays in memory. Hashing it takes less than a millisecond."""
 
 PREFIX: Final = "lightmeter-asset-"
+
+
+class TempFolderError(LightmeterError):
+    """The service cannot write to its temporary folder, for which no asset is to blame."""
+
+
+@contextmanager
+def _temp_folder_errors() -> Iterator[None]:
+    """Convert errors of the block, which writes to the temporary folder, to TempFolderError."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise TempFolderError(f"the service cannot write to its temporary folder ({reason})") from error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,13 +86,18 @@ class AssetPayload:
 
     @asynccontextmanager
     async def as_file(self) -> AsyncIterator[Path]:
-        """Yield the path of a file with the content, which exists at least during the block."""
+        """Yield the path of a file with the content, which exists at least during the block.
+
+        Raises:
+            TempFolderError: the file cannot be written.
+        """
         if isinstance(self.source, Path):
             yield self.source
             return
-        with TemporaryDirectory(prefix=PREFIX) as folder:
-            path = Path(folder) / "asset"
-            await asyncio.to_thread(path.write_bytes, self.source)
+        with ExitStack() as stack:
+            with _temp_folder_errors():
+                path = Path(stack.enter_context(TemporaryDirectory(prefix=PREFIX))) / "asset"
+                await asyncio.to_thread(path.write_bytes, self.source)
             yield path
 
 
@@ -104,26 +123,38 @@ class PayloadWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        with suppress(OSError):  # a full disk: `add` or `payload` has reported it
+            self._stack.close()
 
     def add(self, chunk: bytes) -> None:
-        """Append a chunk; it may be buffered until `payload` is called."""
+        """Append a chunk; it may be buffered until `payload` is called.
+
+        Raises:
+            TempFolderError: the file cannot be written.
+        """
         self.size_bytes += len(chunk)
         if len(self.head) < SNIFF_BYTES:
             self.head += chunk[: SNIFF_BYTES - len(self.head)]
         if self._file is None and self.size_bytes > IN_MEMORY_BYTES:
-            self._path = Path(self._stack.enter_context(TemporaryDirectory(prefix=PREFIX))) / "asset"
-            self._file = self._stack.enter_context(self._path.open("wb"))
-            self._file.write(self._buffer)
+            with _temp_folder_errors():
+                self._path = Path(self._stack.enter_context(TemporaryDirectory(prefix=PREFIX))) / "asset"
+                self._file = self._stack.enter_context(self._path.open("wb"))
+                self._file.write(self._buffer)
             self._buffer.clear()
         if self._file is None:
             self._buffer += chunk
         else:
-            self._file.write(chunk)
+            with _temp_folder_errors():
+                self._file.write(chunk)
 
     def payload(self) -> AssetPayload:
-        """Return the payload with all chunks; call it after the last chunk."""
+        """Return the payload with all chunks; call it after the last chunk.
+
+        Raises:
+            TempFolderError: the file cannot be written.
+        """
         if self._file is None or self._path is None:
             return AssetPayload(bytes(self._buffer), self.size_bytes, self.head)
-        self._file.close()
+        with _temp_folder_errors():
+            self._file.close()
         return AssetPayload(self._path, self.size_bytes, self.head)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import tempfile
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from lightmeter.clock import Clock
 from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, is_video, kind_from_name
@@ -16,18 +17,24 @@ from lightmeter.service.analysis.analyzer import Analyzer
 from lightmeter.service.analysis.backpressure import ServiceOverloaded
 from lightmeter.service.analysis.job import AnalysisJob
 from lightmeter.service.backends.availability import BackendAvailability
+from lightmeter.service.ingest.payload import TempFolderError
 from lightmeter.service.jobs.shared_lock import SharedExclusiveLock
 from lightmeter.service.metrics import Metrics
 from lightmeter.service.store import requests
 from lightmeter.service.store.credits import Tariff
 from lightmeter.service.store.request_states import JobState
 from lightmeter.service.store.requests import Attempt, AttemptResult, IsolationRequired, StoredRequest, Superseded
-from lightmeter.service.store.sql_dialects import StoreError
+from lightmeter.service.store.sql_dialects import Connection, StoreError
 from lightmeter.service.store.store import Store
 from lightmeter.wire.constants import FEATURES, REQUEST_FAILED
 from lightmeter.wire.request import AnalyzeRequest
 
 log = logging.getLogger("lightmeter.service")
+
+T = TypeVar("T")
+
+STORE_RETRY_S: Final = 1.0
+"""Seconds between attempts to write to a database that fails, for example because its disk is full."""
 
 MAX_ISOLATION_WAIT_S: Final = 5.0
 """Seconds that a client waits while a request that may crash the process runs alone; most take less than a second."""
@@ -83,6 +90,7 @@ class Runner:
         self._analyzer = analyzer
         self._clock = clock
         self._isolation = SharedExclusiveLock()
+        self._deletions: set[asyncio.Task[None]] = set()
 
     def make_job(
         self, request: AnalyzeRequest, uploads: tuple[bytes, ...], digests: Sequence[bytes] = ()
@@ -152,7 +160,7 @@ class Runner:
 
         async def run() -> StoredRequest:
             async with self._isolation.shared():
-                return await self._run_attempt(attempt, job, lambda: answer_client(with_video=True))
+                return await self._run_attempt(attempt, job, lambda: answer_client(with_video=True), is_video.done)
 
         def ended(_: object) -> None:
             self.running.pop(attempt.request_id, None)
@@ -175,7 +183,7 @@ class Runner:
                 await self._run_next_attempt(request_id, alone=True)
 
     async def _run_next_attempt(self, request_id: str, *, alone: bool) -> None:
-        started = await self._store.write(lambda db: requests.start(db, request_id, self._clock.now(), alone=alone))
+        started = await self._write_patiently(lambda db: requests.start(db, request_id, self._clock.now(), alone=alone))
         if started is None:
             return
         stored, uploads = started
@@ -187,7 +195,7 @@ class Runner:
         try:
             if attempt.number > 1:
                 held, at = self.max_price(job), self._clock.now()
-                await self._store.write(lambda db: requests.release_excess_hold(db, attempt, held, at))
+                await self._write_patiently(lambda db: requests.release_excess_hold(db, attempt, held, at))
             await self._run_attempt(attempt, job)
         except Superseded as error:
             log.warning("%s", error)
@@ -197,30 +205,76 @@ class Runner:
             raise
 
     async def _run_attempt(
-        self, attempt: Attempt, job: AnalysisJob, on_video: Callable[[], None] = lambda: None
+        self,
+        attempt: Attempt,
+        job: AnalysisJob,
+        on_video: Callable[[], None] = lambda: None,
+        client_polls: Callable[[], bool] = lambda: True,
     ) -> StoredRequest:
-        async def hold_more(pictures: int) -> None:
+        async def hold_more(pictures: int) -> None:  # only for videos, whose clients poll
             amount, at = self.max_price(job, pictures), self._clock.now()
-            await self._store.write(lambda db: requests.hold_more(db, attempt, amount, at))
+            await self._write_patiently(lambda db: requests.hold_more(db, attempt, amount, at))
 
         try:
             analysis = await self._analyzer.run(job, hold_more, on_video)
         except Superseded:
             raise
+        except TempFolderError as error:
+            log.error("request %s: %s: %s", attempt.request_id, error, tempfile.gettempdir())  # noqa: TRY400 (no bug)
+            if not client_polls():
+                self._delete_later(attempt.request_id)
+                raise
+            result = AttemptResult(0, None, f"{REQUEST_FAILED}: {error}.", self._clock.now())
         except Exception as error:  # the client gets a general message; the log has the reason
             log.exception("request %s failed", attempt.request_id)
             result = AttemptResult(0, None, f"{REQUEST_FAILED}: {type(error).__name__}.", self._clock.now())
         else:
             result = AttemptResult(analysis.paid, analysis.result, None, self._clock.now())
-        ended = await self._store.write(lambda db: requests.finish(db, attempt, result))
+        ended = await self._finish(attempt, result, client_polls=client_polls())
         self.metrics.count_job(ended.state.value)
         if ended.state is JobState.COMPLETED and ended.paid:
             self.metrics.count_charge(ended.paid)
         return ended
 
+    async def _finish(self, attempt: Attempt, result: AttemptResult, *, client_polls: bool) -> StoredRequest:
+        """Store the outcome of an attempt. If the database fails, a client that waits gets an error, uncharged."""
+        if client_polls:
+            return await self._write_patiently(lambda db: requests.finish(db, attempt, result))
+        try:
+            return await self._store.write(lambda db: requests.finish(db, attempt, result))
+        except StoreError:
+            self._delete_later(attempt.request_id)
+            raise
+
+    async def _write_patiently(self, change: Callable[[Connection], T]) -> T:
+        """Run a transaction again until the database does not fail: the disk has space again, the server is back.
+
+        If a failed attempt was committed all the same, the request is no longer this attempt's: see `Superseded`.
+        """
+        is_failing = False
+        while True:
+            try:
+                return await self._store.write(change)
+            except StoreError as error:
+                if not is_failing:
+                    log.error("a change is not stored yet, and is tried again: %s", error)  # noqa: TRY400 (no bug)
+                is_failing = True
+                await asyncio.sleep(STORE_RETRY_S)
+
+    def _delete_later(self, request_id: str) -> None:
+        """Delete a request whose client got an error, and release its credits, as soon as the database can be written.
+
+        Until then, nobody else does so: with SQLite only a restart would, with PostgreSQL the end of its lease.
+        """
+        at = self._clock.now()
+        deletion = self._write_patiently(lambda db: requests.delete_unacknowledged(db, request_id, at))
+        task = asyncio.create_task(deletion)
+        self._deletions.add(task)
+        task.add_done_callback(self._deletions.discard)
+
     async def drain(self, seconds: float) -> None:
         """Wait up to `seconds` for requests whose clients wait, then cancel them."""
-        await finish_or_cancel([running.task for running in self.running.values()], seconds)
+        await finish_or_cancel([*(running.task for running in self.running.values()), *self._deletions], seconds)
 
 
 async def finish_or_cancel(tasks: Collection[asyncio.Task[Any]], seconds: float) -> None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import ceil
 
-from lightmeter.errors import OutOfCredits
+from lightmeter.errors import OutOfCredits, UsageError
 from lightmeter.pricing.rates import RateTable, Rounding, millicredits_per_image, request_price
 from lightmeter.service.store.sql_dialects import Connection
-from lightmeter.wire.constants import INSUFFICIENT_CREDITS, NO_CREDITS
+from lightmeter.wire.constants import INSUFFICIENT_CREDITS, MAX_CREDITS, NO_CREDITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,9 @@ def open_account(db: Connection, name: str, credits_: int, at: float) -> int:
         name: Name of the account.
         credits_: Credits granted to a new account.
         at: Seconds since the epoch.
+
+    Raises:
+        UsageError: `credits_` are more than `MAX_CREDITS`.
     """
     created = db.execute(
         "INSERT INTO accounts (name, credits) VALUES (?, 0) ON CONFLICT (name) DO NOTHING RETURNING account_id", (name,)
@@ -148,8 +151,19 @@ def find_account_id(db: Connection, name: str) -> int | None:
 
 
 def grant(db: Connection, reference: LedgerReference, amount: int) -> None:
-    """Add 0 or more credits to an account."""
-    db.execute("UPDATE accounts SET credits = credits + ? WHERE account_id = ?", (amount, reference.account_id))
+    """Add 0 or more credits to an account.
+
+    Raises:
+        UsageError: the account would have more than `MAX_CREDITS`; the transaction must be rolled back.
+    """
+    if not db.execute(
+        "UPDATE accounts SET credits = credits + ? WHERE account_id = ? AND credits + held <= ? RETURNING account_id",
+        (min(amount, MAX_CREDITS), reference.account_id, max(-1, MAX_CREDITS - amount)),
+    ):
+        raise UsageError(
+            f"An account can have at most {MAX_CREDITS:,} credits: {amount:,} more are too many.",
+            hint="Grant fewer credits; `lightmeter keys list` shows the balances.",
+        )
     _add_entry(db, reference, LedgerAccount.GRANTS, LedgerAccount.FREE, amount)
 
 

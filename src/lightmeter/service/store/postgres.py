@@ -17,7 +17,13 @@ from psycopg_pool import ConnectionPool
 
 from lightmeter.errors import SettingsError
 from lightmeter.service.store.schema import SCHEMA, VERSION, migrations_from
-from lightmeter.service.store.sql_dialects import Connection, StoreError, to_postgres, to_postgres_tables
+from lightmeter.service.store.sql_dialects import (
+    Connection,
+    DatabaseFull,
+    StoreError,
+    to_postgres,
+    to_postgres_tables,
+)
 
 T = TypeVar("T")
 
@@ -119,6 +125,8 @@ class PostgresDatabase:
         try:
             with self._pool.connection() as connection:
                 return work(_PostgresTransaction(connection))
+        except psycopg.errors.DiskFull as error:
+            raise DatabaseFull("The disk of the PostgreSQL server is full.") from error
         except psycopg.Error as error:
             raise StoreError(f"PostgreSQL failed: {type(error).__name__}.") from error
 

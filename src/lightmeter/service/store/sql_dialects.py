@@ -25,6 +25,10 @@ class StoreError(LightmeterError):
     """The database failed during a transaction, which may or may not have been committed."""
 
 
+class DatabaseFull(StoreError):
+    """The database had no space on its disk for a transaction, which was rolled back."""
+
+
 class Connection(Protocol):
     """Transaction on an SQLite or PostgreSQL database."""
 

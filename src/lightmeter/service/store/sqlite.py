@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from lightmeter import sqlite
 from lightmeter.errors import SettingsError
 from lightmeter.service.store.schema import SCHEMA, VERSION, migrations_from
-from lightmeter.service.store.sql_dialects import Connection, StoreError, sqlite_path, to_sqlite
+from lightmeter.service.store.sql_dialects import Connection, DatabaseFull, StoreError, sqlite_path, to_sqlite
 
 T = TypeVar("T")
 
@@ -40,14 +40,16 @@ class SqliteDatabase:
         exclusive: Whether this process runs requests; only one such process can open the file at a time.
 
     Raises:
-        SettingsError: the file cannot be opened, a newer version of lightmeter created it, or another service uses it.
+        SettingsError: the file cannot be opened, has several names, or was created by a newer version of lightmeter,
+            or another service uses it.
     """
 
     def __init__(self, database: str, *, exclusive: bool) -> None:
-        path = Path(sqlite_path(database))
+        path = Path(sqlite_path(database)).resolve()  # its locks must not depend on symbolic links
         with ExitStack() as stack:  # closes what is open if a later step fails
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
+                _check_names(path)
                 if exclusive:
                     stack.callback(_hold_lock(path).close)
                 connection = sqlite.open_wal(path)
@@ -86,6 +88,19 @@ class SqliteDatabase:
         self._stack.close()
 
 
+def _check_names(path: Path) -> None:
+    """Check that no hard link leads to the file: SQLite loses data if processes open a file under two names.
+
+    Raises:
+        SettingsError: the file has several names.
+    """
+    if path.exists() and path.stat().st_nlink > 1:
+        raise SettingsError(
+            f"The database {path} has further names (hard links), under which another service may use it.",
+            hint="Remove them, or copy the file while no service runs, and use the copy.",
+        )
+
+
 def _hold_lock(path: Path) -> sqlite.Connection:
     """Lock a second file beside the database until the returned connection is closed.
 
@@ -102,6 +117,8 @@ def _hold_lock(path: Path) -> sqlite.Connection:
 
 
 def _store_error(error: sqlite.Error) -> StoreError:
+    if isinstance(error, sqlite.FullError):
+        return DatabaseFull("The disk of the SQLite database is full.")
     return StoreError(f"SQLite failed: {type(error).__name__}.")
 
 
