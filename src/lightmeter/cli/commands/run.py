@@ -61,8 +61,9 @@ def run_command(
 
     On a terminal, the command shows the plan and asks before it spends, unless --yes is given. Without a terminal
     it does not ask, and needs --yes or --budget. The balance and the back ends of the service are requested before
-    any row is checked. If --out already holds this run, it continues where it stopped. Ctrl-C loses nothing:
-    continue with `lightmeter resume DIR`.
+    any row is checked. If --out already holds this run, it continues where it stopped. If --out holds a run of
+    another version of the manifest, only new and changed rows are paid. Ctrl-C loses nothing: continue with
+    `lightmeter resume DIR`.
 
     \b
     Examples:

@@ -111,7 +111,7 @@ ORDER BY t.rowid
     """
 UPDATE main.items SET submission_id = o.submission_id, status = o.status, reason = o.reason, error = o.error
 FROM old.items o JOIN main.submissions s USING (submission_id)
-WHERE o.identity = items.identity AND items.status = 'pending'
+WHERE o.identity = items.identity AND items.frames_low > 0 AND items.status = 'pending'
 """,
     """
 INSERT INTO main.gone SELECT (SELECT coalesce(max(seq), -1) FROM main.items) + row_number() OVER (ORDER BY o.seq)
