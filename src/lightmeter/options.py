@@ -64,7 +64,8 @@ class ResumeOptions(TypedDict, total=False):
         precheck: Check each row before a request is sent for it.
         upload: Whether pictures by URL are fetched here and sent as bytes: never, as a fallback for those that the
             service cannot fetch, or always.
-        reuse: Use cached answers of earlier runs, if the settings name a folder for them (`answers_dir`).
+        reuse: Use answers of earlier runs: of those in the output folder, and of all if the settings name a folder for
+            cached answers (`answers_dir`).
         careful: Send one request at a time: if its answer is lost, the balance proves whether it was charged.
         sole_spender: Nobody else spends from this account during the run. The balance then also proves which requests
             were charged.

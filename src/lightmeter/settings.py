@@ -56,6 +56,14 @@ class Settings(BaseSettings):
         gt=0,
         description="Days for which a cached answer is used; pictures at a URL may change.",
     )
+    keep_runs: int = Field(
+        default=3,
+        ge=1,
+        description=(
+            "Earlier runs of an output folder whose journals are kept whole. Of older ones only rows that later "
+            "manifests lack, with their answers, and the credits of each item are kept."
+        ),
+    )
     state_dir: Path = Field(
         default_factory=lambda: user_state_path("lightmeter"),
         description=(

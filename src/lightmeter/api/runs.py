@@ -58,6 +58,8 @@ async def plan(source: ManifestSource, **options: Unpack[PlanOptions]) -> Plan:
 async def run(plan: Plan, out: Path | str, *, consent: bool = False, accept_journal: bool = False) -> Run:
     """Run a plan and write the tables. If `out` already holds this run, continue it.
 
+    If `out` holds a run of another version of the manifest, only new and changed rows are paid.
+
     Args:
         plan: The result of `plan` or `load_plan`.
         out: The output folder.
@@ -69,7 +71,7 @@ async def run(plan: Plan, out: Path | str, *, consent: bool = False, accept_jour
         The run. If the budget or a lack of credits stopped it, its `stopped_by` is that error.
 
     Raises:
-        UsageError: consent is needed, or the folder holds another run.
+        UsageError: consent is needed, or the folder holds a run with other options that is not finished.
         JournalConflict: the folder holds an older state of this run, or a copy of it.
         AccessDenied: the service does not accept the key; nothing was sent.
         Unreachable: the service does not answer; nothing was sent.
@@ -85,7 +87,7 @@ async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack
 
     Raises:
         ManifestError: the manifest cannot be read at all.
-        SettingsError: an option is wrong, there is no key, or the folder holds another run.
+        SettingsError: an option is wrong, there is no key, or the folder holds a run with other options.
         UsageError: the user must allow something first: see `Plan.needs_consent`.
         AccessDenied: the service does not accept the key; checked before the first row is read.
         Unreachable: the service does not answer; checked before the first row is read.
@@ -106,7 +108,7 @@ async def prepare_run_from_plan(path: Path | str, out: Path | str) -> RunSummary
     """Write the plan file `path` to the output folder `out`, so that `stream_resume` can run it. Spends nothing.
 
     Raises:
-        SettingsError: the file is not a plan file, there is no key, or the folder holds another run.
+        SettingsError: the file is not a plan file, there is no key, or the folder holds a run with other options.
         ManifestError: the manifest of the plan is no longer there.
         PlanChanged: the manifest, the prices or the service changed since the plan was saved.
         UsageError: the user must allow something first: see `Plan.needs_consent`.

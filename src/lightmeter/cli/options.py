@@ -60,7 +60,7 @@ analysis_options = add_options(
     ),
     click.option("--max-frames", metavar="N", type=int, help="Maximum number of frames of a video (3); 0: no limit."),
     click.option("--no-precheck", is_flag=True, help="Do not check the rows before they are sent."),
-    click.option("--no-reuse", is_flag=True, help="Do not use cached answers of earlier runs."),
+    click.option("--no-reuse", is_flag=True, help="Do not use answers of earlier runs."),
     click.option(
         "--upload",
         type=click.Choice(["never", "fallback", "always"]),

@@ -104,6 +104,8 @@ class Reconciler:
         for record in lost:
             sources = [(url, path) for _, url, path in record.rows]
             retry = None
+            if not record.rows and record.retry is None:  # its row is no longer in the manifest
+                continue
             if record.retry is not None:
                 sources, retry = [(record.retry.url, record.retry.path)], record.retry.retry
             try:

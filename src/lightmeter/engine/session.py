@@ -14,12 +14,11 @@ from typing import Any, Final
 from lightmeter.client.client import Client
 from lightmeter.clock import ClockAnchor, RunClock, SystemClock
 from lightmeter.embedded_service import Endpoint, open_endpoint
+from lightmeter.engine.next_run import start_next_run
 from lightmeter.errors import SettingsError
-from lightmeter.journal.balance_proofs import open_submissions
 from lightmeter.journal.commands.submissions import get_meta, put_meta
-from lightmeter.journal.files import archive_journal, copy_journal, journal_path, run_lock
-from lightmeter.journal.header import RunHeader, fresh_run_id, read_run_header
-from lightmeter.journal.queries.items import count_by_status
+from lightmeter.journal.files import journal_path, run_lock
+from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.journal.queries.submissions import last_submission_id
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.manifest.readers import ManifestSource, digest_of
@@ -27,9 +26,7 @@ from lightmeter.money.key_budget import KeyBudget, open_key_budget
 from lightmeter.money.stale_journal import JournalCheck, track_watermark
 from lightmeter.options import READ_OPTIONS, REQUEST_OPTIONS, Options
 from lightmeter.planning.plan import Plan
-from lightmeter.settings import Settings
-
-PLAN_NAME: Final = "plan.json"
+from lightmeter.settings import Settings, read_settings
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 
@@ -98,43 +95,22 @@ def prepare_folder(out: Path) -> None:
 def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
     """Create the journal of `out` from the plan's rows unless it has one already; return the run's header.
 
-    A finished run of another manifest is moved to `out/runs/<its run id>/`. Of two processes that start at the
-    same time, only one gets the folder.
+    If the folder holds a run of another manifest, a new run begins. Rows that earlier runs paid for keep their
+    results, requests that are open move to the new run, and the earlier run moves to `out/runs/<its run id>/`.
+    Of two processes that start at the same time, only one gets the folder.
 
     Raises:
-        SettingsError: the folder holds a run of another manifest that is not finished, or a run with other options; or
-            it cannot be written to.
+        SettingsError: the folder holds a run with other options, or it cannot be written to.
         JournalLocked: another process is running the folder.
     """
     prepare_folder(out)
     with run_lock(out):
         header = _find_run(out)
-        if header is not None and header.manifest_sha256 != plan.manifest_sha256:
-            _archive_run(out, header)
-            header = None
-        if header is None:
-            run_id = fresh_run_id(SystemClock())
-            copy_journal(journal_path(plan.folder), journal_path(out), {"run_id": run_id})
-            plan.save(out / PLAN_NAME)
+        if header is None or header.manifest_sha256 != plan.manifest_sha256:
+            start_next_run(plan, out, header, read_settings().keep_runs)
             return read_run_header(out)
     changed_options(out, header, plan.options)
     return header
-
-
-def _archive_run(out: Path, header: RunHeader) -> None:
-    """Move a run to `out/runs/<its run id>/`; raise SettingsError if it is not finished."""
-    with open_read_only(out) as db:
-        counts = count_by_status(db)
-        unfinished = sum(counts[status] for status in ("pending", "over_budget", "in_doubt")) or open_submissions(db)
-    if unfinished:
-        raise SettingsError(
-            f"{out} holds a run of another manifest ({header.manifest}) that is not finished.",
-            hint="Choose another folder with --out, or continue that run: lightmeter resume DIR",
-        )
-    target = out / "runs" / header.run_id
-    archive_journal(journal_path(out), journal_path(target))
-    for path in out.glob(f"{Path(PLAN_NAME).stem}.*"):
-        path.replace(target / path.name)
 
 
 def changed_options(

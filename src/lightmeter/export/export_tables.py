@@ -24,8 +24,7 @@ from lightmeter.errors import TablesError
 from lightmeter.export.export_shard import ExportRun, Shard, export_shard
 from lightmeter.export.published_shards import SHARD_ANSWERS, unpublished_range
 from lightmeter.facts.columns import OPTIONAL_TABLES
-from lightmeter.journal.files import journal_path
-from lightmeter.journal.header import read_run_header
+from lightmeter.journal.header import archived_runs, read_run_header
 from lightmeter.journal.queries.export import SubmissionRange, journal_mark, settled_ranges
 from lightmeter.journal.queries.latest_runs import build_latest_runs, share_items
 from lightmeter.journal.store import open_read_only
@@ -101,15 +100,8 @@ def export_settled(out: Path) -> None:
 
 def _runs(out: Path) -> list[ExportRun]:
     """Return the runs of a folder, oldest first."""
-    archived = [path.parent for path in out.glob(f"runs/*/{journal_path(out).name}")]
-    # By start time, to the second, which begins the run id; then by the time of planning.
-    headers = sorted(
-        ((read_run_header(folder), folder) for folder in archived),
-        key=lambda one: (one[0].run_id[:15], one[0].planned_at),
-    )
-    folders = [*(folder for _, folder in headers), out]
     runs = []
-    for position, folder in enumerate(folders):
+    for position, folder in enumerate([*archived_runs(out), out]):
         with open_read_only(folder) as db:
             runs.append(ExportRun(folder, position, journal_mark(db)))
     return runs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -30,13 +30,19 @@ def cannot_write(path: Path, why: object) -> JournalError:
     return JournalError(f"{path} cannot be written: {why}.", hint=hint)
 
 
-def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = None) -> None:
+def copy_journal(
+    source: Path,
+    target: Path,
+    meta: Mapping[str, str] | None = None,
+    change: Callable[[sqlite.Connection], None] | None = None,
+) -> None:
     """Write a compact copy of a journal, completely or not at all.
 
     Args:
         source: The journal file.
         target: The copy; replaced if it exists.
         meta: Values that replace those of the table `meta` in the copy.
+        change: A function that changes the copy before it is there.
 
     Raises:
         JournalError: the copy cannot be written.
@@ -47,25 +53,26 @@ def copy_journal(source: Path, target: Path, meta: Mapping[str, str] | None = No
                 connection.execute("VACUUM INTO ?", (str(temporary),))
                 with closing(sqlite.connect(temporary, create=False)) as copy:
                     copy.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list((meta or {}).items()))
+                    if change is not None:
+                        change(copy)
                     copy.pragma("journal_mode", "wal")  # before any process reads it: a reader would block the switch
         except sqlite.Error as error:
             raise JournalError(f"{target} cannot be written: {error}.") from error
 
 
-def archive_journal(source: Path, target: Path) -> None:
-    """Move the journal of a finished run, after merging SQLite's write-ahead log into the file.
+def replace_journal(source: Path, target: Path) -> None:
+    """Move a journal to the place of another one, after merging that one's write-ahead log into its file.
 
     Raises:
-        JournalLocked: a process is reading the journal.
+        JournalLocked: a process is reading the journal at `target`.
         JournalError: the journal cannot be moved.
     """
     try:
-        with closing(sqlite.connect(source, create=False)) as connection:
-            connection.pragma("journal_mode", "delete")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        source.rename(target)
+        if target.exists():
+            with closing(sqlite.connect(target, create=False)) as connection:
+                connection.pragma("journal_mode", "delete")
+        source.replace(target)
         fsync_folder(target.parent)
-        fsync_folder(source.parent)
     except sqlite.BusyError:
         raise JournalLocked(f"{source} is being read.", hint="Try again in a moment.") from None
     except (sqlite.Error, OSError) as error:

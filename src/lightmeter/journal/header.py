@@ -21,6 +21,12 @@ from lightmeter.sqlite import Connection, command
 FORMER_RUNS: Final = "former_runs"
 """Key in the table `meta` of the ids that the run had before: a JSON list of [run id, last submission id]."""
 
+CARRIED_FROM: Final = "carried_from"
+"""Key in the table `meta` of the earlier runs whose open requests the run took over: as `former_runs`."""
+
+FOLDED: Final = "folded"
+"""Key in the table `meta` of the id of the last removed run whose rows were added to this journal."""
+
 _BALANCE_PLACE: Final = "balance_place"
 """Key in the table `meta`: id of the last transition before the balance was read."""
 
@@ -44,6 +50,8 @@ class RunHeader:
         former_runs: Earlier ids of the run, oldest first, each with the last submission id that was sent under it.
         retry_per_image_milli: Millicredits per image or frame for asking the user's question (`--ask`) a second time;
             0 without a question.
+        carried_from: Earlier runs whose open requests this run took over, oldest first, each with the last submission
+            id that was sent under it.
     """
 
     run_id: str
@@ -59,6 +67,7 @@ class RunHeader:
     notes: tuple[str, ...] = ()
     former_runs: tuple[tuple[str, int], ...] = ()
     retry_per_image_milli: int = 0
+    carried_from: tuple[tuple[str, int], ...] = ()
 
     @property
     def run_ids(self) -> tuple[str, ...]:
@@ -67,7 +76,7 @@ class RunHeader:
 
     def idempotency_key(self, submission_id: int) -> str:
         """Return the idempotency key of a submission (POST); it contains the run's id at the time it was first sent."""
-        ids = (run_id for run_id, last in self.former_runs if submission_id <= last)
+        ids = (run_id for run_id, last in (*self.carried_from, *self.former_runs) if submission_id <= last)
         return f"{next(ids, self.run_id)}-{submission_id}"
 
 
@@ -93,10 +102,34 @@ def read_run_header(out: Path) -> RunHeader:
             seconds=float(meta.get("seconds", "0")),
             notes=tuple(json.loads(meta.get("notes", "[]"))),
             former_runs=tuple((run_id, last) for run_id, last in json.loads(meta.get(FORMER_RUNS, "[]"))),
+            carried_from=tuple((run_id, last) for run_id, last in json.loads(meta.get(CARRIED_FROM, "[]"))),
             retry_per_image_milli=int(meta.get("retry_per_image_milli", "0")),
         )
     except (KeyError, ValueError) as error:
         raise JournalError(f"{journal_path(out)} lacks its header: {error}.") from error
+
+
+def archived_runs(out: Path) -> list[Path]:
+    """Return the folders of the earlier runs of an output folder, oldest first.
+
+    Raises:
+        JournalError: a journal cannot be read.
+    """
+    folders = [path.parent for path in out.glob(f"runs/*/{journal_path(out).name}")]
+    headers = {folder: read_run_header(folder) for folder in folders}
+    # A process that was killed may leave the copy of a run before the run is replaced, or a run that was removed.
+    gone = {_folded_run(folder) for folder in [*folders, *([out] if journal_path(out).exists() else [])]}
+    if journal_path(out).exists():
+        gone.add(read_run_header(out).run_id)
+    # By start time, to the second, which begins the run id; then by the time of planning.
+    folders = [folder for folder in folders if headers[folder].run_id not in gone]
+    return sorted(folders, key=lambda folder: (headers[folder].run_id[:15], headers[folder].planned_at))
+
+
+def _folded_run(folder: Path) -> str | None:
+    """Return the id of the last removed run whose rows were added to the journal in a folder; None without one."""
+    with open_read_only(folder) as db:
+        return get_meta(db).get(FOLDED)
 
 
 def fresh_run_id(clock: Clock) -> str:

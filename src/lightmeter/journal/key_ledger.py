@@ -189,12 +189,17 @@ class KeyLedger:
             if self.spent(period) > cap:
                 raise _CapExceeded
 
-    def _correct_dead_runs(self, period: str) -> None:
-        """Replace the totals of runs whose process has ended by the totals in their journals."""
+    def correct_earlier_runs(self, period: str) -> None:
+        """Replace the totals of earlier runs in the same folder: requests that were open moved to this run."""
+        with self._errors_translated(), sqlite.write_transaction(self._db):
+            self._correct_dead_runs(self.latest_period(period), self._folder)
+
+    def _correct_dead_runs(self, period: str, only: str | None = None) -> None:
+        """Replace the totals of runs whose process has ended by the totals in their journals; `only`: of one folder."""
         account, run_id = self._run
         query = "SELECT run_id, folder, process FROM runs WHERE account = ? AND period = ? AND run_id <> ?"
         for other, folder, process in list(self._db.execute(query, (account, period, run_id))):
-            if process and _is_alive(process):
+            if folder != (only or folder) or (process and _is_alive(process)):
                 continue
             totals = _read_journal_totals(Path(folder), other)
             if totals is None:  # missing or unreadable: what the run may have spent stays counted

@@ -15,7 +15,7 @@ from lightmeter.redaction import has_credentials, mask_credentials
 APPLICATION_ID: Final = 0x4C4D4A31
 """`LMJ1` in the SQLite header: identifies a journal to `file` and to `Journal`."""
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Version of the schema, stored as `user_version`; older journals are migrated when they are opened."""
 
 _TABLES_SINCE_2: Final = """
@@ -65,10 +65,25 @@ CREATE INDEX IF NOT EXISTS answer_retries_by_submission
     ON answer_retries (submission_id) WHERE submission_id IS NOT NULL;
 """
 
+_TABLES_SINCE_5: Final = """
+-- Rows of an earlier manifest that this one lacks, kept because their request was open; they are never sent again.
+CREATE TABLE IF NOT EXISTS gone (seq INTEGER PRIMARY KEY) STRICT;
+
+-- Answers to the repeated question of rows whose results come from an earlier run.
+CREATE TABLE IF NOT EXISTS repeated (
+    seq INTEGER PRIMARY KEY REFERENCES items,
+    earlier_id INTEGER NOT NULL REFERENCES earlier
+) STRICT;
+
+-- Credits that each item cost in runs whose journals were removed.
+CREATE TABLE IF NOT EXISTS paid_before (item_id TEXT PRIMARY KEY, credits REAL NOT NULL) STRICT, WITHOUT ROWID;
+"""
+
 _MIGRATIONS: Final = {
     2: "ALTER TABLE submissions ADD COLUMN said INTEGER NOT NULL DEFAULT 1;" + _TABLES_SINCE_2,
     3: "",  # submissions may be in state `charge_unknown`, which version 2 does not know
     4: _TABLES_SINCE_4,
+    5: _TABLES_SINCE_5,
 }
 """SQL that migrates a journal to each version from the one before."""
 
@@ -161,6 +176,7 @@ INSERT INTO money VALUES (1, 0, 0);
 """
     + _TABLES_SINCE_2
     + _TABLES_SINCE_4
+    + _TABLES_SINCE_5
 )
 
 

@@ -113,6 +113,7 @@ def open_key_budget(
             )
         ledger.replace_former_runs(former, period, now)
         ledger.record(period, now)
+        ledger.correct_earlier_runs(period)
         yield KeyBudget(ledger, settings.key_budget, length, clock, now)
     finally:
         ledger.close()

@@ -23,6 +23,7 @@ from lightmeter.cli.options import (
 )
 from lightmeter.cli.output import print_json, show_plan, show_summary
 from lightmeter.cli.progress import run_with_progress
+from lightmeter.engine.next_run import preview_next_run
 from lightmeter.engine.session import changed_options, find_run_of_manifest, find_run_of_plan, prepare_folder
 from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.journal.files import journal_path
@@ -61,8 +62,9 @@ def run_command(
 
     On a terminal, the command shows the plan and asks before it spends, unless --yes is given. Without a terminal
     it does not ask, and needs --yes or --budget. The balance and the back ends of the service are requested before
-    any row is checked. If --out already holds this run, it continues where it stopped. Ctrl-C loses nothing:
-    continue with `lightmeter resume DIR`.
+    any row is checked. If --out already holds this run, it continues where it stopped. If --out holds a run of
+    another version of the manifest, only new and changed rows are paid. Ctrl-C loses nothing: continue with
+    `lightmeter resume DIR`.
 
     \b
     Examples:
@@ -90,8 +92,9 @@ def run_command(
             run = run_with_progress(lambda stop: stream_resume(out, stop=stop, **changes))
             return report_outcome(run, as_json=as_json)
         plan = _load_plan(manifest, saved_plan, wanted, consent=yes)
-        show_plan(plan, err=as_json)
-        if not yes and sys.stdin.isatty() and not click.confirm(_confirmation_question(plan), err=True):
+        preview = preview_next_run(plan, out, read_settings())
+        show_plan(preview, err=as_json)
+        if not yes and sys.stdin.isatty() and not click.confirm(_confirmation_question(preview), err=True):
             click.echo("Not started: nothing was spent.", err=True)
             return Interrupted.exit_code
         run = run_with_progress(lambda stop: stream_run(plan, out, consent=yes, stop=stop))

@@ -224,14 +224,15 @@ def record_refusal(db: sqlite.Connection, submission_id: int, refusal: Refusal, 
 
 
 def requeue_rows(db: sqlite.Connection, submission_id: int) -> None:
-    """Make the rows of a submission (one POST) pending again, to be sent in another one.
+    """Make the rows of a submission (one POST) pending again, to be sent in another one; skip those that are gone.
 
     `db.changes()` then returns the number of rows whose status changed: 0 for a repeated question (`--ask`).
     """
     db.execute("UPDATE answer_retries SET submission_id = NULL WHERE submission_id = ?", (submission_id,))
     db.execute(
-        "UPDATE items SET submission_id = NULL, status = 'pending', reason = NULL, error = NULL "
-        "WHERE submission_id = ?",
+        "UPDATE items SET submission_id = NULL, error = NULL, "
+        "status = iif(seq IN (SELECT seq FROM gone), 'skipped', 'pending'), "
+        "reason = iif(seq IN (SELECT seq FROM gone), 'gone', NULL) WHERE submission_id = ?",
         (submission_id,),
     )
 

@@ -71,7 +71,9 @@ _NEWEST_STATE: Final = "coalesce((SELECT run FROM latest.stated WHERE item_id = 
 _NEWEST_ANSWER: Final = "coalesce((SELECT run FROM latest.answered WHERE item_id = i.item_id), :run) = :run"
 
 _ASSETS: Final = f"""
-SELECT i.item_id, i.url, i.status, i.reason, i.error, coalesce(i.kind, o.kind) AS kind,
+SELECT i.item_id, i.url, i.status,
+       iif(:run < (SELECT max(run) FROM latest.changed) OR i.seq IN (SELECT seq FROM gone), 'gone', i.reason) AS reason,
+       i.error, coalesce(i.kind, o.kind) AS kind,
        coalesce(i.name, o.name) AS name,
        coalesce(s.request_id, e.request_id) AS request_id, i.duplicate_of,
        coalesce(i.width, o.width) AS width, coalesce(i.height, o.height) AS height,
@@ -140,12 +142,14 @@ FROM findings f JOIN items i USING (seq) WHERE {_NEWEST_STATE} ORDER BY f.seq, f
 
 _QUESTION: Final = """
 SELECT i.item_id, i.url, o.status, o.reason, o.error, o.asset, o.submission_id, f.earlier_id, coalesce(a.raw, e.raw),
-       g.seq IS NOT NULL, g.reason, s.state, s.error, n.raw, o.url, o.path
+       coalesce(g.seq, b.seq) IS NOT NULL, g.reason, iif(b.seq IS NULL, s.state, 'settled'), s.error,
+       coalesce(n.raw, x.raw), o.url, o.path
 FROM items i JOIN items o ON o.item_id = coalesce(i.duplicate_of, i.item_id)
      LEFT JOIN answers a ON a.submission_id = o.submission_id
      LEFT JOIN reused f ON f.seq = o.seq LEFT JOIN earlier e ON e.earlier_id = f.earlier_id
      LEFT JOIN answer_retries g ON g.seq = o.seq LEFT JOIN submissions s ON s.submission_id = g.submission_id
      LEFT JOIN answers n ON n.submission_id = g.submission_id
+     LEFT JOIN repeated b ON b.seq = o.seq LEFT JOIN earlier x ON x.earlier_id = b.earlier_id
 WHERE coalesce((SELECT run FROM latest.answered WHERE item_id = i.item_id),
                (SELECT run FROM latest.stated WHERE item_id = i.item_id), :run) = :run
 ORDER BY i.seq

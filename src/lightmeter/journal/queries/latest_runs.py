@@ -15,25 +15,34 @@ _SCHEMA: Final = """
 CREATE TABLE stated (item_id TEXT PRIMARY KEY, run INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE answered (item_id TEXT PRIMARY KEY, run INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE paid (item_id TEXT PRIMARY KEY, credits REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE changed (run INTEGER NOT NULL);
 """
 
 _ADD_RUN: Final = (
+    "INSERT INTO changed SELECT ? WHERE EXISTS (SELECT 1 FROM j.items JOIN stated USING (item_id))",
     "INSERT OR REPLACE INTO stated SELECT item_id, ? FROM j.items",
     """
 INSERT OR REPLACE INTO answered SELECT i.item_id, ? FROM j.items i LEFT JOIN j.items o ON o.item_id = i.duplicate_of
 WHERE coalesce(i.asset, o.asset) IS NOT NULL
 """,
+)
+
+_ADD_CREDITS: Final = (
     """
-INSERT INTO paid
-SELECT item_id, share(s.paid, (SELECT count(*) FROM j.items p WHERE p.submission_id = i.submission_id),
-                      (SELECT count(*) FROM j.items p WHERE p.submission_id = i.submission_id AND p.seq < i.seq))
-FROM j.items i JOIN j.submissions s USING (submission_id) WHERE s.paid > 0
+INSERT INTO {target}
+SELECT item_id, share(s.paid, (SELECT count(*) FROM {run}.items p WHERE p.submission_id = i.submission_id),
+    (SELECT count(*) FROM {run}.items p WHERE p.submission_id = i.submission_id AND p.seq < i.seq))
+FROM {run}.items i JOIN {run}.submissions s USING (submission_id) WHERE s.paid > 0
 ON CONFLICT DO UPDATE SET credits = credits + excluded.credits
 """,
     """
-INSERT INTO paid
-SELECT item_id, s.paid FROM j.answer_retries g JOIN j.items i USING (seq)
-     JOIN j.submissions s ON s.submission_id = g.submission_id WHERE s.paid > 0
+INSERT INTO {target}
+SELECT item_id, s.paid FROM {run}.answer_retries g JOIN {run}.items i USING (seq)
+     JOIN {run}.submissions s ON s.submission_id = g.submission_id WHERE s.paid > 0
+ON CONFLICT DO UPDATE SET credits = credits + excluded.credits
+""",
+    """
+INSERT INTO {target} SELECT item_id, credits FROM {run}.paid_before WHERE true
 ON CONFLICT DO UPDATE SET credits = credits + excluded.credits
 """,
 )
@@ -68,11 +77,26 @@ def attach_latest_runs(db: sqlite.Connection, path: Path) -> None:
     db.execute("ATTACH ? AS latest", (str(path),))
 
 
+def add_credits(db: sqlite.Connection, run: str, target: str) -> None:
+    """Add the credits that each item cost in a run to a table of (item_id, credits).
+
+    Args:
+        db: A connection in a transaction.
+        run: Name under which the run's journal is attached.
+        target: The table.
+    """
+    share: Any = credit_share
+    db.create_scalar_function("share", share, 3, deterministic=True)
+    for statement in _ADD_CREDITS:
+        db.execute(statement.format(run=run, target=target))
+
+
 def build_latest_runs(runs: list[Path], path: Path) -> None:
     """Write a temporary database that maps each item to the runs with its newest state and its newest answer.
 
-    Its tables are `stated` and `answered` (item → position of the run) and `paid` (credits that the item cost in all
-    runs). Where it has no row for an item, that item belongs to the run that is being read.
+    Its tables are `stated` and `answered` (item → position of the run), `paid` (credits that the item cost in all
+    runs), and `changed` (positions of runs that have items of older ones). Where it has no row for an item, that item
+    belongs to the run that is being read.
 
     Args:
         runs: Folders of the runs, oldest first.
@@ -81,13 +105,12 @@ def build_latest_runs(runs: list[Path], path: Path) -> None:
     index = sqlite.connect(path)
     try:
         index.execute(_SCHEMA)
-        share: Any = credit_share
-        index.create_scalar_function("share", share, 3, deterministic=True)
         for position, run in enumerate(runs):
             index.execute("ATTACH ? AS j", (str(journal_path(run)),))
             with index:
                 for statement in _ADD_RUN:
-                    index.execute(statement, (position,) if "?" in statement else None)
+                    index.execute(statement, (position,))
+                add_credits(index, "j", "paid")
             index.execute("DETACH j")
     finally:
         index.close()

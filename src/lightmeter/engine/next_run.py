@@ -1,0 +1,169 @@
+"""Start the next run of a folder, after its manifest changed: carry over what earlier runs paid, and remove old runs.
+
+At every instant the folder has a journal that knows each request. The next journal is written beside the present one;
+then the present one is copied to `runs/<its run id>/`, and the next one takes its place.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Final
+
+from lightmeter import sqlite
+from lightmeter.clock import SystemClock
+from lightmeter.errors import SettingsError
+from lightmeter.export.export_shard import merge_extra_types
+from lightmeter.journal.commands.carry_over import (
+    carry_results,
+    fold_run,
+    forget_open_requests,
+    has_open_requests,
+    move_open_requests,
+)
+from lightmeter.journal.commands.submissions import get_meta, put_meta
+from lightmeter.journal.files import copy_journal, journal_path, replace_journal
+from lightmeter.journal.header import CARRIED_FROM, FOLDED, RunHeader, archived_runs, fresh_run_id, read_run_header
+from lightmeter.journal.queries.submissions import last_submission_id
+from lightmeter.journal.store import open_read_only
+from lightmeter.options import REQUEST_OPTIONS
+from lightmeter.planning.plan import Plan, plan_from_journal, temp_dir_unless_error
+from lightmeter.settings import Settings
+
+PLAN_NAME: Final = "plan.json"
+
+_NEXT_NAME: Final = ".next-journal.sqlite"
+
+EMBEDDED_KEY: Final = "embedded"
+"""Name under which the journal stores whether the run was planned for the embedded service."""
+
+_COPIED_META: Final = ("clock_anchor", "pace")
+"""Values of the earlier run that the next one continues from."""
+
+
+def start_next_run(plan: Plan, out: Path, before: RunHeader | None, keep_runs: int) -> None:
+    """Make a plan the run of a folder. Rows that earlier runs of the folder paid for get their results.
+
+    Args:
+        plan: The plan.
+        out: The folder, locked.
+        before: The header of the present run; None without one.
+        keep_runs: Number of earlier runs to keep whole.
+
+    Raises:
+        SettingsError: the present run has open requests that were sent with other options.
+        JournalLocked: a process is reading the journal.
+        JournalError: a journal cannot be written.
+    """
+    meta = {"run_id": fresh_run_id(SystemClock()), EMBEDDED_KEY: str(int(plan.base_url is None))}
+    moved = before is not None and _has_requests_to_move(plan, out, before)
+    if before is not None:
+        meta |= _inherited_meta(out, before, moved=moved)
+    earlier = list(_comparable_runs(plan, out))
+    target = out / _NEXT_NAME
+
+    def carry(db: sqlite.Connection) -> None:
+        if moved:
+            move_open_requests(db, out)
+        for folder in earlier:
+            carry_results(db, folder)
+
+    try:
+        copy_journal(journal_path(plan.folder), target, meta, carry)
+        if before is not None:
+            archive = out / "runs" / before.run_id
+            change = forget_open_requests if moved else None
+            copy_journal(journal_path(out), journal_path(archive), change=change)
+        replace_journal(target, journal_path(out))
+    finally:
+        target.unlink(missing_ok=True)
+    if before is not None:
+        for path in out.glob(f"{Path(PLAN_NAME).stem}.*"):
+            path.replace(archive / path.name)
+    plan.save(out / PLAN_NAME)
+    remove_old_runs(out, keep_runs)
+
+
+def preview_next_run(plan: Plan, out: Path, settings: Settings) -> Plan:
+    """Return the plan as it would be run in a folder: rows that earlier runs there paid for are answered and free.
+
+    Args:
+        plan: The plan; it stays as it is, and is what a run needs.
+        out: The folder; it may hold no run.
+        settings: The user's settings.
+    """
+    earlier = list(_comparable_runs(plan, out))
+    if not earlier:
+        return plan
+    with temp_dir_unless_error() as temp_dir:
+
+        def carry(db: sqlite.Connection) -> None:
+            for folder in earlier:
+                carry_results(db, folder)
+
+        copy_journal(journal_path(plan.folder), journal_path(temp_dir.path), change=carry)
+        return replace(plan_from_journal(temp_dir, plan.options, settings, plan.service), base_url=plan.base_url)
+
+
+def _has_requests_to_move(plan: Plan, out: Path, before: RunHeader) -> bool:
+    with open_read_only(out) as db:
+        if not has_open_requests(db):
+            return False
+        if _is_comparable(plan, before, get_meta(db)):
+            return True
+    raise SettingsError(
+        f"{out} holds requests in doubt of a run with other options ({before.manifest}).",
+        hint=f"Choose another folder with --out, or finish that run: lightmeter resume {out}",
+    )
+
+
+def _inherited_meta(out: Path, before: RunHeader, *, moved: bool) -> dict[str, str]:
+    with open_read_only(out) as db:
+        meta = {name: value for name, value in get_meta(db).items() if name in _COPIED_META}
+        if moved:
+            runs = [*before.carried_from, *before.former_runs, (before.run_id, last_submission_id(db))]
+            meta[CARRIED_FROM] = json.dumps(runs)
+    return meta
+
+
+def _comparable_runs(plan: Plan, out: Path) -> Iterator[Path]:
+    """Yield the folders of the runs of `out` that asked what the plan asks, newest first; none without `reuse`."""
+    if not plan.options.reuse:
+        return
+    present = [out] if journal_path(out).exists() else []
+    for folder in [*present, *reversed(archived_runs(out))]:
+        with open_read_only(folder) as db:
+            meta = get_meta(db)
+        if _is_comparable(plan, read_run_header(folder), meta):
+            yield folder
+
+
+def _is_comparable(plan: Plan, header: RunHeader, meta: dict[str, str]) -> bool:
+    embedded = meta.get(EMBEDDED_KEY)
+    if embedded is None and (header.options.base_url or "pace" in meta):  # an older version wrote the journal
+        embedded = "0"
+    same_service = embedded is None or embedded == str(int(plan.base_url is None))
+    return same_service and all(
+        getattr(header.options, name) == getattr(plan.options, name) for name in REQUEST_OPTIONS
+    )
+
+
+def remove_old_runs(out: Path, keep: int) -> None:
+    """Remove the journals of all earlier runs of a folder but the newest `keep`, at least one.
+
+    What no later run has moves into the next journal: rows that later manifests lack, and the credits of each item.
+    """
+    archived = archived_runs(out)
+    for path in {path.parent for path in out.glob("runs/*/journal.sqlite")} - {*archived}:
+        shutil.rmtree(path)  # a process was killed before it had removed this run
+    for folder, later in islice(pairwise(archived), max(0, len(archived) - keep)):
+        old, header = read_run_header(folder), read_run_header(later)
+        types = json.dumps(merge_extra_types([old, header]))
+        with closing(sqlite.connect(journal_path(later), create=False)) as db:
+            fold_run(db, folder, put_meta({"extra_types": types, FOLDED: old.run_id}))
+        shutil.rmtree(folder)

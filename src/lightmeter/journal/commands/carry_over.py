@@ -1,0 +1,226 @@
+"""Carry over what an earlier run of a folder paid for, or may have paid for, into the journal of the next run.
+
+The functions that read an earlier run expect its journal attached as `old`. Rows of two runs are compared by asset:
+equal content is the same asset; an equal URL or path is, unless the content, the size or the entity tag differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from lightmeter import sqlite
+from lightmeter.journal.compression import decompress
+from lightmeter.journal.files import journal_path
+from lightmeter.journal.queries.latest_runs import add_credits
+from lightmeter.journal.submission_states import HOLDING, State
+
+_OPEN: Final = "(" + ", ".join(f"'{state}'" for state in sorted(HOLDING - {State.WRITTEN_OFF})) + ")"
+"""States of requests that may still be answered, or charged, or released by the user. They move to the next run."""
+
+_FOUND: Final = """
+CREATE TEMP TABLE found (seq INTEGER PRIMARY KEY, old_seq INTEGER NOT NULL);
+CREATE TEMP TABLE digests (submission_id INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
+"""
+
+_REACH: Final = "findings {0} ON {0}.seq = {1}.seq AND {0}.name = 'reach'"
+
+_SAME: Final = f"""
+CREATE TEMP TABLE same AS
+SELECT n.seq, o.seq AS old_seq FROM main.items n
+JOIN old.items o ON o.content_sha256 = n.content_sha256 AND o.frames_low > 0 WHERE n.status = 'pending'
+UNION
+SELECT n.seq, o.seq FROM main.items n JOIN old.items o ON o.identity = n.identity AND o.frames_low > 0
+LEFT JOIN main.{_REACH.format("f", "n")} LEFT JOIN old.{_REACH.format("g", "o")}
+WHERE n.status = 'pending' AND coalesce(n.content_sha256 = o.content_sha256,
+    coalesce(f.facts ->> '$.size_bytes' = g.facts ->> '$.size_bytes', 1)
+    AND coalesce(f.facts ->> '$.etag' = g.facts ->> '$.etag', 1));
+"""  # noqa: S608 (our own words, here and below)
+
+_ANSWERED: Final = """
+INSERT OR IGNORE INTO temp.found SELECT p.seq, p.old_seq
+FROM temp.same p JOIN main.items n USING (seq) JOIN old.items o ON o.seq = p.old_seq
+WHERE n.submission_id IS NULL AND o.status = 'ok' AND o.asset IS NOT NULL
+"""
+
+_CHARGED: Final = """
+INSERT OR IGNORE INTO temp.found SELECT p.seq, p.old_seq
+FROM temp.same p JOIN main.items n USING (seq) JOIN old.items o ON o.seq = p.old_seq
+WHERE n.submission_id IS NULL AND o.status = 'failed' AND (
+    o.reason = 'paid_and_lost' OR EXISTS (SELECT 1 FROM old.reused r WHERE r.seq = o.seq) OR EXISTS (
+        SELECT 1 FROM old.submissions s WHERE s.submission_id = o.submission_id AND s.state = 'settled' AND s.paid > 0))
+"""
+
+_COPY_ANSWERS: Final = (
+    """
+INSERT INTO temp.digests SELECT a.submission_id, digest(a.raw) FROM old.answers a WHERE a.submission_id IN (
+    SELECT o.submission_id FROM temp.found f JOIN old.items o ON o.seq = f.old_seq
+    UNION SELECT r.submission_id FROM temp.found f JOIN old.answer_retries r ON r.seq = f.old_seq
+          JOIN old.submissions s USING (submission_id) WHERE s.state = 'settled')
+""",
+    """
+INSERT INTO main.earlier (sha256, request_id, answered_at, raw)
+SELECT d.sha256, s.request_id, coalesce(s.answered_at, s.sent_at, 0), a.raw
+FROM temp.digests d JOIN old.submissions s USING (submission_id) JOIN old.answers a USING (submission_id)
+WHERE true ON CONFLICT DO NOTHING
+""",
+    """
+INSERT INTO main.earlier (sha256, request_id, answered_at, raw)
+SELECT e.sha256, e.request_id, e.answered_at, e.raw FROM old.earlier e WHERE e.earlier_id IN (
+    SELECT r.earlier_id FROM temp.found f JOIN old.reused r ON r.seq = f.old_seq
+    UNION SELECT r.earlier_id FROM temp.found f JOIN old.repeated r ON r.seq = f.old_seq)
+ON CONFLICT DO NOTHING
+""",
+    """
+INSERT INTO main.reused SELECT f.seq, e.earlier_id
+FROM temp.found f JOIN old.items o ON o.seq = f.old_seq LEFT JOIN temp.digests d USING (submission_id)
+     LEFT JOIN old.reused r ON r.seq = o.seq LEFT JOIN old.earlier b ON b.earlier_id = r.earlier_id
+     JOIN main.earlier e ON e.sha256 = coalesce(d.sha256, b.sha256)
+""",
+    """
+INSERT INTO main.repeated SELECT f.seq, e.earlier_id
+FROM temp.found f LEFT JOIN old.answer_retries a ON a.seq = f.old_seq LEFT JOIN temp.digests d USING (submission_id)
+     LEFT JOIN old.repeated r ON r.seq = f.old_seq LEFT JOIN old.earlier b ON b.earlier_id = r.earlier_id
+     JOIN main.earlier e ON e.sha256 = coalesce(d.sha256, b.sha256)
+""",
+    f"""
+INSERT INTO main.answer_retries SELECT f.seq, r.error, r.backends, r.submission_id, r.reason
+FROM temp.found f JOIN old.answer_retries r ON r.seq = f.old_seq LEFT JOIN old.submissions s USING (submission_id)
+WHERE r.submission_id IS NULL OR s.state IN {_OPEN}
+""",  # noqa: S608
+)
+"""Copy the answers of the rows in `found`, and those to the repeated question (`--ask`), with the link to the row."""
+
+_MARK_FOUND: Final = """
+UPDATE main.items SET status = o.status, reason = iif(o.status = 'ok', 'cached', o.reason), error = o.error,
+       asset = o.asset, name = o.name
+FROM temp.found f JOIN old.items o ON o.seq = f.old_seq WHERE f.seq = items.seq
+"""
+
+_MOVE_OPEN: Final = (
+    f"INSERT INTO main.submissions SELECT * FROM old.submissions WHERE state IN {_OPEN}",  # noqa: S608
+    """
+INSERT INTO main.transitions SELECT t.* FROM old.transitions t JOIN main.submissions USING (submission_id)
+ORDER BY t.rowid
+""",
+    "INSERT INTO main.answers SELECT a.* FROM old.answers a JOIN main.submissions USING (submission_id)",
+    "UPDATE main.money SET held = held + (SELECT coalesce(sum(hold), 0) FROM main.submissions)",
+    """
+UPDATE main.items SET submission_id = o.submission_id, status = o.status, reason = o.reason, error = o.error
+FROM old.items o JOIN main.submissions s USING (submission_id)
+WHERE o.identity = items.identity AND items.frames_low > 0 AND items.status = 'pending'
+""",
+    """
+INSERT INTO main.gone SELECT (SELECT coalesce(max(seq), -1) FROM main.items) + row_number() OVER (ORDER BY o.seq)
+FROM old.items o JOIN main.submissions s USING (submission_id)
+WHERE NOT EXISTS (SELECT 1 FROM main.items n WHERE n.submission_id = o.submission_id AND n.identity = o.identity)
+""",
+    """
+INSERT INTO main.items (seq, item_id, url, path, identity, kind, extra, status, reason, error, frames_low, frames_high,
+                        width, height, duration_s, content_sha256, submission_id)
+SELECT (SELECT coalesce(max(seq), -1) FROM main.items) + row_number() OVER (ORDER BY o.seq),
+       iif(EXISTS (SELECT 1 FROM main.items n WHERE n.item_id = o.item_id),
+           format('%s#request %d.%d', o.item_id, o.submission_id, o.seq), o.item_id),
+       o.url, o.path, o.identity, o.kind, o.extra, o.status, o.reason, o.error, o.frames_low, o.frames_high,
+       o.width, o.height, o.duration_s, o.content_sha256, o.submission_id
+FROM old.items o JOIN main.submissions s USING (submission_id)
+WHERE NOT EXISTS (SELECT 1 FROM main.items n WHERE n.submission_id = o.submission_id AND n.identity = o.identity)
+""",
+)
+"""Move open requests with their rows. Rows that the new manifest lacks come after its rows and stand in `gone`."""
+
+_FORGET_OPEN: Final = (
+    f"UPDATE money SET held = held - (SELECT coalesce(sum(hold), 0) FROM submissions WHERE state IN {_OPEN})",  # noqa: S608
+    *(
+        f"UPDATE {table} SET submission_id = NULL WHERE submission_id IN "  # noqa: S608
+        f"(SELECT submission_id FROM submissions WHERE state IN {_OPEN})"
+        for table in ("items", "answer_retries")
+    ),
+    *(
+        f"DELETE FROM {table} WHERE submission_id IN "  # noqa: S608
+        f"(SELECT submission_id FROM submissions WHERE state IN {_OPEN})"
+        for table in ("answers", "transitions", "submissions")
+    ),
+)
+
+_FOLD: Final = (
+    """
+INSERT INTO temp.found SELECT o.seq + (SELECT coalesce(max(seq), -1) + 1 FROM main.items), o.seq
+FROM old.items o WHERE o.item_id NOT IN (SELECT item_id FROM main.items)
+""",
+    """
+INSERT INTO main.items (seq, item_id, url, path, identity, kind, extra, status, reason, error, duplicate_of,
+                        frames_low, frames_high, width, height, duration_s, content_sha256, asset, name)
+SELECT f.seq, o.item_id, o.url, o.path, o.identity, o.kind, o.extra, o.status, o.reason, o.error, o.duplicate_of,
+       o.frames_low, o.frames_high, o.width, o.height, o.duration_s, o.content_sha256, o.asset, o.name
+FROM temp.found f JOIN old.items o ON o.seq = f.old_seq
+""",
+    """
+INSERT INTO main.findings SELECT f.seq, o.name, o.severity, o.message, o.value, o.facts
+FROM temp.found f JOIN old.findings o ON o.seq = f.old_seq ORDER BY o.rowid
+""",
+)
+
+
+@contextmanager
+def _attached(db: sqlite.Connection, folder: Path) -> Iterator[None]:
+    """Attach the journal of a folder as `old` and open a transaction with the temporary tables, for the block."""
+    digest: Any = _digest
+    db.create_scalar_function("digest", digest, 1, deterministic=True)
+    db.execute("ATTACH ? AS old", (str(journal_path(folder)),))
+    try:
+        with db:
+            db.execute(_FOUND)
+            yield
+            db.execute("DROP TABLE IF EXISTS temp.same; DROP TABLE temp.found; DROP TABLE temp.digests")
+    finally:
+        db.execute("DETACH old")
+
+
+def _digest(compressed: bytes) -> str:
+    return hashlib.sha256(decompress(compressed)).hexdigest()
+
+
+def _run_all(db: sqlite.Connection, statements: tuple[str, ...]) -> None:
+    for statement in statements:
+        db.execute(statement)
+
+
+def has_open_requests(db: sqlite.Connection) -> bool:
+    """Return whether a journal has requests that may still be answered, or charged, or released by the user."""
+    return bool(db.execute(f"SELECT EXISTS (SELECT 1 FROM submissions WHERE state IN {_OPEN})").get)  # noqa: S608
+
+
+def move_open_requests(db: sqlite.Connection, folder: Path) -> None:
+    """Move the open requests of the run in `folder` into the journal `db` of the next run, with what they hold."""
+    with _attached(db, folder):
+        _run_all(db, _MOVE_OPEN)
+
+
+def forget_open_requests(db: sqlite.Connection) -> None:
+    """Remove the requests from an archived journal that `move_open_requests` moved into the next one."""
+    with db:
+        _run_all(db, _FORGET_OPEN)
+
+
+def carry_results(db: sqlite.Connection, folder: Path) -> None:
+    """Give pending rows of `db` the answer that the run in `folder` has for the same asset, or its charged failure."""
+    with _attached(db, folder):
+        _run_all(db, (_SAME, _ANSWERED, _CHARGED, *_COPY_ANSWERS, _MARK_FOUND))
+
+
+def fold_run(db: sqlite.Connection, folder: Path, put: sqlite.Change[None]) -> None:
+    """Add to the journal `db` what only the older run in `folder` has: items, answers, and the credits of each item.
+
+    Args:
+        db: The journal of the next run.
+        folder: The folder of the older run.
+        put: What else to write in the same transaction.
+    """
+    with _attached(db, folder):
+        put(db)
+        add_credits(db, "old", "paid_before")
+        _run_all(db, (*_FOLD, *_COPY_ANSWERS))

@@ -1,0 +1,184 @@
+"""A manifest that changes from night to night: each asset is paid once, and no night refuses to start."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import lightmeter as lm
+from lightmeter.api.runs import stream_run
+from lightmeter.journal.files import journal_path
+from lightmeter.journal.header import archived_runs
+from tests.engine.hostile import Hostile, listening
+
+ASKED = {"features": ["tags"], "backends": ["clarifai"], "precheck": False}
+
+
+@pytest.fixture(autouse=True)
+def own_settings(tmp_path, monkeypatch, cache):
+    """Set a key, settings and folders of their own."""
+    monkeypatch.setenv("LIGHTMETER_API_KEY", "key")
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
+    monkeypatch.setenv("LIGHTMETER_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0")
+
+
+_CHARGED_FAILURE = '{"credits_paid": 1, "credits": 999, "all": {"assets": [], "errors": [{"message": "no picture"}]}}'
+
+
+def urls(*names: object) -> list[str]:
+    """Return the URLs of pictures."""
+    return [f"http://pictures.example/{name}.jpg" for name in names]
+
+
+@pytest.fixture
+async def service():
+    """Run a service that answers as its `script` says."""
+    hostile = Hostile(lambda *_: "answer")
+    async with listening(hostile) as hostile.base_url:
+        yield hostile
+
+
+@pytest.fixture
+def night(service, tmp_path):
+    """Return a function that runs a manifest of (id, URL) pairs or of URLs into one folder."""
+
+    async def run(rows, **options):
+        rows = [{"id": row[0], "url": row[1]} if isinstance(row, tuple) else {"url": row} for row in rows]
+        plan = await lm.plan(rows, **{**ASKED, "base_url": service.base_url, **options})
+        return await lm.run(plan, tmp_path / "out", consent=True)
+
+    return run
+
+
+def assets(run: lm.Run) -> dict[str, tuple[str, str | None]]:
+    """Return file name → (status, reason) of the rows of a run's folder."""
+    return {Path(row["url"]).stem: (row["status"], row["reason"]) for row in run.table("assets").to_pylist()}
+
+
+async def test_a_manifest_that_grew_pays_only_for_its_new_rows(night, service):
+    """The rows of the first night keep their answers; five more rows cost five credits."""
+    await night(urls(*range(10)))
+    run = await night(urls(*range(15)))
+    assert sorted(service.charged) == sorted(urls(*range(15)))
+    summary = run.summary()
+    assert (summary.counts["ok"], summary.paid) == (15, 5)
+    assert run.tags["item_id"].nunique() == 15
+    assert run.sql("SELECT sum(credits) AS n FROM assets")["n"][0] == 15
+
+
+async def test_a_row_with_another_url_is_paid_and_a_gone_row_is_marked(night, service):
+    """A row that the manifest no longer has keeps its facts and has the reason `gone`; it is free when it returns."""
+    await night([("1", *urls("a")), ("2", *urls("b"))])
+    run = await night([("1", *urls("a2"))])
+    assert service.charged[2:] == urls("a2")
+    assert assets(run) == {"a2": ("ok", None), "b": ("ok", "gone")}
+    assert set(run.tags["item_id"]) == {"1", "2"}
+    run = await night([("1", *urls("a2")), ("2", *urls("b"))])
+    assert len(service.charged) == 3
+    assert assets(run) == {"a2": ("ok", "cached"), "b": ("ok", "cached")}
+
+
+async def test_rows_over_budget_are_carried_over(night, service):
+    """A night that its budget stopped does not stop the next one, which pays for the rest."""
+    first = await night(urls(*range(4)), budget=2)
+    assert first.summary().counts["over_budget"] == 2
+    run = await night(urls(*range(5)), budget=3)
+    assert run.summary().counts["ok"] == 5
+    assert sorted(service.charged) == sorted(urls(*range(5)))
+
+
+async def test_a_row_in_doubt_is_carried_over_and_not_sent_again(night, service, tmp_path):
+    """Its credits stay reserved in the next night, also in the budget, until the user releases it."""
+    service.script = lambda _, body: "charge and drop" if "0.jpg" in str(body) else "answer"
+    first = await night(urls(0, 1), budget=10, batch_size=1)
+    assert first.summary().counts["in_doubt"] == 1
+    for rows in (urls(0, 1, 2), urls(1, 2)):
+        run = await night(rows, budget=3)
+        counts = run.summary().counts
+        assert (counts["in_doubt"], counts["ok"], run.summary().held) == (1, 2, 1)
+        assert run.statement().in_doubt.requests == 1
+        assert run.header.idempotency_key(1) == first.header.idempotency_key(1)
+    assert sorted(service.charged) == sorted(urls(0, 1, 2))
+    assert assets(run)["0"] == ("in_doubt", "gone")
+    assert lm.open(archived_runs(tmp_path / "out")[0]).summary().held == 0
+    service.script = lambda *_: "answer"
+    run = await lm.resume(tmp_path / "out", pay_again=5)
+    assert assets(run)["0"] == ("skipped", "gone")
+    assert len(service.charged) == 3
+
+
+async def test_a_row_in_doubt_that_the_user_releases_is_sent_in_the_next_night(night, service, tmp_path):
+    """A request without an answer can be released in a later night, as in its own."""
+    service.script = lambda *_: "charge and drop"
+    await night(urls(0))
+    service.script = lambda *_: "answer"
+    await night(urls(0, 1))
+    assert service.charged == urls(0, 1)
+    run = await lm.resume(tmp_path / "out", pay_again=5)
+    assert service.charged == urls(0, 1, 0)
+    assert run.summary().counts["ok"] == 2
+
+
+async def test_an_accepted_request_of_the_night_before_is_collected(night, service, tmp_path):
+    """A request that the service accepted before the process was stopped is polled for in the next night."""
+    service.script, service.polls_until_done = (lambda *_: "ack"), 10**9
+    plan = await lm.plan(urls(0, 1), **ASKED, base_url=service.base_url, batch_size=1)
+    stop = asyncio.Event()
+    async for _ in stream_run(plan, tmp_path / "out", consent=True, stop=stop):
+        if service.posts == 1 and service.polls:
+            stop.set()
+    for job in service.jobs.values():
+        job["left"] = 1
+    service.script = lambda *_: "answer"
+    run = await night(urls(0, 1, 2))
+    assert run.summary().counts["ok"] == 3
+    assert sorted(service.charged) == sorted(urls(0, 1, 2))
+
+
+async def test_a_failure_that_was_charged_is_not_paid_again_and_a_free_one_is_sent_again(night, service):
+    """The answer to a charged failure stays with its row; a refusal costs nothing, so its row is sent again."""
+    service.script = lambda _, body: f"raw {_CHARGED_FAILURE}" if "0.jpg" in str(body) else "refuse"
+    first = await night(urls(0, 1), batch_size=1)
+    assert first.summary().counts["failed"] == 2
+    service.script = lambda *_: "answer"
+    for _ in range(2):
+        run = await night(urls(0, 1, first.header.run_id), batch_size=1)
+        assert (run.summary().counts["ok"], run.summary().counts["failed"]) == (2, 1)
+    assert sorted(service.charged) == sorted(urls(0, 1, first.header.run_id))
+
+
+async def test_history_is_removed_and_what_was_paid_stays(night, service, tmp_path, monkeypatch):
+    """The folder keeps as many earlier runs as the setting says; rows that are gone keep facts, credits and answers."""
+    monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
+    for number in range(6):
+        run = await night(urls("always", number, number + 1))
+        assert len(archived_runs(tmp_path / "out")) == min(number, 1)
+    assert len(service.charged) == len(set(service.charged)) == 8
+    assert run.tags["item_id"].nunique() == 8
+    assert run.sql("SELECT sum(credits) AS n FROM assets")["n"][0] == 8
+    assert {name for name, (_, reason) in assets(run).items() if reason == "gone"} == set("01234")
+    run = await night(urls("always", *range(7)))
+    assert len(service.charged) == 8
+    assert run.summary().counts["ok"] == 8
+
+
+async def test_a_night_that_was_killed_while_it_started_starts_again(night, service, tmp_path, monkeypatch):
+    """Whatever the last step before a kill, the next start of the night carries everything over once."""
+    await night(urls(0, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr("lightmeter.engine.next_run.replace_journal", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            await night(urls(0, 1, 2))
+    assert journal_path(tmp_path / "out").exists()
+    assert lm.open(tmp_path / "out").sql("SELECT count(*) AS n FROM assets")["n"][0] == 2
+    run = await night(urls(0, 1, 2))
+    assert sorted(service.charged) == sorted(urls(0, 1, 2))
+    assert run.sql("SELECT sum(credits) AS n FROM assets")["n"][0] == 3
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
