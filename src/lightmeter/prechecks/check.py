@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from hashlib import file_digest
 from pathlib import Path
@@ -14,20 +14,16 @@ from typing import Final, Self
 
 from lightmeter.errors import FetchError
 from lightmeter.manifest.item import Item
-from lightmeter.media.image import read_size
 from lightmeter.media.media_info import SNIFF_BYTES, ImageInfo, MediaKind, VideoInfo, kind_from_name, sniff
-from lightmeter.prechecks.decode_check import check_image, check_video
+from lightmeter.prechecks.decode_check import check_image, check_image_head, check_video
 from lightmeter.prechecks.finding import CheckResult, Finding
-from lightmeter.prechecks.url_probe import UrlProber
-from lightmeter.prechecks.url_verdict import judge_format, judge_response
+from lightmeter.prechecks.url_probe import HEADER_BYTES, UrlProber
+from lightmeter.prechecks.url_verdict import ProbeResponse, judge_format, judge_response
 from lightmeter.tempdirs import LockedTempDir
 from lightmeter.wire.constants import MAX_FILE_BYTES
 
 MAX_DOWNLOAD_BYTES: Final = 256 * 1024 * 1024
 """Size in bytes of the largest video that is downloaded for a check."""
-
-HEADER_BYTES: Final = 64 * 1024
-"""Number of first bytes of a remote image that are read for its width and height: enough for nearly all headers."""
 
 MAX_CACHED_URLS: Final = 4096
 """Maximum number of URLs whose results are cached: a manifest may name one dead URL twenty thousand times."""
@@ -36,7 +32,8 @@ MAX_CACHED_URLS: Final = 4096
 class Checker:
     """Runs all checks of manifest rows, several rows at once; an async context manager.
 
-    Of an image with a URL, it reads only the HTTP headers and the first bytes. It decodes videos and local files.
+    Of an image with a URL, it reads at most `HEADER_BYTES` and decodes it if that is all. It decodes videos and local
+    files.
 
     Args:
         capture_interval_s: Seconds between captured frames of a video.
@@ -100,18 +97,19 @@ class Checker:
     async def _check_url(self, item: Item, expected: MediaKind | None) -> CheckResult:
         if expected == "video":
             return await self._check_remote_video(item, expected)
-        response = await self._prober.head(item.url)
+        response = await self._prober.probe(item.url, HEADER_BYTES)
         checked = judge_response(response, expected)
         if not response.ok or checked.fatal is not None or checked.kind is None:
             return checked
         if checked.kind == "video":
             return await self._check_remote_video(item, expected)
-        with suppress(FetchError):  # the image exists even if its first bytes cannot be read
-            first_bytes = await self._prober.first_bytes(item.url, HEADER_BYTES)
-            size = await asyncio.to_thread(read_size, first_bytes)
-            if size is not None:
-                return replace(checked, width=size[0], height=size[1])
-        return checked
+        found = sniff(response.head)
+        if found is None:
+            return checked
+        async with self._decoders:
+            size, findings = await asyncio.to_thread(_examine_image, response)
+        width, height = size or (None, None)
+        return replace(checked, findings=(*checked.findings, *findings), width=width, height=height)
 
     async def _check_remote_video(self, item: Item, expected: MediaKind | None) -> CheckResult:
         path = self._folder / f"{item.seq}-{id(item):x}"
@@ -166,6 +164,18 @@ def _add_findings(
     """Return the result with the findings of one more check and, if `info` is not None, the width and height."""
     width, height = (info.width, info.height) if info else (None, None)
     return replace(checked, findings=(*checked.findings, *findings), width=width, height=height)
+
+
+def _examine_image(response: ProbeResponse) -> tuple[tuple[int, int] | None, list[Finding]]:
+    """Decode an image that was read to its end, else examine its header; return width and height, and the findings.
+
+    Too many pixels are a warning here: the image is not uploaded, and another service may read it.
+    """
+    if not response.is_whole:
+        return check_image_head(response.head, response.size_bytes)
+    info, findings = check_image(response.head)
+    findings = [replace(one, severity="warning") if one.check == "pixels" else one for one in findings]
+    return (info.width, info.height) if info else None, findings
 
 
 def _read_head(path: Path) -> tuple[int, bytes]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
-from lightmeter.media.image import MAX_PIXELS, is_blank, load_rgb, read_image_info
+from lightmeter.media.image import MAX_PIXELS, is_blank, is_header_broken, load_rgb, read_image_info, read_size
+from lightmeter.media.least_bytes import least_bytes
 from lightmeter.media.media_info import ImageInfo, VideoInfo
 from lightmeter.media.sampling import frame_count
 from lightmeter.media.video import sample_video
@@ -48,6 +49,28 @@ def check_image(content: bytes) -> tuple[ImageInfo | None, list[Finding]]:
         message = f"An animation of {info.frames} frames; only its first frame is analysed."
         findings.append(Finding("frames", "info", message, info.frames))
     return info, findings
+
+
+def check_image_head(head: bytes, size_bytes: int | None) -> tuple[tuple[int, int] | None, list[Finding]]:
+    """Examine the first bytes of an image; return its width and height (None if unknown) and what the checks found.
+
+    An error is reported only if no bytes that may follow can make the image sound.
+
+    Args:
+        head: The first bytes.
+        size_bytes: Length of the whole image; None if it is not known.
+    """
+    least = least_bytes(head)
+    if size_bytes is not None and least is not None and least > size_bytes:
+        message = f"The picture is truncated: it needs {least:,} bytes or more, but has {size_bytes:,}."
+        return None, [Finding("decode", "error", message, size_bytes)]
+    size = read_size(head)
+    if size is None and is_header_broken(head):
+        return None, [Finding("decode", "error", "The header of the picture does not parse.")]
+    if size is not None and size[0] * size[1] > MAX_PIXELS:
+        message = f"{size[0]} x {size[1]} pixels are more than the limit of {MAX_PIXELS:,}."
+        return size, [Finding("pixels", "warning", f"{message} The service may still read it.", size[0] * size[1])]
+    return size, []
 
 
 async def check_video(
