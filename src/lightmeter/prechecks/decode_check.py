@@ -18,8 +18,9 @@ MAX_CHECKED_FRAMES: Final = 60
 """Maximum number of frames of a video that are checked."""
 
 _IMAGE_SIDE: Final = 512
+_REMOTE_SIDE: Final = 64
 _FRAME_SIDE: Final = 256
-"""Longest side, in pixels, that images and video frames are decoded to: enough to tell whether they are blank."""
+"""Longest side, in pixels, of decoded files, images at URLs and video frames."""
 
 _TINY_SIDE: Final = 16
 """Shorter side, in pixels, below which an image gets a warning."""
@@ -71,6 +72,20 @@ def check_image_head(head: bytes, size_bytes: int | None) -> tuple[tuple[int, in
         message = f"{size[0]} x {size[1]} pixels are more than the limit of {MAX_PIXELS:,}."
         return size, [Finding("pixels", "warning", f"{message} The service may still read it.", size[0] * size[1])]
     return size, []
+
+
+def check_remote_image(content: bytes) -> list[Finding]:
+    """Decode an image at a URL and return what was found; it is reduced while it is decoded, to save time.
+
+    An error is reported only if the image is broken; another service may read what is too large or unknown here.
+    """
+    try:
+        load_rgb(content, max_side=_REMOTE_SIDE)
+    except BrokenMedia as error:
+        return [Finding("decode", "error", str(error))]
+    except MediaError as error:
+        return [Finding("decode", "warning", f"{error} The service may still read it.")]
+    return [Finding("decode", "info", "Decodes.")]
 
 
 async def check_video(

@@ -41,18 +41,18 @@ _CHUNK_BYTES: Final = 256 * 1024
 _HEADERS: Final = {"User-Agent": "lightmeter", "Accept": "image/*, video/*, */*;q=0.5", "Accept-Encoding": "identity"}
 
 
-class _NoConnectionError(FetchError):
-    """No connection, or an invalid URL, so that another HTTP method would fail in the same way."""
+class HostUnavailable(FetchError):
+    """The host of a URL does not answer, so that other URLs of it would fail in the same way."""
 
 
 _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[FetchError], str], ...]] = (
-    (aiohttp.ClientConnectorDNSError, _NoConnectionError, "the host name is not known here"),
-    (aiohttp.ClientSSLError, _NoConnectionError, "its certificate is not trusted here"),
-    (aiohttp.ConnectionTimeoutError, _NoConnectionError, "no connection in time"),
-    (TimeoutError, FetchError, "no answer in time"),
-    (aiohttp.TooManyRedirects, _NoConnectionError, f"more than {MAX_REDIRECTS} redirects"),
-    (aiohttp.NonHttpUrlRedirectClientError, _NoConnectionError, "it redirects to no URL that can be fetched"),
-    (ValueError, _NoConnectionError, "it is no URL that can be fetched"),
+    (aiohttp.ClientConnectorDNSError, HostUnavailable, "the host name is not known here"),
+    (aiohttp.ClientSSLError, HostUnavailable, "its certificate is not trusted here"),
+    (aiohttp.ConnectionTimeoutError, HostUnavailable, "no connection in time"),
+    (TimeoutError, HostUnavailable, "no answer in time"),
+    (aiohttp.TooManyRedirects, FetchError, f"more than {MAX_REDIRECTS} redirects"),
+    (aiohttp.NonHttpUrlRedirectClientError, FetchError, "it redirects to no URL that can be fetched"),
+    (ValueError, FetchError, "it is no URL that can be fetched"),
 )
 """Exception of a library, our exception, its message; the first match counts. aiohttp.InvalidURL is a ValueError."""
 
@@ -167,7 +167,7 @@ def _to_fetch_error(error: Exception) -> FetchError:
         if isinstance(error, foreign):
             return ours(words)
     if isinstance(cause, OSError):
-        return _NoConnectionError(f"no connection ({cause.strerror or type(cause).__name__})")
+        return HostUnavailable(f"no connection ({cause.strerror or type(cause).__name__})")
     return FetchError(f"the transfer broke off ({type(error).__name__})")
 
 
@@ -212,7 +212,15 @@ def _decompress(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
 def _to_probe_response(response: aiohttp.ClientResponse) -> ProbeResponse:
     content_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     etag = response.headers.get("ETag") or response.headers.get("Last-Modified")
-    return ProbeResponse(response.status, content_type, _size_bytes(response), str(response.url), etag=etag)
+    pause = response.headers.get("Retry-After", "")
+    return ProbeResponse(
+        response.status,
+        content_type,
+        _size_bytes(response),
+        str(response.url),
+        etag=etag,
+        retry_after_s=float(pause) if pause.isdecimal() else None,
+    )
 
 
 def _size_bytes(response: aiohttp.ClientResponse) -> int | None:

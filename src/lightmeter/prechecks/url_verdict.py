@@ -15,6 +15,7 @@ from lightmeter.media.media_info import IMAGE_FORMATS, SNIFF_BYTES, VIDEO_FORMAT
 from lightmeter.prechecks.finding import CheckResult, Finding
 
 _GONE: Final = frozenset({404, 410})
+_RATE_LIMITED: Final = frozenset({429, 503})
 _VAGUE_TYPES: Final = frozenset({"", "application/octet-stream", "binary/octet-stream", "application/binary"})
 
 
@@ -40,6 +41,7 @@ class ProbeResponse:
         is_whole: Whether `head` is certainly the whole content.
         broke_off: Whether the transfer broke off after `head`.
         sha256: SHA-256 of the whole content in hexadecimal digits; None if it was not read to its end.
+        retry_after_s: Seconds in the header `Retry-After`; None without it.
         etag: The header `ETag`, else `Last-Modified`; None without either.
     """
 
@@ -53,11 +55,17 @@ class ProbeResponse:
     broke_off: bool = False
     sha256: str | None = None
     etag: str | None = None
+    retry_after_s: float | None = None
 
     @property
     def ok(self) -> bool:
         """Whether the status is 2xx."""
         return 200 <= self.status < 300  # noqa: PLR2004 (the 2xx class)
+
+    @property
+    def is_rate_limited(self) -> bool:
+        """Whether the status says that there are too many requests."""
+        return self.status in _RATE_LIMITED
 
     @property
     def announced_kind(self) -> MediaKind | None:
