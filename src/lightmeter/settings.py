@@ -45,7 +45,7 @@ class Settings(BaseSettings):
     )
     cache_dir: Path = Field(
         default_factory=lambda: user_cache_path("lightmeter"),
-        description="Folder for converted models and other files that can be created again.",
+        description="Folder for converted models, unfinished plans and other files that can be created again.",
     )
     answers_dir: Path | None = Field(
         default=None,
@@ -104,6 +104,14 @@ class Settings(BaseSettings):
             "Seconds after sending during which a request without an answer may still be charged. Only a balance that "
             "is read later proves that it was not."
         ),
+    )
+    max_checks: int = Field(
+        default=256, ge=1, description="Most rows of a manifest that `plan` and `run` check at the same time."
+    )
+    max_checks_per_host: int = Field(
+        default=64,
+        ge=1,
+        description="Most of these checks at the same time for one host; fewer if it gets slow or refuses them.",
     )
     proxy: str | None = Field(
         default=None,

@@ -15,41 +15,29 @@ async def reach():
         yield reach
 
 
-async def test_conclusive_head_response_needs_no_get(reach, site):
-    """If HEAD announces a picture, no GET follows."""
-    reached = await reach.head(f"{site.base_url}/picture.jpg")
+async def test_one_get_request_reads_the_beginning(reach, site):
+    """One GET with a range gives type, size and content."""
+    reached = await reach.probe(f"{site.base_url}/picture.jpg", 65536)
     assert (reached.status, reached.content_type, reached.size_bytes) == (200, "image/jpeg", len(site.jpeg))
-    assert site.seen == [("HEAD", "/picture.jpg")]
+    assert (reached.head, reached.is_whole) == (site.jpeg, True)
+    assert site.seen == [("GET", "/picture.jpg")]
+    assert site.headers[0]["Range"] == "bytes=0-65535"
 
 
-@pytest.mark.parametrize("path", ["/no-head", "/untyped", "/hangs-up-on-head", "/page", "/missing"])
-async def test_inconclusive_head_response_leads_to_get(reach, site, path):
-    """If the response to HEAD is refused, vague or wrong, a GET follows."""
-    reached = await reach.head(site.base_url + path)
-    assert [method for method, _ in (site.seen[0], site.seen[-1])] == ["HEAD", "GET"]
-    assert reached.content_requested
-
-
-async def test_get_requests_a_range(reach, site):
-    """The GET requests a range, and the total size comes from the response's Content-Range."""
-    reached = await reach.head(f"{site.base_url}/ranged")
-    assert reached.head == site.jpeg[:64]
+async def test_size_of_a_part_is_that_of_the_whole(reach, site):
+    """The total size of a partial response comes from its Content-Range."""
+    reached = await reach.probe(f"{site.base_url}/ranged", 64)
+    assert (reached.head, reached.is_whole) == (site.jpeg[:64], False)
     assert reached.size_bytes == 123456
-
-
-async def test_rate_limited_server_gets_no_get(reach, site):
-    """After status 429 to HEAD, no GET follows."""
-    assert (await reach.head(f"{site.base_url}/busy")).status == 429
-    assert len(site.seen) == 1
 
 
 async def test_redirects_are_followed_but_not_for_ever(reach, site):
     """Redirects are followed to the final URL; loops end; other schemes are refused."""
-    assert (await reach.head(f"{site.base_url}/moved")).final_url == f"{site.base_url}/picture.jpg"
+    assert (await reach.probe(f"{site.base_url}/moved", 64)).final_url == f"{site.base_url}/picture.jpg"
     with pytest.raises(FetchError, match=f"more than {MAX_REDIRECTS} redirects"):
-        await reach.head(f"{site.base_url}/circle")
+        await reach.probe(f"{site.base_url}/circle", 64)
     with pytest.raises(FetchError, match="no URL"):
-        await reach.head(f"{site.base_url}/to-a-file")
+        await reach.probe(f"{site.base_url}/to-a-file", 64)
 
 
 async def test_connection_error_does_not_show_the_url(reach):
@@ -58,7 +46,7 @@ async def test_connection_error_does_not_show_the_url(reach):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with pytest.raises(FetchError, match="no connection") as caught:
-        await reach.head(f"http://127.0.0.1:{port}/a.jpg?token=secret")
+        await reach.probe(f"http://127.0.0.1:{port}/a.jpg?token=secret", 64)
     assert "secret" not in str(caught.value)
 
 
@@ -66,7 +54,7 @@ async def test_connection_error_does_not_show_the_url(reach):
 async def test_invalid_url_raises_fetch_error(reach, url):
     """An invalid URL raises FetchError."""
     with pytest.raises(FetchError):
-        await reach.head(url)
+        await reach.probe(url, 64)
 
 
 async def test_download_returns_sha256(reach, site, tmp_path):
@@ -74,7 +62,7 @@ async def test_download_returns_sha256(reach, site, tmp_path):
     reached = await reach.download(f"{site.base_url}/clip.avi", tmp_path / "clip", 10**6)
     assert (tmp_path / "clip").read_bytes() == site.video
     assert reached.sha256 == hashlib.sha256(site.video).hexdigest()
-    assert reached.head == site.video[:64]
+    assert reached.head == site.video[:65536]
 
 
 async def test_a_download_stops_at_its_cap(reach, site, tmp_path):
@@ -95,5 +83,5 @@ async def test_truncated_download_raises_fetch_error(reach, site, tmp_path):
 
 async def test_requests_carry_no_credentials(reach, site):
     """Requests carry no key, cookie or authorization header."""
-    await reach.head(f"{site.base_url}/picture.jpg")
-    assert set(site.headers[0]) == {"Host", "User-Agent", "Accept", "Accept-Encoding"}
+    await reach.probe(f"{site.base_url}/picture.jpg", 64)
+    assert set(site.headers[0]) == {"Host", "User-Agent", "Accept", "Accept-Encoding", "Range"}

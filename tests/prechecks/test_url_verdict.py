@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.prechecks.finding import CheckName
-from lightmeter.prechecks.url_verdict import ProbeResponse, is_conclusive, judge_response
+from lightmeter.prechecks.url_verdict import ProbeResponse, judge_response
 from lightmeter.testing import tiny_jpeg
 
 JPEG = tiny_jpeg()[:64]
@@ -53,6 +53,13 @@ def test_other_error_statuses_are_warnings(status):
         (answer(content_type="text/html"), "image", "image", "warning"),
         (answer(content_type="text/html", head=HTML), "image", "image", "error"),
         (answer(content_type="application/json", head=b"{}"), "video", "video", "error"),
+        (answer(head=HTML), "image", "image", "error"),
+        (answer(head=b"Rate limit exceeded"), "image", "image", "error"),
+        (answer(head=b"%PDF-1.7"), "image", "image", "error"),
+        (answer(head=bytes(64)), "image", "image", "error"),
+        (answer(content_type="video/mp4", head=b"#EXTM3U\n"), "video", "video", "warning"),
+        (answer(head=b"P3 2 2 255"), "image", "image", "warning"),
+        (answer(content_type="image/svg+xml", head=b"<?xml version='1.0'?><svg/>"), "image", "image", "warning"),
         (answer(content_requested=True, size_bytes=0), "image", "image", "error"),
     ],
 )
@@ -61,24 +68,6 @@ def test_content_is_judged_by_its_bytes_then_by_its_type(response, expected, kin
     verdict = judge_response(response, expected)
     assert verdict.kind == kind
     assert worst(verdict) == severity
-
-
-@pytest.mark.parametrize(
-    ("response", "conclusive"),
-    [
-        (answer(), True),
-        (answer(429), True),
-        (answer(404), False),
-        (answer(405), False),
-        (answer(content_type=""), False),
-        (answer(content_type="text/html"), False),
-        (answer(size_bytes=0), False),
-        (answer(size_bytes=None), False),
-    ],
-)
-def test_which_head_responses_are_conclusive(response, conclusive):
-    """Only a success with type and size, or a rate limit, makes a HEAD response conclusive."""
-    assert is_conclusive(response) is conclusive
 
 
 @given(

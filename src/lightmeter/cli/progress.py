@@ -79,7 +79,7 @@ class _ProgressDisplay:
 
 def _details(progress: Progress) -> str:
     if progress.phase == "planning":
-        return f"{progress.rate:.0f}/s"
+        return f"{progress.rate:.0f} rows/s"
     parts = [progress.waiting] if progress.waiting is not None else [f"{progress.rate:.1f}/s"] if progress.rate else []
     budget = f" of {progress.budget}" if progress.budget is not None else ""
     parts.append(f"{progress.paid} credits paid{budget}")
@@ -126,7 +126,10 @@ async def _run(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, cancel_
         if stop.is_set():
             work.cancel()
             await asyncio.wait({work})
-            raise Interrupted("Stopped by the user while planning: nothing was sent.")
+            raise Interrupted(
+                "Stopped by the user while planning: nothing was sent.",
+                hint="The same command continues with the rows that are not checked yet.",
+            )
         return await work
 
 

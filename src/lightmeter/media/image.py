@@ -7,7 +7,7 @@ pixel limit is below the one at which Pillow warns of decompression bombs, so su
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from io import BytesIO
 from typing import Final
 
@@ -93,6 +93,29 @@ def read_size(head: bytes) -> tuple[int, int] | None:
             return _upright_size(picture)
     except MediaError:
         return _webp_size(head)
+
+
+def is_header_broken(head: bytes) -> bool:
+    """Whether the first bytes of an image hold a header that does not parse, whatever follows them."""
+    stream = _HeadStream(head)
+    try:
+        with _open_stream(stream, head):
+            return False
+    except BrokenMedia:
+        return not stream.ran_out
+    except MediaError:
+        return False
+
+
+class _HeadStream(BytesIO):
+    """The first bytes of a file; `ran_out` tells whether the reader wanted more."""
+
+    ran_out = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self.ran_out |= size is None or size < 0 or len(data) < size
+        return data
 
 
 def _upright_size(picture: Image.Image) -> tuple[int, int]:
@@ -187,11 +210,15 @@ class _LimitedReads(BytesIO):
         return super().read(size)
 
 
-@contextmanager
-def _open_picture(content: bytes) -> Iterator[Image.Image]:
+def _open_picture(content: bytes) -> AbstractContextManager[Image.Image]:
     """Open an image; convert every exception in the block to a `MediaError`."""
+    return _open_stream(_LimitedReads(content), content)
+
+
+@contextmanager
+def _open_stream(stream: BytesIO, content: bytes) -> Iterator[Image.Image]:
     try:
-        with Image.open(_LimitedReads(content), formats=_DECODABLE_FORMATS) as picture:
+        with Image.open(stream, formats=_DECODABLE_FORMATS) as picture:
             yield picture
     except MediaError:
         raise

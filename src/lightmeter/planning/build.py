@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import nullcontext
+from contextlib import aclosing, nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -28,11 +28,13 @@ from lightmeter.manifest.item import Item
 from lightmeter.manifest.readers import ManifestReader, ManifestSource, location_of
 from lightmeter.media.media_info import kind_from_name
 from lightmeter.options import Options, make_options
+from lightmeter.planning.kept_checks import KeptChecks, open_kept_checks
 from lightmeter.planning.plan import Plan, plan_from_journal, temp_dir_unless_error
 from lightmeter.planning.plan_file import PlanFile, read_plan_file
 from lightmeter.planning.preflight import ServiceInfo, preflight
 from lightmeter.planning.price_sources import price_meta, with_prices_from_settings
 from lightmeter.planning.progress import Progress
+from lightmeter.planning.row_checks import CHUNK_ROWS, check_rows
 from lightmeter.prechecks.check import Checker
 from lightmeter.prechecks.finding import CheckResult
 from lightmeter.pricing.estimate import frame_range
@@ -40,12 +42,6 @@ from lightmeter.pricing.rates import load_prices
 from lightmeter.redaction import mask_credentials
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.remote.delta import import_deltalake
-
-CHUNK_ROWS: Final = 256
-"""Rows that are read, checked and written together, with one commit."""
-
-MAX_CONCURRENT_CHECKS: Final = 16
-"""Rows pre-checked at the same time: enough to hide the latency of a URL, few enough for a home connection."""
 
 _GIVE_KEY: Final = (
     "A plan file holds no credentials: set those of the store in the environment, such as AWS_ACCESS_KEY_ID and "
@@ -65,6 +61,7 @@ async def stream_plan(
     """Build a plan: yield progress while rows are read, and the plan at the end.
 
     Before the first row is read, request the balance and the back ends of the service, unless it is the embedded one.
+    If an earlier plan of the same manifest was killed, its checks are used.
 
     Args:
         source: The manifest.
@@ -90,58 +87,61 @@ async def stream_plan(
     service = await preflight(options, settings, required=require_service)
     prices = price_meta(options, settings, service)
     started = clock.monotonic()
-    with temp_dir_unless_error() as temp_dir:
+    location = location_of(source)
+    stored_at = location.absolute if location is not None and not location.is_stdin else None
+    kept = open_kept_checks(settings.cache_dir, stored_at or reader.name, options) if options.precheck else None
+    with temp_dir_unless_error() as temp_dir, kept or nullcontext():
         with Journal(temp_dir.path) as journal:
-            async for rows in _write_rows(reader, options, journal):
+            async for rows in _write_rows(reader, options, settings, kept, journal):
                 seconds = clock.monotonic() - started
                 yield Progress("planning", rows, {}, seconds=seconds, rate=rows / seconds if seconds else 0.0)
-            meta = {
-                "run_id": fresh_run_id(clock),
-                "manifest": reader.name,
-                "manifest_sha256": reader.sha256,
-                "extra_types": json.dumps(reader.extra_types),
-                "options": options.model_dump_json(),
-                "lightmeter": __version__,
-                "planned_at": f"{utc_from_timestamp(clock.now()):%Y-%m-%dT%H:%M:%SZ}",
-                **prices,
-            }
-            location = location_of(source)
-            if location is not None and not location.is_stdin:
-                meta["manifest_path"] = location.absolute
-            await journal.write(put_meta(meta))
+            path_meta = {} if stored_at is None else {"manifest_path": stored_at}
+            await journal.write(put_meta({**_plan_meta(reader, options, clock), **prices, **path_meta}))
             await asyncio.to_thread(reuse_answers, journal, options, settings, clock.now())
         plan = plan_from_journal(temp_dir, options, settings, service)
+        if kept is not None:
+            kept.remove()
     yield plan
 
 
-async def _write_rows(reader: ManifestReader, options: Options, journal: Journal) -> AsyncIterator[int]:
-    """Read, check and write rows in batches; yield the number so far. While one batch is written, the next is read."""
+def _plan_meta(reader: ManifestReader, options: Options, clock: Clock) -> dict[str, str]:
+    """Return the facts of a new plan for its journal; the manifest has been read to its end."""
+    return {
+        "run_id": fresh_run_id(clock),
+        "manifest": reader.name,
+        "manifest_sha256": reader.sha256,
+        "extra_types": json.dumps(reader.extra_types),
+        "options": options.model_dump_json(),
+        "lightmeter": __version__,
+        "planned_at": f"{utc_from_timestamp(clock.now()):%Y-%m-%dT%H:%M:%SZ}",
+    }
+
+
+async def _write_rows(
+    reader: ManifestReader, options: Options, settings: Settings, kept: KeptChecks | None, journal: Journal
+) -> AsyncIterator[int]:
+    """Read, check and write rows; yield how many were checked. While rows are written, the next ones are checked."""
     items: Iterator[Item] = await asyncio.to_thread(iter, reader)
     checker = Checker(
-        capture_interval_s=options.capture_interval, max_frames=options.max_frames, concurrency=MAX_CONCURRENT_CHECKS
+        capture_interval_s=options.capture_interval,
+        max_frames=options.max_frames,
+        max_checks=settings.max_checks,
+        max_checks_per_host=settings.max_checks_per_host,
     )
-    done, pending_write = 0, None
-    async with checker if options.precheck else nullcontext() as open_checker:
-        while chunk := await asyncio.to_thread(lambda: list(islice(items, CHUNK_ROWS))):
-            checked = await _check_all(open_checker, chunk)
-            rows = [_row(item, check, options) for item, check in zip(chunk, checked, strict=True)]
-            if pending_write is not None:
-                await asyncio.wrap_future(pending_write)
-            pending_write = journal.submit(add_rows(rows))
-            done += len(rows)
-            yield done
+    pending_write = None
+    async with (
+        checker if options.precheck else nullcontext() as open_checker,
+        aclosing(check_rows(items, open_checker, kept)) as steps,
+    ):
+        async for step in steps:
+            if step.rows:
+                rows = [_row(item, check, options) for item, check in step.rows]
+                if pending_write is not None:
+                    await asyncio.wrap_future(pending_write)
+                pending_write = journal.submit(add_rows(rows))
+            yield step.checked
         if pending_write is not None:
             await asyncio.wrap_future(pending_write)
-
-
-async def _check_all(checker: Checker | None, chunk: list[Item]) -> list[CheckResult | None]:
-    if checker is None:
-        return [None] * len(chunk)
-
-    async def check(item: Item) -> CheckResult | None:
-        return None if item.problem else await checker.check(item)
-
-    return list(await asyncio.gather(*(check(item) for item in chunk)))
 
 
 def _row(item: Item, checked: CheckResult | None, options: Options) -> PlannedRow:

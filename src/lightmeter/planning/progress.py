@@ -14,7 +14,7 @@ class Progress:
 
     Attributes:
         phase: What is being done; `Phase` lists the values.
-        rows: Rows read so far while planning; during a run, all rows of the manifest.
+        rows: Rows checked so far while planning; during a run, all rows of the manifest.
         counts: Number of rows by status.
         requests: Requests sent by this process.
         in_flight: Requests sent and not yet answered, including those whose answer is polled for.

@@ -4,30 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AsyncExitStack, suppress
+import resource
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from hashlib import file_digest
 from pathlib import Path
 from stat import S_ISREG
+from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
 from lightmeter.errors import FetchError
 from lightmeter.manifest.item import Item
-from lightmeter.media.image import read_size
 from lightmeter.media.media_info import SNIFF_BYTES, ImageInfo, MediaKind, VideoInfo, kind_from_name, sniff
-from lightmeter.prechecks.decode_check import check_image, check_video
+from lightmeter.prechecks.decode_check import check_image, check_image_head, check_remote_image, check_video
 from lightmeter.prechecks.finding import CheckResult, Finding
-from lightmeter.prechecks.url_probe import UrlProber
-from lightmeter.prechecks.url_verdict import judge_format, judge_response
+from lightmeter.prechecks.host_limit import HostLimit
+from lightmeter.prechecks.url_probe import HEADER_BYTES, HostUnavailable, UrlProber
+from lightmeter.prechecks.url_verdict import ProbeResponse, judge_format, judge_response
 from lightmeter.tempdirs import LockedTempDir
 from lightmeter.wire.constants import MAX_FILE_BYTES
 
 MAX_DOWNLOAD_BYTES: Final = 256 * 1024 * 1024
 """Size in bytes of the largest video that is downloaded for a check."""
 
-HEADER_BYTES: Final = 64 * 1024
-"""Number of first bytes of a remote image that are read for its width and height: enough for nearly all headers."""
+MAX_TRIES: Final = 3
+"""Requests for a URL whose host says that there are too many requests."""
+
+MAX_KNOWN_HOSTS: Final = 4096
+"""Hosts whose limits are remembered."""
+
+_FIRST_PAUSE_S: Final = 0.5
+_MAX_PAUSE_S: Final = 10.0
+
+_MAX_DOWNLOADS: Final = 16
+"""Videos that are downloaded at the same time; each may take `MAX_DOWNLOAD_BYTES` of disk."""
 
 MAX_CACHED_URLS: Final = 4096
 """Maximum number of URLs whose results are cached: a manifest may name one dead URL twenty thousand times."""
@@ -36,19 +47,29 @@ MAX_CACHED_URLS: Final = 4096
 class Checker:
     """Runs all checks of manifest rows, several rows at once; an async context manager.
 
-    Of an image with a URL, it reads only the HTTP headers and the first bytes. It decodes videos and local files.
+    Of an image with a URL, it reads at most `HEADER_BYTES` and decodes it if that is all. It decodes videos and local
+    files.
 
     Args:
         capture_interval_s: Seconds between captured frames of a video.
         max_frames: Most frames captured of a video; 0 means no limit.
-        concurrency: Rows that are checked at the same time. Decoding uses at most one thread per processor.
+        max_checks: Most rows that are checked at the same time; at most a quarter of the process's open files. Decoding
+            uses at most one thread per processor.
+        max_checks_per_host: Most requests to one host at the same time; `HostLimit` may allow fewer.
     """
 
-    def __init__(self, *, capture_interval_s: int, max_frames: int, concurrency: int = 8) -> None:
+    def __init__(
+        self, *, capture_interval_s: int, max_frames: int, max_checks: int = 256, max_checks_per_host: int = 64
+    ) -> None:
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        max_checks = max_checks if files == resource.RLIM_INFINITY else max(1, min(max_checks, files // 4))
         self._capture_interval_s = capture_interval_s
         self._max_frames = max_frames
-        self._prober = UrlProber(connections=concurrency)
-        self._rows = asyncio.Semaphore(concurrency)
+        self._prober = UrlProber(connections=max_checks)
+        self._rows = asyncio.Semaphore(max_checks)
+        self._downloads = asyncio.Semaphore(_MAX_DOWNLOADS)
+        self._max_checks_per_host = max_checks_per_host
+        self._hosts: dict[str, HostLimit] = {}
         self._decoders = asyncio.Semaphore(os.cpu_count() or 1)
         self._stack = AsyncExitStack()
         self._folder = Path()
@@ -90,33 +111,72 @@ class Checker:
         return await asyncio.shield(self._url_checks[key])
 
     async def _check_url_or_warn(self, item: Item, expected: MediaKind | None) -> CheckResult:
-        async with self._rows:
-            try:
-                return await self._check_url(item, expected)
-            except FetchError as error:
-                message = f"Could not check from here: {error}; the service may still reach it."
-                return CheckResult(expected, (Finding("reach", "warning", message),))
+        host = self._host_of(item.url)
+        async with host.slot():
+            reason = host.skip_reason(monotonic())
+            if reason is not None:
+                reason += "; other rows of this host failed so"
+            else:
+                try:
+                    return await self._check_url(item, expected, host)
+                except FetchError as error:
+                    reason = str(error)
+                    if isinstance(error, HostUnavailable):
+                        host.failed(reason, monotonic())
+            message = f"Could not check from here: {reason}; the service may still reach it."
+            return CheckResult(expected, (Finding("reach", "warning", message),))
 
-    async def _check_url(self, item: Item, expected: MediaKind | None) -> CheckResult:
+    def _host_of(self, url: str) -> HostLimit:
+        """Return the limit of the host of a URL; of many hosts, one without requests is forgotten."""
+        name = url.partition("://")[2].partition("/")[0].lower()
+        if name not in self._hosts:
+            if len(self._hosts) >= MAX_KNOWN_HOSTS:
+                idle = (known for known, limit in self._hosts.items() if limit.is_idle)
+                if (oldest := next(idle, None)) is not None:
+                    del self._hosts[oldest]
+            self._hosts[name] = HostLimit(self._max_checks_per_host)
+        return self._hosts[name]
+
+    async def _probe(self, url: str, host: HostLimit) -> ProbeResponse:
+        """Request the first bytes of a URL; try again after a pause while its host says that it gets too much."""
+        pause_s = _FIRST_PAUSE_S
+        for tries_left in reversed(range(MAX_TRIES)):
+            async with self._rows:
+                started_s = monotonic()
+                response = await self._prober.probe(url, HEADER_BYTES)
+            if not response.is_rate_limited:
+                host.answered(monotonic() - started_s, monotonic())
+                break
+            host.refused(monotonic())
+            if tries_left:
+                await asyncio.sleep(min(response.retry_after_s or pause_s, _MAX_PAUSE_S))
+                pause_s *= 2
+        else:
+            host.failed(f"HTTP {response.status}", monotonic())
+        return response
+
+    async def _check_url(self, item: Item, expected: MediaKind | None, host: HostLimit) -> CheckResult:
         if expected == "video":
             return await self._check_remote_video(item, expected)
-        response = await self._prober.head(item.url)
+        response = await self._probe(item.url, host)
         checked = judge_response(response, expected)
         if not response.ok or checked.fatal is not None or checked.kind is None:
             return checked
         if checked.kind == "video":
             return await self._check_remote_video(item, expected)
-        with suppress(FetchError):  # the image exists even if its first bytes cannot be read
-            first_bytes = await self._prober.first_bytes(item.url, HEADER_BYTES)
-            size = await asyncio.to_thread(read_size, first_bytes)
-            if size is not None:
-                return replace(checked, width=size[0], height=size[1])
-        return checked
+        found = sniff(response.head)
+        if found is None:
+            return checked
+        async with self._decoders:
+            size, findings = await asyncio.to_thread(_examine_image, response)
+        width, height = size or (None, None)
+        return replace(checked, findings=(*checked.findings, *findings), width=width, height=height)
 
     async def _check_remote_video(self, item: Item, expected: MediaKind | None) -> CheckResult:
         path = self._folder / f"{item.seq}-{id(item):x}"
         try:
-            response = await self._prober.download(item.url, path, MAX_DOWNLOAD_BYTES)
+            async with self._downloads, self._rows:
+                response = await self._prober.download(item.url, path, MAX_DOWNLOAD_BYTES)
             checked = replace(judge_response(response, expected), content_sha256=response.sha256)
             if not response.ok or checked.fatal is not None or checked.kind != "video":
                 return checked
@@ -166,6 +226,14 @@ def _add_findings(
     """Return the result with the findings of one more check and, if `info` is not None, the width and height."""
     width, height = (info.width, info.height) if info else (None, None)
     return replace(checked, findings=(*checked.findings, *findings), width=width, height=height)
+
+
+def _examine_image(response: ProbeResponse) -> tuple[tuple[int, int] | None, list[Finding]]:
+    """Examine the header of an image and, if it was read to its end, decode it; return its size and the findings."""
+    size, findings = check_image_head(response.head, response.size_bytes)
+    if response.is_whole and not findings:
+        return size, check_remote_image(response.head)
+    return size, findings
 
 
 def _read_head(path: Path) -> tuple[int, bytes]:

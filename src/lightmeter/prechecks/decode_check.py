@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
-from lightmeter.media.image import MAX_PIXELS, is_blank, load_rgb, read_image_info
+from lightmeter.media.image import MAX_PIXELS, is_blank, is_header_broken, load_rgb, read_image_info, read_size
+from lightmeter.media.least_bytes import least_bytes
 from lightmeter.media.media_info import ImageInfo, VideoInfo
 from lightmeter.media.sampling import frame_count
 from lightmeter.media.video import sample_video
@@ -17,8 +18,9 @@ MAX_CHECKED_FRAMES: Final = 60
 """Maximum number of frames of a video that are checked."""
 
 _IMAGE_SIDE: Final = 512
+_REMOTE_SIDE: Final = 64
 _FRAME_SIDE: Final = 256
-"""Longest side, in pixels, that images and video frames are decoded to: enough to tell whether they are blank."""
+"""Longest side, in pixels, of decoded files, images at URLs and video frames."""
 
 _TINY_SIDE: Final = 16
 """Shorter side, in pixels, below which an image gets a warning."""
@@ -48,6 +50,42 @@ def check_image(content: bytes) -> tuple[ImageInfo | None, list[Finding]]:
         message = f"An animation of {info.frames} frames; only its first frame is analysed."
         findings.append(Finding("frames", "info", message, info.frames))
     return info, findings
+
+
+def check_image_head(head: bytes, size_bytes: int | None) -> tuple[tuple[int, int] | None, list[Finding]]:
+    """Examine the first bytes of an image; return its width and height (None if unknown) and what the checks found.
+
+    An error is reported only if no bytes that may follow can make the image sound.
+
+    Args:
+        head: The first bytes.
+        size_bytes: Length of the whole image; None if it is not known.
+    """
+    least = least_bytes(head)
+    if size_bytes is not None and least is not None and least > size_bytes:
+        message = f"The picture is truncated: it needs {least:,} bytes or more, but has {size_bytes:,}."
+        return None, [Finding("decode", "error", message, size_bytes)]
+    size = read_size(head)
+    if size is None and is_header_broken(head):
+        return None, [Finding("decode", "error", "The header of the picture does not parse.")]
+    if size is not None and size[0] * size[1] > MAX_PIXELS:
+        message = f"{size[0]} x {size[1]} pixels are more than the limit of {MAX_PIXELS:,}."
+        return size, [Finding("pixels", "warning", f"{message} The service may still read it.", size[0] * size[1])]
+    return size, []
+
+
+def check_remote_image(content: bytes) -> list[Finding]:
+    """Decode an image at a URL and return what was found; it is reduced while it is decoded, to save time.
+
+    An error is reported only if the image is broken; another service may read what is too large or unknown here.
+    """
+    try:
+        load_rgb(content, max_side=_REMOTE_SIDE)
+    except BrokenMedia as error:
+        return [Finding("decode", "error", str(error))]
+    except MediaError as error:
+        return [Finding("decode", "warning", f"{error} The service may still read it.")]
+    return [Finding("decode", "info", "Decodes.")]
 
 
 async def check_video(

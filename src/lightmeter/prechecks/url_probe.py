@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,10 +20,18 @@ from typing import Final, Self
 import aiohttp
 
 from lightmeter.errors import FetchError
-from lightmeter.media.media_info import SNIFF_BYTES
-from lightmeter.prechecks.url_verdict import ProbeResponse, is_conclusive
+from lightmeter.prechecks.url_verdict import ProbeResponse
 
 MAX_REDIRECTS: Final = 5
+
+HEADER_BYTES: Final = 64 * 1024
+"""Number of first bytes of remote content that are examined: they hold the header of nearly all images."""
+
+_PARTIAL: Final = 206
+_RANGE_REFUSED: Final = 416
+_DECODED_ENCODINGS: Final = frozenset({"gzip", "x-gzip", "deflate"})
+_OPAQUE_ENCODINGS: Final = frozenset({"br", "zstd", "compress", "x-compress"})
+"""Values of `Content-Encoding` whose content is decoded here, and is not. Any other value is ignored."""
 
 _CONNECT_TIMEOUT_S: Final = 10.0
 _READ_TIMEOUT_S: Final = 20.0
@@ -32,18 +41,18 @@ _CHUNK_BYTES: Final = 256 * 1024
 _HEADERS: Final = {"User-Agent": "lightmeter", "Accept": "image/*, video/*, */*;q=0.5", "Accept-Encoding": "identity"}
 
 
-class _NoConnectionError(FetchError):
-    """No connection, or an invalid URL, so that another HTTP method would fail in the same way."""
+class HostUnavailable(FetchError):
+    """The host of a URL does not answer, so that other URLs of it would fail in the same way."""
 
 
 _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[FetchError], str], ...]] = (
-    (aiohttp.ClientConnectorDNSError, _NoConnectionError, "the host name is not known here"),
-    (aiohttp.ClientSSLError, _NoConnectionError, "its certificate is not trusted here"),
-    (aiohttp.ConnectionTimeoutError, _NoConnectionError, "no connection in time"),
-    (TimeoutError, FetchError, "no answer in time"),
-    (aiohttp.TooManyRedirects, _NoConnectionError, f"more than {MAX_REDIRECTS} redirects"),
-    (aiohttp.NonHttpUrlRedirectClientError, _NoConnectionError, "it redirects to no URL that can be fetched"),
-    (ValueError, _NoConnectionError, "it is no URL that can be fetched"),
+    (aiohttp.ClientConnectorDNSError, HostUnavailable, "the host name is not known here"),
+    (aiohttp.ClientSSLError, HostUnavailable, "its certificate is not trusted here"),
+    (aiohttp.ConnectionTimeoutError, HostUnavailable, "no connection in time"),
+    (TimeoutError, HostUnavailable, "no answer in time"),
+    (aiohttp.TooManyRedirects, FetchError, f"more than {MAX_REDIRECTS} redirects"),
+    (aiohttp.NonHttpUrlRedirectClientError, FetchError, "it redirects to no URL that can be fetched"),
+    (ValueError, FetchError, "it is no URL that can be fetched"),
 )
 """Exception of a library, our exception, its message; the first match counts. aiohttp.InvalidURL is a ValueError."""
 
@@ -74,36 +83,21 @@ class UrlProber:
         if self._session is not None:
             await self._session.close()
 
-    async def head(self, url: str) -> ProbeResponse:
-        """Send a HEAD request; if its response does not suffice, send a GET request for the first bytes.
+    async def probe(self, url: str, max_bytes: int) -> ProbeResponse:
+        """Request the first `max_bytes` of the content with one GET request; no more of it is read.
+
+        A server that ignores the range is read up to there. One that refuses it, or sends another part, gets a second
+        request without a range.
 
         Raises:
             FetchError: no response; the message says why, without the URL.
         """
-        try:
-            async with self._request("HEAD", url, _PROBE_TIMEOUT_S) as answer:
-                response = _probe_response(answer)
-        except _NoConnectionError:
-            raise
-        except FetchError:
-            response = None  # some servers close the connection on HEAD
-        if response is not None and is_conclusive(response):
-            return response
-        async with self._request("GET", url, _PROBE_TIMEOUT_S, Range=f"bytes=0-{SNIFF_BYTES - 1}") as answer:
-            return replace(
-                _probe_response(answer), head=await _first_bytes(answer, SNIFF_BYTES), content_requested=True
-            )
-
-    async def first_bytes(self, url: str, max_bytes: int) -> bytes:
-        """Return at most the first `max_bytes` of the content; no bytes if the status is not 2xx.
-
-        If the server ignores the range and sends more, the rest is not read.
-
-        Raises:
-            FetchError: no response, or the transfer broke off; the message says why, without the URL.
-        """
         async with self._request("GET", url, _PROBE_TIMEOUT_S, Range=f"bytes=0-{max_bytes - 1}") as answer:
-            return await _first_bytes(answer, max_bytes) if _probe_response(answer).ok else b""
+            part = answer.headers.get("Content-Range", "")
+            if answer.status != _RANGE_REFUSED and (answer.status != _PARTIAL or part.startswith("bytes 0-")):
+                return await _read_first_bytes(answer, max_bytes)
+        async with self._request("GET", url, _PROBE_TIMEOUT_S) as answer:
+            return await _read_first_bytes(answer, max_bytes)
 
     async def download(self, url: str, path: Path, max_bytes: int) -> ProbeResponse:
         """Download the content to `path`, if the status is 2xx.
@@ -116,14 +110,14 @@ class UrlProber:
         Raises:
             FetchError: no response, or the transfer broke off; the message says why, without the URL.
         """
-        async with self._request("GET", url, _DOWNLOAD_TIMEOUT_S) as answer:
-            response = _probe_response(answer)
+        async with self._request("GET", url, _DOWNLOAD_TIMEOUT_S, decompress=True) as answer:
+            response = _to_probe_response(answer)
             if not response.ok or (response.size_bytes or 0) > max_bytes:
                 return response
             digest, first, size_bytes = hashlib.sha256(), b"", 0
             with await asyncio.to_thread(path.open, "wb") as file:
                 async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
-                    first = (first + chunk)[:SNIFF_BYTES] if len(first) < SNIFF_BYTES else first
+                    first = (first + chunk)[:HEADER_BYTES] if len(first) < HEADER_BYTES else first
                     size_bytes += len(chunk)
                     if size_bytes > max_bytes:
                         return replace(response, head=first, content_requested=True)
@@ -135,9 +129,17 @@ class UrlProber:
 
     @asynccontextmanager
     async def _request(
-        self, method: str, url: str, total_s: float, **headers: str
+        self, method: str, url: str, total_s: float, *, decompress: bool = False, **headers: str
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send one request and follow redirects; translate every exception into `FetchError`."""
+        """Send one request and follow redirects; translate every exception into `FetchError`.
+
+        Args:
+            method: HTTP method.
+            url: URL to request.
+            total_s: Longest time for the request and its response, in seconds.
+            decompress: Whether content with a `Content-Encoding` is decoded, without a limit on its length.
+            headers: HTTP headers of the request.
+        """
         if self._session is None:
             raise RuntimeError("UrlProber is an async context manager: use it with `async with`.")
         limits = aiohttp.ClientTimeout(
@@ -145,7 +147,13 @@ class UrlProber:
         )
         try:
             async with self._session.request(
-                method, url, headers=headers, timeout=limits, allow_redirects=True, max_redirects=MAX_REDIRECTS
+                method,
+                url,
+                headers=headers,
+                timeout=limits,
+                allow_redirects=True,
+                max_redirects=MAX_REDIRECTS,
+                auto_decompress=decompress,
             ) as response:
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
@@ -159,30 +167,72 @@ def _to_fetch_error(error: Exception) -> FetchError:
         if isinstance(error, foreign):
             return ours(words)
     if isinstance(cause, OSError):
-        return _NoConnectionError(f"no connection ({cause.strerror or type(cause).__name__})")
+        return HostUnavailable(f"no connection ({cause.strerror or type(cause).__name__})")
     return FetchError(f"the transfer broke off ({type(error).__name__})")
 
 
-async def _first_bytes(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
-    first = bytearray()
-    while len(first) < max_bytes and (chunk := await response.content.read(max_bytes - len(first))):
-        first += chunk
-    return bytes(first)
+async def _read_first_bytes(answer: aiohttp.ClientResponse, max_bytes: int) -> ProbeResponse:
+    """Return the response with at most `max_bytes` of its content, decoded; with none if the status is not 2xx."""
+    response = _to_probe_response(answer)
+    encoding = answer.headers.get("Content-Encoding", "").strip().lower()
+    if not response.ok or encoding in _OPAQUE_ENCODINGS:
+        return response
+    first, at_end, broke_off = bytearray(), False, False
+    try:
+        while len(first) < max_bytes and not at_end:
+            chunk = await answer.content.read(max_bytes - len(first))
+            first += chunk
+            at_end = not chunk
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        if not first:
+            raise
+        broke_off = True
+    # Without a length or chunks, a response that was cut off looks like one that ended.
+    has_length = "Content-Length" in answer.headers or "chunked" in answer.headers.get("Transfer-Encoding", "").lower()
+    if answer.status == _PARTIAL and not encoding:
+        has_length = response.size_bytes == len(first)
+    head, is_whole = bytes(first), at_end and has_length
+    if encoding in _DECODED_ENCODINGS and head:
+        head, ended = _decompress(head, max_bytes)
+        is_whole = is_whole and ended
+    return replace(response, head=head, content_requested=True, is_whole=is_whole, broke_off=broke_off)
 
 
-def _probe_response(response: aiohttp.ClientResponse) -> ProbeResponse:
+def _decompress(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
+    """Decode the start of gzip or deflate data to at most `max_bytes`; also return whether the data ended there."""
+    for window_bits in (47, -15):  # gzip or zlib by its header; deflate without a header
+        decoder = zlib.decompressobj(window_bits)
+        try:
+            return decoder.decompress(data, max_bytes), decoder.eof
+        except zlib.error:
+            continue
+    raise FetchError("its Content-Encoding does not decode")
+
+
+def _to_probe_response(response: aiohttp.ClientResponse) -> ProbeResponse:
     content_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     etag = response.headers.get("ETag") or response.headers.get("Last-Modified")
-    return ProbeResponse(response.status, content_type, _size_bytes(response), str(response.url), etag=etag)
+    pause = response.headers.get("Retry-After", "")
+    return ProbeResponse(
+        response.status,
+        content_type,
+        _size_bytes(response),
+        str(response.url),
+        etag=etag,
+        retry_after_s=float(pause) if pause.isdecimal() else None,
+    )
 
 
 def _size_bytes(response: aiohttp.ClientResponse) -> int | None:
     """Return the length of the whole content in bytes; None if the server does not send it.
 
     If the response has only part of the content, it is the last number in `Content-Range` (RFC 9110, section 14.4).
+    Some servers put the length of the part there; a number that may be that is not used.
     """
-    if response.status == 206:  # noqa: PLR2004 (partial content)
-        whole = re.fullmatch(r"bytes \d+-\d+/(\d+)", response.headers.get("Content-Range", ""))
-        return int(whole[1]) if whole else None
+    if "Content-Encoding" in response.headers:
+        return None
+    if response.status == _PARTIAL:
+        whole = re.fullmatch(r"bytes \d+-(\d+)/(\d+)", response.headers.get("Content-Range", ""))
+        return int(whole[2]) if whole and int(whole[2]) != HEADER_BYTES else None
     length = response.headers.get("Content-Length", "")
-    return int(length) if length.isdecimal() and "Content-Encoding" not in response.headers else None
+    return int(length) if length.isdecimal() else None

@@ -6,15 +6,25 @@ content is neither image nor video. A failure that this machine may cause (netwo
 
 from __future__ import annotations
 
+import re
+from codecs import getincrementaldecoder
 from dataclasses import dataclass
 from typing import Final
 
-from lightmeter.media.media_info import IMAGE_FORMATS, VIDEO_FORMATS, MediaKind, sniff
+from lightmeter.media.media_info import IMAGE_FORMATS, SNIFF_BYTES, VIDEO_FORMATS, MediaKind, sniff
 from lightmeter.prechecks.finding import CheckResult, Finding
 
 _GONE: Final = frozenset({404, 410})
 _RATE_LIMITED: Final = frozenset({429, 503})
 _VAGUE_TYPES: Final = frozenset({"", "application/octet-stream", "binary/octet-stream", "application/binary"})
+
+
+_OTHER_MAGIC: Final = ((b"%PDF-", "a PDF document"), (b"PK\x03\x04", "a ZIP archive"))
+_MEDIA_TEXT: Final = re.compile(rb"<svg|<!doctype svg|<mpd|#extm3u|#define|#\?|/\* xpm|%!ps|p[1-7]\s|simple  =")
+"""Starts of pictures and playlists that are text, or start with it, in lower case."""
+_HTML: Final = re.compile(rb"<(?:!doctype html|html|head|body|script|title|meta|style|div|h1|p|a|br|table)\b")
+_ROOT: Final = re.compile(rb"<(svg|html|mpd)\b")
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +36,12 @@ class ProbeResponse:
         content_type: Media type in lower case, without parameters; empty if the server sends none.
         size_bytes: Length of the whole content; None if the server does not send it.
         final_url: URL after redirects.
-        head: First bytes of the content; empty after a HEAD request.
-        content_requested: Whether the request asked for content (GET, not HEAD).
+        head: First bytes of the content.
+        content_requested: Whether `head` was read; false for an error status and for an encoding unknown here.
+        is_whole: Whether `head` is certainly the whole content.
+        broke_off: Whether the transfer broke off after `head`.
         sha256: SHA-256 of the whole content in hexadecimal digits; None if it was not read to its end.
+        retry_after_s: Seconds in the header `Retry-After`; None without it.
         etag: The header `ETag`, else `Last-Modified`; None without either.
     """
 
@@ -38,13 +51,21 @@ class ProbeResponse:
     final_url: str
     head: bytes = b""
     content_requested: bool = False
+    is_whole: bool = False
+    broke_off: bool = False
     sha256: str | None = None
     etag: str | None = None
+    retry_after_s: float | None = None
 
     @property
     def ok(self) -> bool:
         """Whether the status is 2xx."""
         return 200 <= self.status < 300  # noqa: PLR2004 (the 2xx class)
+
+    @property
+    def is_rate_limited(self) -> bool:
+        """Whether the status says that there are too many requests."""
+        return self.status in _RATE_LIMITED
 
     @property
     def announced_kind(self) -> MediaKind | None:
@@ -53,16 +74,6 @@ class ProbeResponse:
             case "image" | "video" as kind:
                 return kind
         return None
-
-
-def is_conclusive(response: ProbeResponse) -> bool:
-    """Whether the response to a HEAD request suffices, so that no GET request follows.
-
-    Many servers answer HEAD wrongly, so an error status is not conclusive; a rate limit is, to spare the server.
-    """
-    if response.status in _RATE_LIMITED:
-        return True
-    return response.ok and response.announced_kind is not None and bool(response.size_bytes)
 
 
 def judge_response(response: ProbeResponse, expected: MediaKind | None) -> CheckResult:
@@ -81,6 +92,9 @@ def judge_response(response: ProbeResponse, expected: MediaKind | None) -> Check
         message = f"Could not check from here: HTTP {response.status}; the service may still reach it."
         return CheckResult(expected, (Finding("reach", "warning", message, response.status, facts),))
     kind, findings = _judge_content(response, expected)
+    if response.broke_off:
+        message = f"The transfer broke off after {len(response.head):,} bytes; the service may still read it."
+        findings.append(Finding("reach", "warning", message, len(response.head)))
     return CheckResult(kind, (Finding("reach", "info", "Reachable.", response.status, facts), *findings))
 
 
@@ -91,6 +105,12 @@ def _judge_content(response: ProbeResponse, expected: MediaKind | None) -> tuple
     found = sniff(response.head)
     if found is not None:
         return found[0], judge_format(found, expected)
+    other = other_content(response.head)
+    if other is not None:
+        message = (
+            f"Neither a picture nor a video: the content is {other}, sent as {response.content_type or 'no type'}."
+        )
+        return expected, [Finding("type", "error", message, facts={"content_type": response.content_type})]
     if announced is not None:
         return announced, _judge_media_type(response, announced, expected)
     if not response.content_requested or response.content_type in _VAGUE_TYPES:
@@ -107,6 +127,30 @@ def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: M
     if expected is not None and announced != expected:
         return [_contradiction(announced, response.content_type, expected)]
     return []
+
+
+def other_content(head: bytes) -> str | None:
+    """Return what content is that is certainly neither image nor video, by its first bytes; None if it may be one."""
+    if len(head) >= SNIFF_BYTES and not any(head):
+        return "zero bytes only"
+    for magic, name in _OTHER_MAGIC:
+        if head.startswith(magic):
+            return name
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if _MEDIA_TEXT.match(text):
+        return None
+    if text.startswith((b"<?xml", b"<!--")):
+        root = _ROOT.search(text)
+        return "a web page" if root and root[1] == b"html" else None
+    return "a web page" if _HTML.match(text) else "text" if _is_text(head) else None
+
+
+def _is_text(head: bytes) -> bool:
+    try:
+        getincrementaldecoder("utf-8")().decode(head)  # the last character may be cut
+    except UnicodeDecodeError:
+        return False
+    return bool(head) and _CONTROL.search(head) is None
 
 
 def judge_format(found: tuple[MediaKind, str], expected: MediaKind | None) -> list[Finding]:

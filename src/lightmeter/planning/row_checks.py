@@ -1,0 +1,132 @@
+"""Checks the rows of a manifest side by side, and hands them on in their order, with their results.
+
+A slow row does not delay the checks of the next `MAX_UNFINISHED` rows. Results are kept on disk as they come, so that a
+plan that is made again after it was killed does not check these rows again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from lightmeter.manifest.item import Item
+from lightmeter.planning.kept_checks import KeptChecks
+from lightmeter.prechecks.check import Checker
+from lightmeter.prechecks.finding import CheckResult
+
+CHUNK_ROWS: Final = 256
+"""Rows that are read together, and written together with one commit."""
+
+MAX_UNFINISHED: Final = 4096
+"""Rows whose checks may run or wait at the same time."""
+
+_STEP_S: Final = 1.0
+"""Longest time between two steps, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRows:
+    """A step of the checks.
+
+    Attributes:
+        rows: The next rows in the order of the manifest, with their results (None for a row without a check).
+        checked: Number of rows checked so far, including those that wait for an earlier row.
+    """
+
+    rows: list[tuple[Item, CheckResult | None]]
+    checked: int
+
+
+async def check_rows(
+    items: Iterator[Item], checker: Checker | None, kept: KeptChecks | None
+) -> AsyncGenerator[CheckedRows]:
+    """Check rows and yield them in their order; at least once a second also a step without rows.
+
+    Args:
+        items: The rows of the manifest.
+        checker: The checks; None checks nothing.
+        kept: Results of an earlier try, and where new ones are kept; None keeps none.
+    """
+    window = _Window(checker, kept)
+    try:
+        while True:
+            while window.has_room and (chunk := await asyncio.to_thread(lambda: list(islice(items, CHUNK_ROWS)))):
+                await window.add(chunk)
+                if window.is_first_done:
+                    break
+            await window.wait()
+            await window.keep_new()
+            rows = window.take(CHUNK_ROWS)
+            if not rows and window.is_empty:
+                return
+            yield CheckedRows(rows, window.checked)
+    finally:
+        await window.close()
+
+
+class _Window:
+    """The rows that were read and not yet handed on."""
+
+    def __init__(self, checker: Checker | None, kept: KeptChecks | None) -> None:
+        self._checker = checker
+        self._kept = kept
+        self._rows: deque[tuple[Item, asyncio.Task[CheckResult | None]]] = deque()
+        self._new: list[tuple[bytes, CheckResult]] = []
+        self.checked = 0
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._rows) <= MAX_UNFINISHED - CHUNK_ROWS
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._rows
+
+    @property
+    def is_first_done(self) -> bool:
+        return bool(self._rows) and self._rows[0][1].done()
+
+    async def add(self, items: list[Item]) -> None:
+        """Start the checks of more rows, unless their results are kept."""
+        none: list[tuple[bytes, CheckResult | None]] = [(b"", None)] * len(items)
+        found = none if self._kept is None else await asyncio.to_thread(self._kept.find, items)
+        for item, (key, result) in zip(items, found, strict=True):
+            self._rows.append((item, asyncio.create_task(self._check(item, key, result))))
+
+    async def _check(self, item: Item, key: bytes, result: CheckResult | None) -> CheckResult | None:
+        if result is None and self._checker is not None and not item.problem:
+            result = await self._checker.check(item)
+            if self._kept is not None:
+                self._new.append((key, result))
+        self.checked += 1
+        return result
+
+    async def wait(self) -> None:
+        """Wait until the first row is checked, or for a second."""
+        if self._rows:
+            await asyncio.wait({self._rows[0][1]}, timeout=_STEP_S)
+
+    async def keep_new(self) -> None:
+        """Store the results that came since the last call."""
+        new, self._new = self._new, []
+        if self._kept is not None and new:
+            await asyncio.to_thread(self._kept.add, new)
+
+    def take(self, most: int) -> list[tuple[Item, CheckResult | None]]:
+        """Remove and return the checked rows before the first unchecked one, up to a number."""
+        taken: list[tuple[Item, CheckResult | None]] = []
+        while len(taken) < most and self.is_first_done:
+            item, check = self._rows.popleft()
+            taken.append((item, check.result()))
+        return taken
+
+    async def close(self) -> None:
+        """Cancel the checks that still run, and store the results of the others."""
+        for _, check in self._rows:
+            check.cancel()
+        await asyncio.gather(*(check for _, check in self._rows), return_exceptions=True)
+        await self.keep_new()

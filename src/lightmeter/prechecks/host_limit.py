@@ -1,0 +1,110 @@
+"""How many requests the pre-checks send to one host at once: a limit for each host that adapts to its responses.
+
+The limit doubles with every round of quick responses, up to the maximum. It shrinks when responses get slow or the host
+refuses requests. A host that did not answer many requests in a row gets none for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+START_LIMIT: Final = 8
+"""Requests in flight to a host that is not known yet."""
+
+MAX_FAILURES: Final = 16
+"""Requests without an answer, one after another, after which a host gets none for `SKIP_S`."""
+
+SKIP_S: Final = 60.0
+
+_SLOW_FACTOR: Final = 2.0
+_SLOW_MARGIN_S: Final = 0.1
+"""A response is slow if it takes longer than the quickest one times the factor, plus the margin."""
+
+
+class HostLimit:
+    """The limit of one host. The methods that report a response take the time, so that they read no clock.
+
+    Args:
+        max_limit: Most requests in flight.
+
+    Attributes:
+        limit: Most requests in flight now.
+        in_flight: Requests in flight.
+    """
+
+    def __init__(self, max_limit: int) -> None:
+        self.limit: float = min(START_LIMIT, max_limit)
+        self.in_flight = 0
+        self._max_limit = max_limit
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._quickest_s = float("inf")
+        self._failures = 0
+        self._last_failure = ""
+        self._skip_until_s = float("-inf")
+        self._shrunk_at_s = float("-inf")
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in flight or waits."""
+        return not self.in_flight and not self._waiting
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait until the limit allows another request, and count it as in flight during the block."""
+        while self.in_flight >= int(self.limit):
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                self._wake_up()  # the next one, in place of this
+                raise
+        self.in_flight += 1
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        free = int(self.limit) - self.in_flight
+        while free > 0 and self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                free -= 1
+
+    def answered(self, seconds: float, now_s: float) -> None:
+        """Record a response that took a number of seconds: quick ones raise the limit, slow ones lower it."""
+        self._failures = 0
+        self._quickest_s = min(self._quickest_s, seconds)
+        if seconds > self._quickest_s * _SLOW_FACTOR + _SLOW_MARGIN_S:
+            self._shrink(0.9, now_s)
+        elif self.in_flight >= int(self.limit):
+            self.limit = min(self.limit + 1, self._max_limit)
+
+    def refused(self, now_s: float) -> None:
+        """Record a response that says that there are too many requests."""
+        self._shrink(0.5, now_s)
+
+    def failed(self, reason: str, now_s: float) -> None:
+        """Record that the host did not answer, or refused a request again and again."""
+        self._failures += 1
+        self._last_failure = reason
+        self._shrink(0.5, now_s)
+        if self._failures >= MAX_FAILURES:
+            self._skip_until_s = now_s + SKIP_S
+
+    def skip_reason(self, now_s: float) -> str | None:
+        """Return why the host gets no request now; None if it gets one."""
+        return self._last_failure if now_s < self._skip_until_s else None
+
+    def _shrink(self, factor: float, now_s: float) -> None:
+        """Lower the limit, once for the requests that were in flight together."""
+        if now_s - self._shrunk_at_s >= min(self._quickest_s, 1.0):
+            self._shrunk_at_s = now_s
+            self.limit = max(1.0, self.limit * factor)
