@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lightmeter.service import logs
-from lightmeter.service.metrics import Metrics
+from lightmeter.service.metrics import CONVENTIONAL_NAMES, Metrics
 
 
 def figures(text: str) -> dict[tuple[str, ...], float]:
@@ -80,6 +80,29 @@ async def test_two_services_in_one_process_count_for_themselves(starting, callin
     assert ("lightmeter_http_requests_total", "/api/credits", "200") not in await read(second)
 
 
+async def test_transactions_are_timed(starting, calling, encoded):
+    """Reads and writes of the database are timed."""
+    caller = await calling(await starting())
+    await caller.ask(file=encoded())
+    told = await read(caller)
+    assert told["lightmeter_database_duration_seconds_count", "read", "ok"] > 0
+    assert told["lightmeter_database_duration_seconds_count", "write", "ok"] > 0
+
+
+def test_conventional_names_hold_the_same_figures():
+    """Each histogram with a conventional name has the samples of the first name."""
+    metrics = Metrics()
+    metrics.count_answer("/api/fetch", 200, 0.2)
+    metrics.count_inference("palette", 3, 0.02)
+    with metrics.time_step("fetch"):
+        pass
+    told = figures(metrics.as_text().decode())
+    for name, conventional in CONVENTIONAL_NAMES.items():
+        samples = {key: value for key, value in told.items() if re.fullmatch(f"{name}_(bucket|sum|count)", key[0])}
+        assert len(samples) == 18
+        assert samples == {key: told[conventional + key[0].removeprefix(name), *key[1:]] for key in samples}
+
+
 def test_every_figure_has_its_name():
     """Each metric has a documented name with its unit."""
     metrics = Metrics()
@@ -141,6 +164,7 @@ async def test_every_request_is_one_line_that_gives_nothing_away(caller, encoded
     ]
     assert all(line["ms"] >= 0 and line["level"] == "info" and line["at"] for line in lines)
     assert (lines[0]["request"], lines[0]["account"]) == ("mine-1", done.body["user_id"])
+    assert [line.get("request_id") for line in lines] == [done.body["request_id"], None, None]
     everything = json.dumps(written())
     key = caller.headers["X-API-Key"].removeprefix("Token ")
     assert not [secret for secret in (key, content, "secret", "wish", "tag_score") if secret in everything]

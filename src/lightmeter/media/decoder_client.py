@@ -278,10 +278,13 @@ def _exit_error(code: int, log: str, path: Path) -> LightmeterError:
 
 
 def _media_error(kind: str, reported: str, log: str, path: Path) -> LightmeterError:
-    if kind == "missing":  # a fault of the installation, not of the video
-        return UsageError(f"No video decoder is installed ({reported}).", hint="Install lightmeter's dependencies.")
     if any(sign in reported or sign in log for sign in _OUT_OF_MEMORY):
         return MediaTooLarge("The video does not decode: it needs more memory than allowed.")
+    if kind == "missing":  # a fault of the installation, not of the video
+        return UsageError(
+            f"No video decoder can be loaded ({reported[:_MAX_REASON_CHARS]}).",
+            hint="Run: pip uninstall -y decord, then pip install --force-reinstall --no-deps decord2.",
+        )
     return (MediaTooLarge if kind == "large" else BrokenMedia)(
         f"The video does not decode: {_reason(reported, log, path)}."
     )

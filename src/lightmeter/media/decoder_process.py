@@ -35,6 +35,10 @@ class _TooLargeError(Exception):
     """The frames have more pixels than the parent allows."""
 
 
+class _NoDecoderError(Exception):
+    """The decoder package is missing or damaged."""
+
+
 def _set_limits(job: dict[str, Any]) -> None:
     """Set the limits in `job`, the parent's first message; the kernel enforces them even if the interpreter hangs."""
     limits = {
@@ -59,12 +63,28 @@ def _send(output: BinaryIO, header: dict[str, Any], body: bytes = b"") -> None:
     output.flush()
 
 
+def _import_decoder() -> Any:
+    """Import the decoder; `decord` is the module of the package decord2.
+
+    Raises:
+        _NoDecoderError: the package is missing, or some of its files are: `pip uninstall decord` deletes them.
+    """
+    # decord2 loads every library of the packages nvidia-*, which are larger than the address space allows.
+    sys.modules["nvidia"] = None  # type: ignore[assignment] # None makes Python treat a module as missing
+    try:
+        import decord  # noqa: PLC0415 (imported after the limits are set)
+
+        decord.logging.set_level(decord.logging.ERROR)
+    except (ImportError, AttributeError, OSError, RuntimeError) as error:
+        raise _NoDecoderError(f"{type(error).__name__}: {error}") from error
+    return decord
+
+
 def _open(job: dict[str, Any]) -> tuple[_OpenVideo, dict[str, Any], bytes]:
     """Open the video; return it, its metadata, and the frames' start times with the end of the last one."""
-    import decord  # noqa: PLC0415 (imported after the limits are set)
-    import numpy as np  # noqa: PLC0415 (likewise)
+    decord = _import_decoder()
+    import numpy as np  # noqa: PLC0415 (imported after the limits are set)
 
-    decord.logging.set_level(decord.logging.ERROR)
     # One thread: the order of frames is deterministic, and memory is predictable.
     reader = decord.VideoReader(job["path"], num_threads=1)
     count = len(reader)
@@ -129,7 +149,7 @@ def _main() -> None:
         _serve(sys.stdin.buffer, output)
     except _TooLargeError as error:
         _send(output, {"error": "large", "reason": str(error)})
-    except ModuleNotFoundError as error:
+    except (_NoDecoderError, ModuleNotFoundError) as error:
         _send(output, {"error": "missing", "reason": str(error)})
     except Exception as error:  # noqa: BLE001 (every error is reported to the parent)
         _send(output, {"error": "broken", "reason": f"{type(error).__name__}: {error}"})

@@ -208,7 +208,7 @@ async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tup
         config.result_lifetime_s,
         config.max_assets,
     )
-    store = await asyncio.to_thread(Store, config.database, exclusive=True)
+    store = await asyncio.to_thread(Store, config.database, exclusive=True, timer=metrics.time_transaction)
     stack.callback(store.close)
     resolver = None if config.resolver is None else config.resolver()
     fetcher = Fetcher(allow_private=config.allow_private, limits=config.fetch_limits, resolver=resolver)
@@ -232,10 +232,23 @@ async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tup
     return store, runner, queue, offers
 
 
-async def start_worker(config: ServiceConfig) -> AsyncExitStack:
-    """Start to run requests of a shared database, without HTTP.
+def _start_facts(config: ServiceConfig, offers: Backends) -> dict[str, str]:
+    """Return what the start line of a service and of a worker says alike."""
+    names = ",".join(offer.name for offer in offers.backends if offer.available)
+    return {"database": url_scheme(config.database), "backends": names}
+
+
+async def start_worker(
+    config: ServiceConfig, *, metrics_host: str = "127.0.0.1", metrics_port: int | None = None
+) -> AsyncExitStack:
+    """Start to run requests of a shared database, without the API.
 
     Closing the returned stack stops the worker after running requests have ended or `drain_s` has passed.
+
+    Args:
+        config: Configuration of the worker.
+        metrics_host: Address on which the metrics are served.
+        metrics_port: TCP port of the metrics; 0: a free one; None: the metrics are not served.
 
     Raises:
         SettingsError: the database cannot be used, or cannot be shared.
@@ -247,7 +260,12 @@ async def start_worker(config: ServiceConfig) -> AsyncExitStack:
             hint="Use --database postgresql://…, here and for lightmeter serve.",
         )
     async with AsyncExitStack() as stack:
-        await _start_components(config, stack)
+        _, runner, _, offers = await _start_components(config, stack)
+        facts = _start_facts(config, offers)
+        if metrics_port is not None:
+            facts["metrics"], stop = runner.metrics.serve(metrics_host, metrics_port)
+            stack.push_async_callback(asyncio.to_thread, stop)
+        logs.started("worker", **facts)
         return stack.pop_all()
 
 
@@ -293,5 +311,7 @@ async def start_service(config: ServiceConfig, host: str = "127.0.0.1", port: in
         ready.set()
         bound = web_runner.addresses[0][1]
         url_host = f"[{host}]" if ":" in host else host
+        base_url = f"http://{url_host}:{bound}"
+        logs.started("service", address=base_url, **_start_facts(config, offers))
         fault_counts = {} if injector is None else injector.fault_counts
-        return RunningService(f"http://{url_host}:{bound}", bound, stack.pop_all(), fault_counts)
+        return RunningService(base_url, bound, stack.pop_all(), fault_counts)

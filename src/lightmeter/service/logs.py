@@ -1,7 +1,8 @@
 """Logging of the service: one line for each event, as text or JSON.
 
 Lines that belong to an HTTP request contain its id. The access log has method, path, status, duration and account
-number. Keys, bodies and query strings are never logged; URLs in other lines are logged without credentials.
+number, and for analyses the `request_id` that clients poll with. Keys, bodies and query strings are never logged; URLs in
+other lines are logged without credentials.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import logging
 import re
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Final, Literal
 
+from lightmeter import __version__
 from lightmeter.redaction import mask_credentials
 
 LogFormat = Literal["text", "json"]
@@ -23,10 +26,15 @@ request_id: ContextVar[str] = ContextVar("lightmeter_request_id", default="")
 CLIENT_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """Pattern of request ids that clients may set. Other characters could forge log lines."""
 
+PROBE_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+"""Paths that monitors read every few seconds. Their successful answers are logged at level DEBUG."""
+
 log = logging.getLogger("lightmeter.access")
 
 
-def access(method: str, path: str, status: int, seconds: float, account_id: int | None) -> None:
+def access(
+    method: str, path: str, status: int, seconds: float, account_id: int | None, analysis_id: str | None = None
+) -> None:
     """Write one line of the access log.
 
     Args:
@@ -35,6 +43,7 @@ def access(method: str, path: str, status: int, seconds: float, account_id: int 
         status: HTTP status of the answer.
         seconds: Time from the request to the answer.
         account_id: Number of the account; None: the request has no valid key.
+        analysis_id: The `request_id` in the answer to an analysis request; None: there is none.
     """
     facts = {
         "method": method[:16],
@@ -42,9 +51,17 @@ def access(method: str, path: str, status: int, seconds: float, account_id: int 
         "status": status,
         "ms": round(seconds * 1000, 1),
         "account": account_id,
-    }
+    } | ({"request_id": analysis_id} if analysis_id else {})
     text = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
-    log.info(text, extra={"facts": facts})
+    level = logging.DEBUG if path in PROBE_PATHS and status < HTTPStatus.BAD_REQUEST else logging.INFO
+    log.log(level, text, extra={"facts": facts})
+
+
+def started(kind: str, **facts: str) -> None:
+    """Write one line that a process has started; `kind` is `service` or `worker`."""
+    facts = {"event": "started", "kind": kind, "version": __version__, **facts}
+    text = " ".join(f"{name}={value}" for name, value in facts.items() if name not in {"event", "kind"})
+    logging.getLogger("lightmeter.service").info("%s started: %s", kind, text, extra={"facts": facts})
 
 
 class _TextFormatter(logging.Formatter):

@@ -9,11 +9,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
+from platform import python_version
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector, start_http_server
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
 
+from lightmeter import __version__
+from lightmeter.errors import SettingsError
 from lightmeter.service.backends.providers.provider import Usage
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
@@ -26,16 +30,60 @@ PICTURES: Final = (1, 2, 4, 8, 16, 32)
 """Histogram buckets for the number of images and video frames in a call of a back end."""
 
 
+@contextmanager
+def _time(histogram: Callable[..., Histogram], name: str) -> Iterator[None]:
+    """Observe how long the block takes, with the labels `name` and `ok` or `failed`."""
+    start_s = time.perf_counter()
+    outcome = "failed"
+    try:
+        yield
+        outcome = "ok"
+    finally:
+        histogram(name, outcome).observe(time.perf_counter() - start_s)
+
+
+CONVENTIONAL_NAMES: Final = {
+    "lightmeter_http_seconds": "lightmeter_http_request_duration_seconds",
+    "lightmeter_work_seconds": "lightmeter_asset_step_duration_seconds",
+    "lightmeter_inference_seconds": "lightmeter_inference_duration_seconds",
+}
+"""Names by the conventions of Prometheus, for histograms whose first names stay."""
+
+
+class _ConventionalNames(Collector):
+    """Shows histograms of a registry once more, under their conventional names."""
+
+    def __init__(self, histograms: Iterable[Histogram]) -> None:
+        self._histograms = tuple(histograms)
+
+    def collect(self) -> Iterator[Metric]:
+        for histogram in self._histograms:
+            for family in histogram.collect():
+                name = CONVENTIONAL_NAMES[family.name]
+                renamed = Metric(name, family.documentation, family.type)
+                renamed.samples = [
+                    sample._replace(name=name + sample.name.removeprefix(family.name)) for sample in family.samples
+                ]
+                yield renamed
+
+
 class Metrics:
     """Counters, gauges and histograms of one service, for any thread."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        build = Gauge("lightmeter_build_info", "Always 1.", ("version", "python"), registry=self._registry)
+        build.labels(__version__, python_version()).set(1)
         count = partial(Counter, registry=self._registry)
         histogram = partial(Histogram, registry=self._registry, buckets=SECONDS)
         # Cached by label values, because `labels` takes longer than counting.
         self._requests = cache(count("lightmeter_http_requests", "Answers.", ("endpoint", "status")).labels)
-        self._request_s = cache(histogram("lightmeter_http_seconds", "From request to answer.", ("endpoint",)).labels)
+        self.in_flight = Gauge(
+            "lightmeter_http_requests_in_flight", "Requests without an answer.", registry=self._registry
+        )
+        request_s = histogram("lightmeter_http_seconds", "From request to answer.", ("endpoint",))
+        self._request_s = cache(request_s.labels)
         pictures = count("lightmeter_pictures", "Images and frames that were analyzed.", ("feature", "backend"))
         self._pictures = cache(pictures.labels)
         self._failures = cache(
@@ -44,15 +92,19 @@ class Metrics:
         self._jobs = cache(count("lightmeter_jobs", "Jobs that have entered a state.", ("state",)).labels)
         work_s = histogram("lightmeter_work_seconds", "Time to fetch or decode one asset.", ("step", "outcome"))
         self._work_s = cache(work_s.labels)
-        self._inference_s = cache(
-            histogram("lightmeter_inference_seconds", "Time of one call of a back end.", ("backend",)).labels
-        )
+        inference_s = histogram("lightmeter_inference_seconds", "Time of one call of a back end.", ("backend",))
+        self._inference_s = cache(inference_s.labels)
+        self._registry.register(_ConventionalNames((request_s, work_s, inference_s)))
         batch = histogram("lightmeter_inference_pictures", "Pictures in a call.", ("backend",), buckets=PICTURES)
         self._batch = cache(batch.labels)
         self._cache = cache(count("lightmeter_cache_lookups", "Lookups in the result cache.", ("outcome",)).labels)
         self._queue = Gauge("lightmeter_queue_depth", "Items that wait now.", ("queue",), registry=self._registry)
         self._refused = cache(count("lightmeter_refusals", "Requests refused: queue full.", ("queue",)).labels)
         self._credits = count("lightmeter_credits_charged", "Credits charged.")
+        database_s = histogram(
+            "lightmeter_database_duration_seconds", "From queueing a transaction to its end.", ("operation", "outcome")
+        )
+        self._database_s = cache(database_s.labels)
         by_model = ("backend", "model")
         self._provider_calls = cache(count("lightmeter_provider_calls", "Calls that were answered.", by_model).labels)
         self._provider_errors = cache(
@@ -126,13 +178,35 @@ class Metrics:
     @contextmanager
     def time_step(self, step: str) -> Iterator[None]:
         """Record how long the block takes, a `fetch` or `decode` of one asset; an exception counts as failed."""
-        start_s = time.perf_counter()
-        outcome = "failed"
-        try:
+        with _time(self._work_s, step):
             yield
-            outcome = "ok"
-        finally:
-            self._work_s(step, outcome).observe(time.perf_counter() - start_s)
+
+    @contextmanager
+    def time_transaction(self, operation: str) -> Iterator[None]:
+        """Record how long the block waits for the database; `operation` is `read` or `write`."""
+        with _time(self._database_s, operation):
+            yield
+
+    def serve(self, host: str, port: int) -> tuple[str, Callable[[], None]]:
+        """Serve the metrics on a thread, as workers do; return the URL, and a function that stops it.
+
+        Raises:
+            SettingsError: the address cannot be used.
+        """
+        try:
+            server, thread = start_http_server(port, host, self._registry)
+        except OSError as error:
+            raise SettingsError(
+                f"Cannot serve metrics on {host}:{port}: {error.strerror or error}.", hint="Use another --metrics-port."
+            ) from error
+
+        def stop() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        url_host = f"[{host}]" if ":" in host else host
+        return f"http://{url_host}:{server.server_port}/metrics", stop
 
     def as_text(self) -> bytes:
         """Return all metrics in the text format of Prometheus; see `CONTENT_TYPE`."""

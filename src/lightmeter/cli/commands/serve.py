@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 from textwrap import wrap
 from typing import Any, Final
 
@@ -19,6 +22,8 @@ from lightmeter.service.app import DEFAULT_LEASE_S, ServiceConfig, default_worke
 from lightmeter.service.faults.config import FAULT_KINDS, NO_FAULTS, Faults
 from lightmeter.service.http.parameters import MAX_ASSETS
 from lightmeter.wire.constants import MAX_CREDITS
+
+log = logging.getLogger("lightmeter.service")
 
 _MB: Final = 1024**2
 _LIMITS: Final = AnalyzerLimits()
@@ -209,8 +214,14 @@ def serve_command(host: str, port: int, accounts: dict[str, int], faults: Faults
 
 
 @click.command("worker")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve Prometheus metrics on this port; 0 selects a free one, which the log names. Default: not served.",
+)
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address to serve metrics on.")
 @serve_options
-def worker_command(**options: Any) -> int:
+def worker_command(metrics_host: str, metrics_port: int | None, **options: Any) -> int:
     """Process the requests that services have accepted into a shared database, without an HTTP server.
 
     Prints `working` when it is ready. Start any number of workers, on any machine that reaches the database, with the
@@ -221,7 +232,7 @@ def worker_command(**options: Any) -> int:
     Example:
       lightmeter worker --database postgresql://user@host/lightmeter
     """
-    asyncio.run(_work(service_config(**options)))
+    asyncio.run(_work(service_config(**options), metrics_host, metrics_port))
     return 0
 
 
@@ -229,6 +240,8 @@ async def _serve(config: ServiceConfig, host: str, port: int) -> None:
     stop = _stop_on_signals()
     if config.faults:
         click.echo(f"*** FAULTS ARE ON: this service misbehaves on purpose: {config.faults.text} ***", err=True)
+    for warning in _start_warnings(config, host):
+        log.warning("%s", warning)
     service = await start_service(config, host, port)
     click.echo(f"listening on {service.base_url}")
     try:
@@ -237,9 +250,22 @@ async def _serve(config: ServiceConfig, host: str, port: int) -> None:
         await service.close()
 
 
-async def _work(config: ServiceConfig) -> None:
+def _start_warnings(config: ServiceConfig, host: str) -> Iterator[str]:
+    """Yield a sentence about each setting that may be a mistake, for the log."""
+    if host not in {"127.0.0.1", "::1", "localhost"}:
+        yield f"{host} may be reachable from other machines, and keys travel unencrypted: put a TLS proxy in front."
+    if config.allow_private:
+        yield "--allow-private: everyone with a key can make this service read URLs of the internal network."
+    with suppress(PackageNotFoundError):
+        yield (
+            f"The package decord {version('decord')} is installed beside decord2 and may replace its files: run "
+            "pip uninstall -y decord, then pip install --force-reinstall --no-deps decord2."
+        )
+
+
+async def _work(config: ServiceConfig, metrics_host: str, metrics_port: int | None) -> None:
     stop = _stop_on_signals()
-    async with await start_worker(config):
+    async with await start_worker(config, metrics_host=metrics_host, metrics_port=metrics_port):
         click.echo("working")
         await stop.wait()
 

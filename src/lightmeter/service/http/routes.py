@@ -103,6 +103,7 @@ def _log_requests(metrics: Metrics) -> Middleware:
         sent = request.headers.get(REQUEST_ID, "")
         current = sent if logs.CLIENT_REQUEST_ID.fullmatch(sent) else random_hex(8)
         token = logs.request_id.set(current)
+        metrics.in_flight.inc()
         status = 499  # the client has closed the connection before the answer (nginx's code)
         try:
             response = await handler(request)
@@ -111,10 +112,12 @@ def _log_requests(metrics: Metrics) -> Middleware:
             response.headers["X-Content-Type-Options"] = "nosniff"
             return response
         finally:
+            metrics.in_flight.dec()
             seconds = time.perf_counter() - start_s
             resource = request.match_info.route.resource
             metrics.count_answer("other" if resource is None else resource.canonical, status, seconds)
-            logs.access(request.method, request.rel_url.raw_path, status, seconds, request.get(ACCOUNT_ID))
+            ids = request.get(ACCOUNT_ID), request.get(ANALYSIS_ID)
+            logs.access(request.method, request.rel_url.raw_path, status, seconds, *ids)
             logs.request_id.reset(token)
 
     return observe
@@ -155,6 +158,9 @@ async def _handle_errors(request: web.Request, handler: Handler) -> web.StreamRe
 ACCOUNT_ID: Final = web.RequestKey("lightmeter_account_id", int)
 """Key under which a request stores the number of its account, for the access log."""
 
+ANALYSIS_ID: Final = web.RequestKey("lightmeter_analysis_id", str)
+"""Key under which a request of /api/fetch stores the `request_id` of its answer, for the access log."""
+
 
 class _Endpoints:
     """Route handlers: they parse the HTTP request, call `Handlers`, and return the reply as JSON."""
@@ -179,7 +185,7 @@ class _Endpoints:
         body = await request.read()
         parsed = from_json(body) if len(body) < LARGE_BODY_BYTES else await asyncio.to_thread(from_json, body)
         key = None if IGNORE_IDEMPOTENCY_KEY in request else request.headers.get("Idempotency-Key")
-        return _json(await self._handlers.analyze(account, parsed, _base_url(request), key))
+        return _analysis(request, await self._handlers.analyze(account, parsed, _base_url(request), key))
 
     async def get_fetch(self, request: web.Request) -> web.Response:
         account = await self._account(request)
@@ -188,7 +194,7 @@ class _Endpoints:
         if len(request.rel_url.raw_query_string) > MAX_QUERY_CHARS:
             return _json(failure(414, QUERY_TOO_LONG))
         parsed = from_query(list(request.query.items()))
-        return _json(await self._handlers.analyze(account, parsed, _base_url(request), None))
+        return _analysis(request, await self._handlers.analyze(account, parsed, _base_url(request), None))
 
     async def response(self, request: web.Request) -> web.Response:
         account = await self._account(request)
@@ -223,6 +229,12 @@ class _Endpoints:
             return _json(Reply(200, index_page.index(self._handlers.offers)))
         body, headers = index_page.page()
         return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
+
+
+def _analysis(request: web.Request, reply: Reply) -> web.Response:
+    if found := reply.body.get("request_id"):
+        request[ANALYSIS_ID] = str(found)
+    return _json(reply)
 
 
 def _base_url(request: web.Request) -> str:

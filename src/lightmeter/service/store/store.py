@@ -7,6 +7,7 @@ event loop never waits for a disk.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeVar
 
 from lightmeter.extras import import_extra
@@ -28,12 +29,20 @@ class Store:
     Args:
         database: `sqlite:///PATH` or `postgresql://…`.
         exclusive: Whether this process runs requests; an SQLite file allows one such process at a time.
+        timer: Function that returns a context in which a `read` or `write` runs, to measure it; None: no measurement.
 
     Raises:
         SettingsError: the database cannot be used.
     """
 
-    def __init__(self, database: str, *, exclusive: bool = False) -> None:
+    def __init__(
+        self,
+        database: str,
+        *,
+        exclusive: bool = False,
+        timer: Callable[[str], AbstractContextManager[None]] | None = None,
+    ) -> None:
+        self._timer = timer or (lambda _: nullcontext())
         if is_postgres(database):
             module = import_extra("lightmeter.service.store.postgres", "postgres", "A PostgreSQL database")
             self._database: _Database = module.PostgresDatabase(database)
@@ -49,7 +58,8 @@ class Store:
             StoreError: the database failed.
             RuntimeError: the store is closed.
         """
-        return await self._database.run(change)
+        with self._timer("write"):
+            return await self._database.run(change)
 
     async def read(self, query: Callable[[Connection], T]) -> T:
         """Run `query`, which must not change data, and return its result. It sees all changes queued before it.
@@ -58,7 +68,8 @@ class Store:
             StoreError: the database failed.
             RuntimeError: the store is closed.
         """
-        return await self._database.run(query)
+        with self._timer("read"):
+            return await self._database.run(query)
 
     async def read_inline(self, query: Callable[[Connection], T]) -> T:
         """Run a `query` that reads a few rows, which are probably in memory; return its result.
@@ -66,7 +77,8 @@ class Store:
         With SQLite it runs on the thread of the event loop, which is faster than switching threads.
         """
         if isinstance(self._database, SqliteDatabase):
-            return await self._database.read_inline(query)
+            with self._timer("read"):
+                return await self._database.read_inline(query)
         return await self.read(query)
 
     def close(self) -> None:
