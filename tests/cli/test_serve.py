@@ -5,9 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,9 @@ SECRET = "a-key-that-nobody-may-read"
 
 
 @contextmanager
-def running_service(folder: Path, *options: str):
-    """The running command: yields its first line, and sends SIGTERM at the end of the block."""
-    command = [LIGHTMETER, "serve", "--port", "0", "--backends", "palette", *options]
+def running_service(folder: Path, *options: str, before: Sequence[str] = ()):
+    """The running command, after the words `before`: yields its first line; SIGTERM at the end of the block."""
+    command = [*before, LIGHTMETER, "serve", "--port", "0", "--backends", "palette", *options]
     with (folder / "log.txt").open("ab") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=folder, text=True)
     try:
@@ -165,3 +167,43 @@ def test_every_fault_is_in_the_help(command):
     """The help of `serve` describes every fault with an example."""
     result = command("serve", "--help").out
     assert [name for name, kind in FAULT_KINDS.items() if f'"{name}": {kind.example}' not in result] == []
+
+
+def test_half_sent_heads_leave_room_for_others(tmp_path):
+    """300 half-sent heads at 256 descriptors keep nobody out, and are not logged one by one."""
+    (tmp_path / "limited").write_text('#!/bin/sh\nulimit -n 256 && exec "$@"\n')
+    with running_service(tmp_path, before=["sh", str(tmp_path / "limited")]) as line, ExitStack() as stack:
+        port = int(line.rpartition(":")[2])
+        for _ in range(300):
+            half = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+            half.sendall(b"GET /healthz HTTP/1.1\r\nHost: ")
+        assert get(line, "/healthz") == (200, {"status": "ok"})
+    assert (tmp_path / "log.txt").stat().st_size < 100_000
+
+
+def test_the_public_url_is_an_option(tmp_path):
+    """--public-url is the base of `response_uri`; a slash at its end makes no difference."""
+    with running_service(tmp_path, "--key", f"{SECRET}=25", "--public-url", "https://api.example.org/") as line:
+        connection = http.client.HTTPConnection(line.removeprefix("listening on http://").strip(), timeout=30)
+        body = json.dumps({"file": ["AAAA", "AAAB"]})
+        connection.request("POST", "/api/fetch", body, {"X-API-Key": f"Token {SECRET}"})
+        acknowledged = json.load(connection.getresponse())
+        connection.close()
+    assert acknowledged["response_uri"] == f"https://api.example.org/api/response/{acknowledged['request_id']}"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "names"),
+    [
+        ("--public-url", "api.example.org", "https://example.org"),
+        ("--public-url", "https://user:word@api.example.org", "password"),
+        ("--trusted-proxy", "10.0.0.1/8", "10.0.0.0/8"),
+        ("--trusted-proxy", "proxy", "127.0.0.1"),
+    ],
+)
+def test_wrong_addresses_are_named(command, option, value, names):
+    """A wrong --public-url or --trusted-proxy is a usage error that shows a right one."""
+    result = command("serve", option, value)
+    assert result.code == 2
+    assert option in result.err
+    assert names in result.err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import re
 
@@ -71,14 +70,6 @@ async def test_the_documented_sample_loop(caller, site):
 
     assert len((await sample(url=site.url("picture/1.png")))["assets"]) == 1
     assert len((await sample(url=site.url("video/tiny.avi")))["assets"]) == 1
-
-
-async def test_a_compressed_body_is_read(caller, encoded):
-    """A body with Content-Encoding gzip is read."""
-    body = gzip.compress(json.dumps({"file": encoded()}).encode())
-    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
-    answered = await caller.send("POST", "/api/fetch", data=body, headers=headers)
-    assert (answered.status, answered.body["status"]) == (200, "completed")
 
 
 async def test_our_own_client_is_satisfied(service, caller, site):

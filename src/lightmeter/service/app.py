@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from aiohttp import web
 from aiohttp.abc import AbstractResolver
@@ -23,10 +23,12 @@ from lightmeter.service.backends.availability import BackendAvailability
 from lightmeter.service.backends.catalog import AnyBackend, BackendCatalog, read_catalog
 from lightmeter.service.faults.config import NO_FAULTS, Faults
 from lightmeter.service.http.backend_list import list_backends
+from lightmeter.service.http.connections import ConnectionLimits, Connections, HttpConnection
 from lightmeter.service.http.fault_injection import FaultInjector
 from lightmeter.service.http.handlers import Handlers
 from lightmeter.service.http.parameters import MAX_ASSETS
-from lightmeter.service.http.routes import application
+from lightmeter.service.http.public_url import PublicUrl
+from lightmeter.service.http.routes import HttpContext, application
 from lightmeter.service.ingest.fetch import Fetcher, FetchLimits
 from lightmeter.service.jobs.local_queue import JobQueue, LocalQueue
 from lightmeter.service.jobs.runner import Runner, ServicePolicy
@@ -46,9 +48,6 @@ DEFAULT_LEASE_S: Final = 30.0
 
 DEFAULT_DRAIN_S: Final = 15.0
 """Seconds that running requests may take at shutdown: less than process supervisors wait before SIGKILL."""
-
-MAX_LINE_BYTES: Final = 64 * 1024
-"""Maximum line of an HTTP request, above the maximum query, so that the API itself can refuse a longer query."""
 
 
 def default_workers() -> int:
@@ -81,6 +80,8 @@ class ServiceConfig:
         clock: Source of the time.
         faults: Faults to inject.
         catalog: Known back ends; None: those that the settings describe.
+        connections: Limits of connections.
+        public_url: The base URL that answers contain.
     """
 
     database: str = "sqlite:///lightmeter.db"
@@ -100,6 +101,8 @@ class ServiceConfig:
     clock: Clock = field(default_factory=SystemClock)
     faults: Faults = NO_FAULTS
     catalog: BackendCatalog | None = None
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    public_url: PublicUrl = field(default_factory=PublicUrl)
 
 
 class RunningService:
@@ -292,26 +295,43 @@ async def start_service(config: ServiceConfig, host: str = "127.0.0.1", port: in
         injector = FaultInjector(config.faults, config.clock) if config.faults else None
         if injector is not None:
             log.warning("FAULTS ARE ON: this service misbehaves on purpose: %s", config.faults.text)
-        web_runner = web.AppRunner(
-            application(handlers, ready.is_set, runner.metrics, injector),
-            access_log=None,
-            shutdown_timeout=config.drain_s,
-            max_line_size=MAX_LINE_BYTES,
-        )
+        connections = Connections(config.connections)
+        context = HttpContext(ready.is_set, runner.metrics, connections, config.public_url, injector)
+        web_runner = web.AppRunner(application(handlers, context), access_log=None, shutdown_timeout=config.drain_s)
         await web_runner.setup()
         stack.push_async_callback(web_runner.cleanup)
+        listener = await _listen(
+            partial(HttpConnection, cast("web.Server", web_runner.server), connections), host, port
+        )
+        stack.callback(listener.close)
+        close_late_task = asyncio.create_task(connections.close_late())
+        stack.callback(close_late_task.cancel)
         # At shutdown, running requests end before the socket closes, so that clients can still poll their results.
         stack.push_async_callback(queue.drain, config.drain_s)
         stack.push_async_callback(runner.drain, config.drain_s)
         stack.callback(ready.clear)
-        try:
-            await web.TCPSite(web_runner, host, port).start()
-        except OSError as error:
-            raise SettingsError(f"Cannot listen on {host}:{port}: {error.strerror or error}.") from error
         ready.set()
-        bound = web_runner.addresses[0][1]
+        await listener.start_serving()
+        bound = listener.sockets[0].getsockname()[1]
         url_host = f"[{host}]" if ":" in host else host
         base_url = f"http://{url_host}:{bound}"
         logs.started("service", address=base_url, **_start_facts(config, offers))
         fault_counts = {} if injector is None else injector.fault_counts
         return RunningService(base_url, bound, stack.pop_all(), fault_counts)
+
+
+async def _listen(create: Callable[[], HttpConnection], host: str, port: int) -> asyncio.Server:
+    """Return a server that is bound to an address, and accepts connections after `start_serving`.
+
+    Args:
+        create: Function that creates the protocol of a connection.
+        host: Address to listen on.
+        port: TCP port; 0: a free one.
+
+    Raises:
+        SettingsError: the address cannot be used.
+    """
+    try:
+        return await asyncio.get_running_loop().create_server(create, host, port, start_serving=False)
+    except OSError as error:
+        raise SettingsError(f"Cannot listen on {host}:{port}: {error.strerror or error}.") from error

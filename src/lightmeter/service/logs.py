@@ -1,8 +1,8 @@
 """Logging of the service: one line for each event, as text or JSON.
 
 Lines that belong to an HTTP request contain its id. The access log has method, path, status, duration and account
-number, and for analyses the `request_id` that clients poll with. Keys, bodies and query strings are never logged; URLs in
-other lines are logged without credentials.
+number, and for analyses the `request_id` that clients poll with. Keys, bodies and query strings are never logged; URLs
+in other lines are logged without credentials.
 """
 
 from __future__ import annotations

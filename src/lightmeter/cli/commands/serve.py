@@ -9,24 +9,30 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
+from ipaddress import ip_network
 from textwrap import wrap
 from typing import Any, Final
 
 import click
 
 from lightmeter.cli.options import add_options, database_option
+from lightmeter.client.base_url import normalize_base_url
+from lightmeter.errors import SettingsError
 from lightmeter.pricing.rates import Rounding
 from lightmeter.service import logs
 from lightmeter.service.analysis.analyzer import AnalyzerLimits
 from lightmeter.service.app import DEFAULT_LEASE_S, ServiceConfig, default_workers, start_service, start_worker
 from lightmeter.service.faults.config import FAULT_KINDS, NO_FAULTS, Faults
+from lightmeter.service.http.connections import ConnectionLimits
 from lightmeter.service.http.parameters import MAX_ASSETS
+from lightmeter.service.http.public_url import Network, PublicUrl
 from lightmeter.wire.constants import MAX_CREDITS
 
 log = logging.getLogger("lightmeter.service")
 
 _MB: Final = 1024**2
 _LIMITS: Final = AnalyzerLimits()
+_CONNECTIONS: Final = ConnectionLimits()
 
 serve_options = add_options(
     database_option,
@@ -139,6 +145,20 @@ def _accounts(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
     return accounts
 
 
+def _public_url(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    try:
+        return None if value is None else normalize_base_url(value)
+    except SettingsError as error:
+        raise click.BadParameter(f"{error} Give one such as https://example.org.", ctx, param) from error
+
+
+def _networks(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[Network, ...]:
+    try:
+        return tuple(ip_network(text.strip()) for text in value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}. Give one such as 10.0.0.0/8 or 127.0.0.1.", ctx, param) from error
+
+
 def _faults(ctx: click.Context, param: click.Parameter, value: str | None) -> Faults:  # noqa: ARG001 (click's own)
     return NO_FAULTS if value is None else Faults.read(value)
 
@@ -191,8 +211,36 @@ def _fault_help() -> str:
     type=click.IntRange(1),
     help="Maximum number of URLs and files in a request; larger ones are answered with 400.",
 )
+@click.option(
+    "--public-url",
+    metavar="URL",
+    callback=_public_url,
+    help="URL under which clients reach the service, such as https://example.org; default: the host of each request.",
+)
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="NETWORK",
+    callback=_networks,
+    help="Address or network of a proxy whose X-Forwarded-Proto and X-Forwarded-Host are believed; repeatable.",
+)
+@click.option(
+    "--max-connections",
+    default=_CONNECTIONS.max_connections,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Maximum number of open connections, at most half of the open files that the process may have.",
+)
 @serve_options
-def serve_command(host: str, port: int, accounts: dict[str, int], faults: Faults, **options: Any) -> int:
+def serve_command(
+    host: str,
+    port: int,
+    public_url: str | None,
+    trusted_proxies: tuple[Network, ...],
+    max_connections: int,
+    **options: Any,
+) -> int:
     """Start the analysis service: POST /api/fetch, GET /api/response/<id>, GET /api/credits.
 
     Prints `listening on http://HOST:PORT` when it is ready. On SIGTERM and Ctrl-C, running requests are completed.
@@ -203,13 +251,20 @@ def serve_command(host: str, port: int, accounts: dict[str, int], faults: Faults
     An SQLite file serves one process. With --database postgresql://… any number of `lightmeter serve` and
     `lightmeter worker` processes share the work; if one of them dies, the others take over its work.
 
+    Behind a proxy that ends TLS, give --public-url: acknowledgments contain the URL at which clients poll.
+
     \b
     Examples:
       lightmeter serve --port 8080 --key mykey=500 --allow-private
       lightmeter serve --database postgresql://user@host/lightmeter
       lightmeter serve --faults '{"429": {"bucket": 10}, "drop-after": 0.05, "seed": 7}'
     """
-    asyncio.run(_serve(service_config(accounts=accounts, faults=faults, **options), host, port))
+    config = replace(
+        service_config(**options),
+        public_url=PublicUrl(public_url, trusted_proxies),
+        connections=ConnectionLimits(max_connections),
+    )
+    asyncio.run(_serve(config, host, port))
     return 0
 
 

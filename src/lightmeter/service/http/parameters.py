@@ -63,7 +63,7 @@ class BadRequest(LightmeterError):
         self.status = status
 
 
-def from_json(body: bytes) -> AnalyzeRequest:
+def from_json(body: bytes | bytearray) -> AnalyzeRequest:
     """Return the request that a JSON body contains.
 
     Raises:
@@ -71,7 +71,7 @@ def from_json(body: bytes) -> AnalyzeRequest:
     """
     try:
         # For one long string, which a body mostly is, orjson allocates several times its size.
-        fields = msgspec.json.decode(body) if body.strip() else {}
+        fields = msgspec.json.decode(body) if body and not body.isspace() else {}
     except (msgspec.MsgspecError, ValueError, RecursionError):
         raise BadRequest(INVALID_FORMAT) from None
     if not isinstance(fields, dict):

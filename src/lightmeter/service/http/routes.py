@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
@@ -15,22 +16,17 @@ from aiohttp.typedefs import Handler, Middleware
 
 from lightmeter.service import logs
 from lightmeter.service.http import index_page, openapi
+from lightmeter.service.http.connections import Connections
 from lightmeter.service.http.fault_injection import IGNORE_IDEMPOTENCY_KEY, FaultInjector
 from lightmeter.service.http.handlers import Handlers, Reply, error_reply, failure, random_hex
 from lightmeter.service.http.parameters import from_json, from_query
+from lightmeter.service.http.public_url import PublicUrl
+from lightmeter.service.http.request_body import BodyMemory, defer_continue, read_body
 from lightmeter.service.metrics import CONTENT_TYPE, Metrics
-from lightmeter.wire.constants import (
-    FILE_TOO_LARGE,
-    MAX_FILE_BYTES,
-    MAX_QUERY_CHARS,
-    QUERY_TOO_LONG,
-    REQUEST_FAILED,
-)
+from lightmeter.wire.constants import MAX_QUERY_CHARS, QUERY_TOO_LONG, REQUEST_FAILED
+from lightmeter.wire.request import AnalyzeRequest
 
 log = logging.getLogger("lightmeter.service")
-
-MAX_BODY_BYTES: Final = 10 * MAX_FILE_BYTES * 4 // 3 + 1024 * 1024
-"""Maximum size of a body: ten files of the largest size, as base64."""
 
 LARGE_BODY_BYTES: Final = 1024 * 1024
 """Bodies of at least this size are parsed in a thread, because they would block the event loop."""
@@ -57,23 +53,31 @@ PREFLIGHT: Final = {
 }
 
 
-def application(
-    handlers: Handlers, is_ready: Callable[[], bool], metrics: Metrics, injector: FaultInjector | None
-) -> web.Application:
-    """Return the service as an aiohttp application.
+@dataclass(frozen=True, slots=True)
+class HttpContext:
+    """What the HTTP layer needs beside the endpoints' logic.
 
-    Args:
-        handlers: Logic of the endpoints.
+    Attributes:
         is_ready: Function that returns whether new requests are accepted: False while the service starts or stops.
         metrics: Metrics that `/metrics` shows.
+        connections: The server's connections.
+        public_url: Base URL of the service.
         injector: Injects faults; None: no faults.
     """
-    faults = [] if injector is None else [injector.middleware()]
-    app = web.Application(
-        client_max_size=MAX_BODY_BYTES, middlewares=[_log_requests(metrics), *faults, _respond_in_json]
-    )
-    endpoints = _Endpoints(handlers, is_ready, metrics)
-    app.router.add_post("/api/fetch", endpoints.post_fetch)
+
+    is_ready: Callable[[], bool]
+    metrics: Metrics
+    connections: Connections
+    public_url: PublicUrl
+    injector: FaultInjector | None = None
+
+
+def application(handlers: Handlers, context: HttpContext) -> web.Application:
+    """Return the service as an aiohttp application."""
+    faults = [] if context.injector is None else [context.injector.middleware()]
+    app = web.Application(middlewares=[_log_requests(context), *faults, _respond_in_json])
+    endpoints = _Endpoints(handlers, context)
+    app.router.add_post("/api/fetch", endpoints.post_fetch, expect_handler=defer_continue)
     app.router.add_get("/api/fetch", endpoints.get_fetch, allow_head=False)  # HEAD must not be charged
     app.router.add_get("/api/response/{request_id}", endpoints.response)
     app.router.add_get("/api/credits", endpoints.credits)
@@ -94,7 +98,7 @@ def _json(reply: Reply) -> web.Response:
     return response
 
 
-def _log_requests(metrics: Metrics) -> Middleware:
+def _log_requests(context: HttpContext) -> Middleware:
     """Return the outer middleware, which gives each request an id, and counts, times and logs it."""
 
     @web.middleware
@@ -103,19 +107,20 @@ def _log_requests(metrics: Metrics) -> Middleware:
         sent = request.headers.get(REQUEST_ID, "")
         current = sent if logs.CLIENT_REQUEST_ID.fullmatch(sent) else random_hex(8)
         token = logs.request_id.set(current)
-        metrics.in_flight.inc()
+        context.metrics.in_flight.inc()
         status = 499  # the client has closed the connection before the answer (nginx's code)
         try:
-            response = await handler(request)
+            with context.connections.handling(request):
+                response = await handler(request)
             status = response.status
             response.headers[REQUEST_ID] = current
             response.headers["X-Content-Type-Options"] = "nosniff"
             return response
         finally:
-            metrics.in_flight.dec()
+            context.metrics.in_flight.dec()
             seconds = time.perf_counter() - start_s
             resource = request.match_info.route.resource
-            metrics.count_answer("other" if resource is None else resource.canonical, status, seconds)
+            context.metrics.count_answer("other" if resource is None else resource.canonical, status, seconds)
             ids = request.get(ACCOUNT_ID), request.get(ANALYSIS_ID)
             logs.access(request.method, request.rel_url.raw_path, status, seconds, *ids)
             logs.request_id.reset(token)
@@ -140,8 +145,6 @@ async def _handle_errors(request: web.Request, handler: Handler) -> web.StreamRe
     """Call the handler, and turn its errors into JSON answers of the same form."""
     try:
         return await handler(request)
-    except web.HTTPRequestEntityTooLarge:
-        return _json(failure(413, FILE_TOO_LARGE))
     except web.HTTPException as error:
         response = _json(failure(error.status, f"{error.reason}."))
         if "Allow" in error.headers:
@@ -165,10 +168,10 @@ ANALYSIS_ID: Final = web.RequestKey("lightmeter_analysis_id", str)
 class _Endpoints:
     """Route handlers: they parse the HTTP request, call `Handlers`, and return the reply as JSON."""
 
-    def __init__(self, handlers: Handlers, is_ready: Callable[[], bool], metrics: Metrics) -> None:
+    def __init__(self, handlers: Handlers, context: HttpContext) -> None:
         self._handlers = handlers
-        self._is_ready = is_ready
-        self._metrics = metrics
+        self._context = context
+        self._bodies = BodyMemory()
         # Created at the first request for it, because most services get none.
         self._openapi = cache(lambda: orjson.dumps(openapi.document(handlers.offers)))
 
@@ -178,23 +181,32 @@ class _Endpoints:
 
     async def post_fetch(self, request: web.Request) -> web.Response:
         account = await self._account(request)
-        if not self._is_ready():
+        if not self._context.is_ready():
             return _json(NOT_READY)
-        if (request.content_length or 0) > MAX_BODY_BYTES:
-            return _json(failure(413, FILE_TOO_LARGE))
-        body = await request.read()
-        parsed = from_json(body) if len(body) < LARGE_BODY_BYTES else await asyncio.to_thread(from_json, body)
-        key = None if IGNORE_IDEMPOTENCY_KEY in request else request.headers.get("Idempotency-Key")
-        return _analysis(request, await self._handlers.analyze(account, parsed, _base_url(request), key))
+        with self._bodies.share(account) as share:
+            body = await read_body(request, share, self._context.connections.limits.body_s)
+            parsed = from_json(body) if len(body) < LARGE_BODY_BYTES else await asyncio.to_thread(from_json, body)
+            del body  # as large as the uploads in `parsed`
+            key = None if IGNORE_IDEMPOTENCY_KEY in request else request.headers.get("Idempotency-Key")
+            return await self._analyze(request, account, parsed, key)
 
     async def get_fetch(self, request: web.Request) -> web.Response:
         account = await self._account(request)
-        if not self._is_ready():
+        if not self._context.is_ready():
             return _json(NOT_READY)
         if len(request.rel_url.raw_query_string) > MAX_QUERY_CHARS:
             return _json(failure(414, QUERY_TOO_LONG))
-        parsed = from_query(list(request.query.items()))
-        return _analysis(request, await self._handlers.analyze(account, parsed, _base_url(request), None))
+        return await self._analyze(request, account, from_query(list(request.query.items())), None)
+
+    async def _analyze(
+        self, request: web.Request, account: int, parsed: AnalyzeRequest, key: str | None
+    ) -> web.Response:
+        self._context.connections.keep_open(request)
+        base_url = self._context.public_url.base_url(request)
+        reply = await self._handlers.analyze(account, parsed, base_url, key)
+        if found := reply.body.get("request_id"):
+            request[ANALYSIS_ID] = str(found)
+        return _json(reply)
 
     async def response(self, request: web.Request) -> web.Response:
         account = await self._account(request)
@@ -211,14 +223,14 @@ class _Endpoints:
         return _json(Reply(200, {"status": "ok"}))
 
     async def ready(self, _: web.Request) -> web.Response:
-        if not self._is_ready():
+        if not self._context.is_ready():
             return _json(Reply(503, {"status": "starting or draining"}))
         if not await self._handlers.database_answers():
             return _json(Reply(503, {"status": "the database does not answer"}))
         return _json(Reply(200, {"status": "ready"}))
 
     async def metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._metrics.as_text(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=self._context.metrics.as_text(), headers={"Content-Type": CONTENT_TYPE})
 
     async def openapi(self, _: web.Request) -> web.Response:
         return web.Response(body=self._openapi(), content_type="application/json", headers=CORS_HEADERS)
@@ -229,13 +241,3 @@ class _Endpoints:
             return _json(Reply(200, index_page.index(self._handlers.offers)))
         body, headers = index_page.page()
         return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
-
-
-def _analysis(request: web.Request, reply: Reply) -> web.Response:
-    if found := reply.body.get("request_id"):
-        request[ANALYSIS_ID] = str(found)
-    return _json(reply)
-
-
-def _base_url(request: web.Request) -> str:
-    return f"{request.scheme}://{request.host}"

@@ -1,0 +1,121 @@
+"""Reads the bodies of requests within limits of memory and time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from aiohttp import web
+
+from lightmeter.service.analysis.backpressure import ServiceOverloaded
+from lightmeter.service.http.parameters import BadRequest
+from lightmeter.wire.constants import FILE_TOO_LARGE, INVALID_FORMAT, MAX_FILE_BYTES
+
+MAX_BODY_BYTES: Final = 10 * MAX_FILE_BYTES * 4 // 3 + 1024 * 1024
+"""Maximum size of a body: ten files of the largest size, as base64. All bodies of an account share this limit."""
+
+MAX_TOTAL_BYTES: Final = MAX_BODY_BYTES + 64 * 1024 * 1024
+"""Maximum size of all bodies in memory. The bodies of one account leave room for those of others."""
+
+MIN_BYTES_PER_S: Final = 128 * 1024
+"""Lowest average speed at which a body must arrive, about 1 Mbit/s."""
+
+RETRY_AFTER_S: Final = 2
+
+COMPRESSED: Final = "Content-Encoding is not supported: send the body as it is."
+DISCONNECTED: Final = "The client closed the connection."
+TOO_SLOW: Final = "The body of the request did not arrive in time. Send it again."
+
+
+class BodyMemory:
+    """Limits the bytes of bodies that are in memory at one time, in total and for each account."""
+
+    def __init__(self) -> None:
+        self._bytes: Counter[int] = Counter()  # by account
+
+    @contextmanager
+    def share(self, account_id: int) -> Iterator[BodyShare]:
+        """Yield the memory for one body; it is free again at the end of the block."""
+        share = BodyShare(self._bytes, account_id)
+        try:
+            yield share
+        finally:
+            share.resize(0)
+
+
+class BodyShare:
+    """Memory that is reserved for one body."""
+
+    def __init__(self, reserved: Counter[int], account_id: int) -> None:
+        self._reserved = reserved
+        self._account_id = account_id
+        self._size_bytes = 0
+
+    def resize(self, size_bytes: int) -> None:
+        """Reserve `size_bytes` in all.
+
+        Raises:
+            ServiceOverloaded: the bodies of the account, or of all accounts, would take too much memory.
+        """
+        more = size_bytes - self._size_bytes
+        account_bytes = self._reserved[self._account_id] + more
+        if more > 0 and (account_bytes > MAX_BODY_BYTES or self._reserved.total() + more > MAX_TOTAL_BYTES):
+            raise ServiceOverloaded(RETRY_AFTER_S)
+        self._size_bytes = size_bytes
+        self._reserved[self._account_id] = account_bytes
+        if not account_bytes:
+            del self._reserved[self._account_id]
+
+
+def check_head(request: web.Request) -> None:
+    """Check what the headers of a request say about its body, before it is read.
+
+    Raises:
+        BadRequest: the body is compressed or too large.
+    """
+    if request.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}:
+        raise BadRequest(COMPRESSED, 415)
+    if (request.content_length or 0) > MAX_BODY_BYTES:
+        raise BadRequest(FILE_TOO_LARGE, 413)
+
+
+async def read_body(request: web.Request, share: BodyShare, body_s: float) -> bytearray:
+    """Return the body of a request.
+
+    Args:
+        request: The request.
+        share: Memory for the body. The size that the request declares is reserved before a byte is read.
+        body_s: Seconds within which the body must arrive, beside the time that `MIN_BYTES_PER_S` allows its bytes.
+
+    Raises:
+        BadRequest: the body is compressed, too large, too slow, or not valid HTTP.
+        ServiceOverloaded: there is no memory for it.
+    """
+    check_head(request)
+    share.resize(request.content_length or 0)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(body_s) as deadline:
+            end_s = deadline.when() or 0.0
+            if request.headers.get("Expect", "").lower() == "100-continue":
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            async for chunk in request.content.iter_any():
+                if len(body) + len(chunk) > MAX_BODY_BYTES:
+                    raise BadRequest(FILE_TOO_LARGE, 413)
+                share.resize(max(len(body) + len(chunk), request.content_length or 0))
+                body += chunk
+                deadline.reschedule(end_s + len(body) / MIN_BYTES_PER_S)
+    except TimeoutError:
+        raise BadRequest(TOO_SLOW, 408) from None
+    except web.RequestPayloadError:
+        raise BadRequest(INVALID_FORMAT) from None
+    except ConnectionError:  # the answer is only logged
+        raise BadRequest(DISCONNECTED, 499) from None
+    return body
+
+
+async def defer_continue(_: web.Request) -> None:
+    """Do not ask for the body of a request with `Expect: 100-continue` yet: `read_body` does, after all checks."""
