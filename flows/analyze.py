@@ -3,7 +3,7 @@
 Each task analyses a range of rows, never a single URL: a Prefect task costs about 50 ms and 23 KB of its database, so
 a million rows take seconds as 500 tasks, and hours as a million. The journal in the output folder records every row and
 every credit; a flow that runs again, by hand or by a Prefect retry, continues where it stopped and pays for nothing
-twice.
+twice. A process of its own sends the requests of a task, so that Cancel in Prefect cuts off none that is in flight.
 
 Run it without a server: `python flows/analyze.py data/manifest.csv out/`. Deploy it: `prefect deploy --all`.
 """

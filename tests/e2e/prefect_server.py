@@ -1,7 +1,8 @@
-"""A real Prefect server and worker on loopback, with SQLite in a folder of their own."""
+"""A real Prefect server and worker on loopback, and an analysis service that holds its answers back."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -15,10 +16,32 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from aiohttp import web
+
+from tests.engine.hostile import Hostile
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFECT = (sys.executable, "-m", "prefect", "--no-prompt")
 DEADLINE_S = 180
+
+
+class HoldingService(Hostile):
+    """A service that answers some requests at once, and the others when `released` is set; `held` counts these."""
+
+    def __init__(self, answered: int) -> None:
+        super().__init__(lambda number, body: "ok")
+        self.to_answer = answered
+        self.held = 0
+        self.released = False
+
+    async def fetch(self, request: web.Request) -> web.StreamResponse:
+        """POST /api/fetch."""
+        self.to_answer -= 1
+        if self.to_answer < 0:
+            self.held += 1
+            while not self.released:  # noqa: ASYNC110 (another thread sets it)
+                await asyncio.sleep(0.02)
+        return await super().fetch(request)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import contextmanager
 
 import pytest
@@ -10,32 +9,13 @@ import pytest
 import lightmeter as lm
 from lightmeter.background_loop import BackgroundLoop
 from lightmeter.journal.files import is_run_locked
-from tests.e2e.prefect_server import PREFECT, prefect_server, running, wait_for
+from tests.e2e.prefect_server import PREFECT, HoldingService, prefect_server, running, wait_for
 from tests.engine.hostile import Hostile, listening
 
 pytestmark = [pytest.mark.slow, pytest.mark.sweep]
 
 ROWS = 30
 OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "max_frames": 3, "batch_size": 1}
-
-
-class HoldingService(Hostile):
-    """A service that answers some requests at once, and the others when it is released."""
-
-    def __init__(self, at_once: int) -> None:
-        super().__init__(lambda number, body: "ok")
-        self.answered_at_once = at_once
-        self.released = asyncio.Event()
-
-    async def fetch(self, request):
-        """POST /api/fetch."""
-        if self.posts >= self.answered_at_once:
-            self.posts += 1
-            self.at_once += 1
-            await self.released.wait()
-            self.posts -= 1
-            self.at_once -= 1
-        return await super().fetch(request)
 
 
 @contextmanager
@@ -85,16 +65,16 @@ def test_deploy_registers_every_deployment(deployed):
 
 def test_cancel_cuts_off_no_request(prefect, deployed, manifest, tmp_path):
     """Requests in flight at Cancel are answered, even after Prefect killed the flow; the next run pays for the rest."""
-    service, out = HoldingService(at_once=8), tmp_path / "out"
+    service, out = HoldingService(answered=8), tmp_path / "out"
     with serving(service) as base_url:
         options = {**OPTIONS, "base_url": base_url, "budget": 500}
         parameters = {"manifest": manifest, "out": str(out), "options": options, "shard_rows": 20}
         run = prefect.start_run(**parameters)
-        wait_for(lambda: service.at_once >= 2)
+        wait_for(lambda: service.held >= 2)
         prefect.cancel(run)
         assert prefect.wait_until_final(run)["type"] == "CANCELLED"
-        cut_off = service.at_once
-        service.released._loop.call_soon_threadsafe(service.released.set)
+        cut_off = service.held
+        service.released = True
         wait_for(lambda: not is_run_locked(out))
         summary = lm.open(out).summary()
         assert (summary.counts["in_doubt"], summary.held) == (0, 0)
