@@ -25,8 +25,8 @@ def serving(service):
     context = listening(service)
     try:
         yield loop.run(context.__aenter__())
-        loop.run(context.__aexit__(None, None, None))
     finally:
+        loop.run(context.__aexit__(None, None, None))
         loop.close()
 
 
@@ -75,7 +75,7 @@ def test_cancel_cuts_off_no_request(prefect, deployed, manifest, tmp_path):
         assert prefect.wait_until_final(run)["type"] == "CANCELLED"
         cut_off = service.held
         service.released = True
-        wait_for(lambda: not is_run_locked(out))
+        wait_for(lambda: not is_run_locked(out) and list((out / "tables").glob("assets/*.parquet")))
         summary = lm.open(out).summary()
         assert (summary.counts["in_doubt"], summary.held) == (0, 0)
         assert summary.paid == len(service.charged) == 8 + cut_off < ROWS
