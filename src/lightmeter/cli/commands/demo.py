@@ -99,6 +99,9 @@ def _load_flow() -> Any:
     os.environ["PREFECT_HOME"] = str(home)
     os.environ.pop("PREFECT_API_URL", None)
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
+    # As in the flow, which sets them too late here: the next line imports Prefect, which reads them.
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
     import_extra("prefect", "flows", "lightmeter demo")
     spec = importlib.util.spec_from_file_location("lightmeter_demo_flow", bundled_folder("flows") / "analyze.py")
     if spec is None or spec.loader is None:
