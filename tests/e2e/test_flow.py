@@ -18,22 +18,38 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 
 SCRIPT = """
-import asyncio, json, sys
+import asyncio, json, os, sqlite3, sys
 sys.path.insert(0, sys.argv[1])
 from analyze import analyze
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import TaskRunSort
+import lightmeter as lm
+
+async def run(manifest, out, **options):
+    state = await analyze(manifest, out, {"features": ["colors"], **options}, shard_rows=4, return_state=True)
+    summary = lm.open(out).summary().to_dict()
+    return {"type": state.type.value, "name": state.name, "message": state.message, "summary": summary}
+
+async def tasks(client):
+    return [task.name for task in await client.read_task_runs(limit=100, sort=TaskRunSort.NAME_ASC)]
 
 async def main():
     manifest, out = sys.argv[2:4]
-    first = await analyze(manifest, out, {"features": ["colors"], "budget": 5}, shard_rows=4)
-    again = await analyze(manifest, out, {"features": ["colors"], "budget": 50}, shard_rows=4)
+    first = await run(manifest, out, budget=5)
+    again = await run(manifest, out, budget=50)
     async with get_client() as client:
-        tasks = [task.name for task in await client.read_task_runs(limit=100, sort=TaskRunSort.NAME_ASC)]
+        ran = await tasks(client)
         # Prefect's own reader of artifacts sends nulls that its server refuses; the endpoint itself is well.
         found = (await client._client.post("/artifacts/latest/filter", json={})).json()
         artifacts = [(artifact["key"], artifact["type"], artifact["data"]) for artifact in found]
-    print(json.dumps({"first": first, "again": again, "tasks": tasks, "artifacts": artifacts}))
+        keyless = await run(manifest, out, base_url="http://127.0.0.1:9")
+        keyless["tasks"] = len(await tasks(client)) - len(ran)
+        with sqlite3.connect(os.environ["PREFECT_HOME"] + "/prefect.db") as db:
+            for verb in ("INSERT", "UPDATE"):
+                db.execute(f"CREATE TRIGGER no_{verb} BEFORE {verb} ON artifact BEGIN SELECT RAISE(FAIL, 'full'); END")
+        no_artifacts = await run(manifest, out, budget=50)
+    runs = {"first": first, "again": again, "keyless": keyless, "no_artifacts": no_artifacts}
+    print(json.dumps({**runs, "tasks": ran, "artifacts": artifacts}))
 
 asyncio.run(main())
 """
@@ -41,7 +57,7 @@ asyncio.run(main())
 
 @pytest.fixture(scope="module")
 def flow(environment, data_server, sample_rows, tmp_path_factory):
-    """Two runs of the flow into one folder, the second with a higher budget."""
+    """Runs of the flow into one folder: with a small budget, a large one, no key, and no artifacts."""
     folder = tmp_path_factory.mktemp("flow")
     urls = [f"{data_server}/{row['path']}" for row in sample_rows if row["kind"] == "image"][:10]
     (folder / "manifest.txt").write_text("\n".join(urls))
@@ -50,20 +66,36 @@ def flow(environment, data_server, sample_rows, tmp_path_factory):
         env={**environment, "PREFECT_HOME": str(folder / "prefect"), "PREFECT_LOGGING_LEVEL": "WARNING"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=400,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout.splitlines()[-1]), folder / "out"
 
 
-def test_the_flow_stops_at_its_budget_and_continues(flow):
-    """A flow can end over budget; a second run with a larger budget pays only for the remaining rows."""
+def test_a_flow_over_budget_fails_and_continues_with_a_larger_one(flow):
+    """A flow over budget ends in a failed state with the next command; a larger budget pays for the other rows only."""
     output, out = flow
-    assert (output["first"]["ok"], output["first"]["over_budget"]) == (5, 5)
-    assert (output["again"]["ok"], output["again"]["credits"]["paid"]) == (10, 10)
-    assert output["again"]["requests"] == 10
+    first, again = output["first"], output["again"]
+    assert (first["summary"]["ok"], first["summary"]["over_budget"]) == (5, 5)
+    assert (first["type"], first["name"]) == ("FAILED", "OverBudget")
+    assert "lightmeter resume" in first["message"]
+    assert (again["type"], again["name"]) == ("COMPLETED", "Completed")
+    assert (again["summary"]["ok"], again["summary"]["credits"]["paid"]) == (10, 10)
+    assert again["summary"]["requests"] == 10
     assert len(lm.open(out).assets) == 10
+
+
+def test_a_missing_key_fails_before_planning(flow):
+    """Without a key the flow ends in its first task, and its state says what to set."""
+    keyless = flow[0]["keyless"]
+    assert (keyless["type"], keyless["name"], keyless["tasks"]) == ("FAILED", "Failed", 1)
+    assert "LIGHTMETER_API_KEY" in keyless["message"]
+
+
+def test_a_flow_completes_without_artifacts(flow):
+    """A server that cannot store artifacts fails no flow."""
+    assert flow[0]["no_artifacts"]["type"] == "COMPLETED"
 
 
 def test_tasks_are_shards_of_rows(flow):
@@ -75,12 +107,12 @@ def test_tasks_are_shards_of_rows(flow):
 
 
 def test_progress_and_summary_are_artifacts(flow):
-    """Prefect's web page shows the progress and the summary as artifacts."""
+    """Prefect's web page shows the progress and the summary as artifacts; the summary has a row for each value."""
     output, _ = flow
     artifacts = {(key, kind): data for key, kind, data in output["artifacts"]}
     assert float(artifacts["analyze-progress", "progress"]) == 100
     table = artifacts["analyze-summary", "table"]
-    assert ["rows", 10] in (json.loads(table) if isinstance(table, str) else table)
+    assert {"name": "rows", "value": 10} in (json.loads(table) if isinstance(table, str) else table)
 
 
 def test_deployments_exist():

@@ -99,6 +99,9 @@ def _load_flow() -> Any:
     os.environ["PREFECT_HOME"] = str(home)
     os.environ.pop("PREFECT_API_URL", None)
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
+    # As in the flow, which sets them too late here: the next line imports Prefect, which reads them.
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
     import_extra("prefect", "flows", "lightmeter demo")
     spec = importlib.util.spec_from_file_location("lightmeter_demo_flow", bundled_folder("flows") / "analyze.py")
     if spec is None or spec.loader is None:
@@ -127,7 +130,9 @@ def demo_command(out: Path, as_json: bool) -> int:
         click.echo("2. a Prefect flow plans, analyses and writes tables (its server needs some seconds)", err=as_json)
         analyze = _load_flow()
         options = {"features": ["tags", "colors", "nsfw"], "budget": 200}
-        asyncio.run(analyze(str(manifest), str(out), options, shard_rows=_ROWS_PER_TASK))
+        state = asyncio.run(analyze(str(manifest), str(out), options, shard_rows=_ROWS_PER_TASK, return_state=True))
+        if state.name in {"Failed", "Crashed"}:  # other names tell of rows that are left, as the exit code does
+            state.result()
         asyncio.run(report(out, fetch_thumbnails=True))  # while the pictures are still served
     click.echo("3. the results:", err=as_json)
     if not as_json:

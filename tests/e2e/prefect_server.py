@@ -1,0 +1,142 @@
+"""A real Prefect server and worker on loopback, and an analysis service that holds its answers back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from aiohttp import web
+
+from tests.engine.hostile import Hostile
+
+ROOT = Path(__file__).resolve().parents[2]
+PREFECT = (sys.executable, "-m", "prefect", "--no-prompt")
+DEADLINE_S = 180
+
+
+class HoldingService(Hostile):
+    """A service that answers some requests at once, and the others when `released` is set; `held` counts these."""
+
+    def __init__(self, answered: int) -> None:
+        super().__init__(lambda number, body: "ok")
+        self.to_answer = answered
+        self.held = 0
+        self.released = False
+
+    async def fetch(self, request: web.Request) -> web.StreamResponse:
+        """POST /api/fetch."""
+        self.to_answer -= 1
+        if self.to_answer < 0:
+            self.held += 1
+            while not self.released:  # noqa: ASYNC110 (another thread sets it)
+                await asyncio.sleep(0.02)
+        return await super().fetch(request)
+
+
+@dataclass(frozen=True)
+class Prefect:
+    """A running Prefect server; `environment` is that of its commands."""
+
+    url: str
+    environment: dict[str, str]
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `prefect …` in this repository to its end."""
+        return subprocess.run(
+            [*PREFECT, *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+
+    def post(self, path: str, **body: Any) -> Any:
+        """POST JSON to the server's API, again while it is overloaded; return the JSON of the answer."""
+        while (answer := httpx2.post(f"{self.url}{path}", json=body, timeout=60)).status_code == 503:
+            time.sleep(1)
+        answer.raise_for_status()
+        return answer.json()
+
+    def start_run(self, **parameters: Any) -> str:
+        """Start the deployment `analyze/nightly` with other parameters; return the id of the flow run."""
+        deployment = httpx2.get(f"{self.url}/deployments/name/analyze/nightly", timeout=60).json()
+        return self.post(f"/deployments/{deployment['id']}/create_flow_run", parameters=parameters)["id"]
+
+    def state(self, run: str) -> dict[str, Any]:
+        """Return the state of a flow run."""
+        return httpx2.get(f"{self.url}/flow_runs/{run}", timeout=60).json()["state"]
+
+    def cancel(self, run: str) -> None:
+        """Cancel a flow run as the button on the web page does."""
+        self.post(f"/flow_runs/{run}/set_state", state={"type": "CANCELLING"})
+
+    def wait_until_final(self, run: str) -> dict[str, Any]:
+        """Return the final state of a flow run."""
+        wait_for(lambda: self.state(run)["type"] in {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
+        return self.state(run)
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    """Wait until the condition holds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.1)
+
+
+@contextmanager
+def running(command: tuple[str, ...], environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command in this repository while the block lasts."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def prefect_server(environment: dict[str, str], folder: Path) -> Iterator[Prefect]:
+    """Start a Prefect server for a block; `PREFECT_HOME` is in `folder`."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/api"
+    own = {
+        **environment,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}",
+        "PREFECT_HOME": str(folder / "prefect"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_API_URL": url,
+    }
+    start = (*PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(port))
+    with running(start, own, folder / "server.log") as process:
+
+        def is_up() -> bool:
+            assert process.poll() is None, (folder / "server.log").read_text()
+            try:
+                return httpx2.get(f"{url}/health", timeout=5).status_code == 200
+            except httpx2.HTTPError:
+                return False
+
+        wait_for(is_up)
+        yield Prefect(url, own)
