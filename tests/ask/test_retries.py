@@ -15,7 +15,6 @@ from lightmeter.export.export_tables import export_tables
 from lightmeter.journal.commands.submissions import add_retries, hold_and_send
 from lightmeter.journal.queries.answer_retries import RetryRow
 from lightmeter.journal.queries.items import AnswerRetry
-from lightmeter.journal.schema import VERSION
 from lightmeter.journal.store import Journal, open_read_only
 from tests.ask.describer import AGAIN, QUESTION, Describer, good, serving
 
@@ -105,6 +104,18 @@ async def test_a_used_up_budget_keeps_the_first_error(asking, tmp_path):
         more = await lm.resume(tmp_path / "out", base_url=base_url, budget=8)
     assert set(by_number(more, "what").values()) == {"at last"}
     assert agrees(more, service).paid == 8
+
+
+async def test_a_manifest_that_grew_keeps_second_answers_and_asks_those_that_were_not_asked(asking):
+    """Second answers belong to their rows in the next run, and questions that waited for a budget are repeated."""
+    _, service, _ = await asking(says([BAD], [good(what="at last")]), rows=4, budget=6)
+    run, _, _ = await asking(service, rows=5, budget=4)
+    assert set(by_number(run, "what").values()) == {"at last"}
+    assert (service.charged, run.statement().paid) == (10, 4)
+    assert run.sql("SELECT sum(credits) AS paid FROM assets")["paid"][0] == 10
+    run, _, _ = await asking(service, rows=6, budget=2)
+    assert set(by_number(run, "what").values()) == {"at last"}
+    assert service.charged == 12
 
 
 async def test_the_upper_price_of_a_plan_pays_for_all_repeated_questions(asking):
