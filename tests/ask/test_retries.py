@@ -106,6 +106,18 @@ async def test_a_used_up_budget_keeps_the_first_error(asking, tmp_path):
     assert agrees(more, service).paid == 8
 
 
+async def test_a_manifest_that_grew_keeps_second_answers_and_asks_those_that_were_not_asked(asking):
+    """Second answers belong to their rows in the next run, and questions that waited for a budget are repeated."""
+    _, service, _ = await asking(says([BAD], [good(what="at last")]), rows=4, budget=6)
+    run, _, _ = await asking(service, rows=5, budget=4)
+    assert set(by_number(run, "what").values()) == {"at last"}
+    assert (service.charged, run.statement().paid) == (10, 4)
+    assert run.sql("SELECT sum(credits) AS paid FROM assets")["paid"][0] == 10
+    run, _, _ = await asking(service, rows=6, budget=2)
+    assert set(by_number(run, "what").values()) == {"at last"}
+    assert service.charged == 12
+
+
 async def test_the_upper_price_of_a_plan_pays_for_all_repeated_questions(asking):
     """The plan's upper price is enough for a second request about every row."""
     run, service, plan = await asking(says([BAD], [good()]), rows=5, budget=10)

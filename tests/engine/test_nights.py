@@ -166,6 +166,18 @@ async def test_history_is_removed_and_what_was_paid_stays(night, service, tmp_pa
     assert run.summary().counts["ok"] == 8
 
 
+async def test_the_budget_of_the_key_counts_a_request_in_doubt_once(night, service, monkeypatch):
+    """A request that moved from night to night holds its credits once, also after its first run was removed."""
+    monkeypatch.setenv("LIGHTMETER_KEEP_RUNS", "1")
+    monkeypatch.setenv("LIGHTMETER_KEY_BUDGET", "4")
+    service.script = lambda _, body: "charge and drop" if "0.jpg" in str(body) else "answer"
+    for number in (2, 3, 4):
+        run = await night(urls(*range(number)), batch_size=1)
+        assert (run.summary().counts["in_doubt"], run.summary().counts["ok"]) == (1, number - 1)
+    run = await night(urls(*range(5)), batch_size=1)
+    assert run.summary().counts["over_budget"] == 1
+
+
 async def test_a_night_that_was_killed_while_it_started_starts_again(night, service, tmp_path, monkeypatch):
     """Whatever the last step before a kill, the next start of the night carries everything over once."""
     await night(urls(0, 1))
