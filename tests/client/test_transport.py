@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+import traceback
 
 import pytest
 from pydantic import SecretStr
@@ -294,6 +295,16 @@ async def test_a_proxy_is_used_only_when_it_is_asked_for(serving, monkeypatch):
             async with Transport("http://service.invalid", proxy=asked) as transport:
                 with pytest.raises(Unreachable):
                     await transport.send("GET", "/api/credits")
+
+
+async def test_the_password_of_a_proxy_is_not_in_an_error_or_its_causes(serving):
+    """The error for a proxy that refuses a tunnel has no password, also in its traceback."""
+    async with serving(answering(http(407))) as proxy:
+        address = proxy.base_url.replace("http://", "http://me:SeCrEt@")
+        async with Transport("https://service.invalid", "key", proxy=address) as transport:
+            with pytest.raises(Unreachable, match="407") as caught:
+                await transport.send("GET", "/api/credits")
+    assert "SeCrEt" not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize("proxy", ["", "proxy:8080", "ftp://proxy", "http://", "http://user:secret@"])

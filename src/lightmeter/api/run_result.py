@@ -18,7 +18,6 @@ from lightmeter.journal.queries.submissions import requests_sent
 from lightmeter.journal.store import open_read_only
 from lightmeter.money.statement import Statement, read_statement
 from lightmeter.planning.plan import ReasonCount
-from lightmeter.redaction import mask_credentials
 from lightmeter.tables.arrow.answer_schema import ANSWERS_PREFIX, table_name
 from lightmeter.tables.arrow.schema import ALL_TABLES, TABLES
 from lightmeter.tables.dataset import Dataset
@@ -26,7 +25,7 @@ from lightmeter.tables.query import duckdb_query, named_queries
 from lightmeter.tables.query.similar import similar
 from lightmeter.tables.query.to_pandas import to_dataframe
 from lightmeter.tables.remote.read import read_remote_table
-from lightmeter.tables.remote.uris import is_uri
+from lightmeter.tables.remote.uris import is_uri, uri_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -236,7 +235,7 @@ class Tables:
         return sorted({*super().__dir__(), *tables})
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({mask_credentials(str(self.where))!r})"
+        return f"{type(self).__name__}({uri_name(str(self.where))!r})"
 
 
 class Run(Tables):

@@ -24,6 +24,7 @@ from lightmeter.client.base_url import normalize_base_url
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
 from lightmeter.facts.lenient_json import parse_object_strict
+from lightmeter.redaction import has_credentials
 from lightmeter.wire.constants import AUTH_HEADER
 
 PROXY_FROM_ENVIRONMENT: Final = "environment"
@@ -218,7 +219,8 @@ class Transport:
             failure = self._translate_error(error, f"{method} {path}", answer)
             if failure is error:
                 raise
-            raise failure from error
+            # the error of a proxy names it with its password
+            raise failure from None if has_credentials(str(error)) else error
         return RawAnswer(partial.status or 0, partial.headers, b"".join(partial.chunks))
 
     async def _exchange(

@@ -9,10 +9,10 @@ import click
 from lightmeter.api.run_result import must_have_tables
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.export.export_tables import export_tables
-from lightmeter.redaction import mask_credentials
 from lightmeter.tables.compaction import compact
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.remote.delta import write_delta
+from lightmeter.tables.remote.uris import uri_name
 from lightmeter.tables.remote.write import publish
 
 
@@ -42,7 +42,7 @@ def rebuild_command(folder: Path, target: str | None, table_format: str) -> int:
     if table_format == "delta":
         location = target or str(folder / "delta")
         for table, version in write_delta(Dataset(folder), location).items():
-            click.echo(f"version {version:>2}  {mask_credentials(location)}/{table}")
+            click.echo(f"version {version:>2}  {uri_name(location)}/{table}")
     elif target is not None:
         for path in publish(Dataset(folder), target).values():
             click.echo(f" published  {path}")

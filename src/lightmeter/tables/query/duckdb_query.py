@@ -19,7 +19,7 @@ from lightmeter.tables.arrow.schema import ALL_TABLES, schema
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import corrupt_file_error
 from lightmeter.tables.remote.read import remote_datasets
-from lightmeter.tables.remote.uris import is_uri
+from lightmeter.tables.remote.uris import is_uri, uri_name
 from lightmeter.tempdirs import LockedTempDir
 
 _MAX_ATTEMPTS: Final = 3
@@ -127,7 +127,7 @@ class QuerySession:
     def _read_error(self, error: duckdb.Error) -> LightmeterError:
         """Return an error that names the file with a broken footer, or else contains DuckDB's message."""
         if isinstance(self._where, str) and is_uri(self._where):
-            place = self._where
+            place = uri_name(self._where)
             return TablesError(
                 f"{place} cannot be read: {error}.",
                 hint=f"Put the tables there again: lightmeter rebuild DIR --to {place}",

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lightmeter.errors import UsageError
 from lightmeter.tables.query.duckdb_query import QuerySession, TablesSource, open_session
+from lightmeter.tables.remote.uris import uri_name
 
 SIMILAR: Final = """
 WITH own AS ( -- an image has one vector; a video has one for all of it and one for each frame
@@ -75,7 +76,7 @@ def similar(where: TablesSource, item: str, *, most: int = 10, model: str | None
 
 
 def _place_text(where: TablesSource) -> str:
-    return "The run" if isinstance(where, QuerySession) else str(where)
+    return "The run" if isinstance(where, QuerySession) else uri_name(str(where))
 
 
 def _item_id(tables: QuerySession, where: TablesSource, item: str) -> str:

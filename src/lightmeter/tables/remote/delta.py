@@ -15,7 +15,7 @@ from lightmeter.errors import UsageError
 from lightmeter.extras import import_extra
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import PartInfo, read_batches, read_schema
-from lightmeter.tables.remote.uris import delta_place, is_uri
+from lightmeter.tables.remote.uris import delta_place, is_uri, uri_name
 
 _TERMINAL_MARKUP: Final = re.compile("\x1b\\[[0-9;]*m|↳")
 """Color codes and arrows in the error messages of deltalake."""
@@ -53,7 +53,7 @@ def write_delta(dataset: Dataset, place: str) -> dict[str, int]:
             raise
         message = " ".join(_TERMINAL_MARKUP.sub(" ", str(error)).split())
         raise UsageError(
-            f"{place} cannot be written as Delta: {message}", hint="Is it there, and may you write to it?"
+            f"{uri_name(place)} cannot be written as Delta: {message}", hint="Is it there, and may you write to it?"
         ) from error
     return versions
 

@@ -10,7 +10,7 @@ from pyarrow import fs
 
 from lightmeter.errors import UsageError
 from lightmeter.tables.arrow.schema import TABLES, schema
-from lightmeter.tables.remote.uris import file_system
+from lightmeter.tables.remote.uris import file_system, uri_name
 
 
 def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]:
@@ -30,8 +30,8 @@ def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]
         parts = {table: _parts(remote, f"{root}/tables/{table}") for table in _tables(remote, root)}
         if not any(parts.values()):
             raise UsageError(
-                f"{place} holds no tables.",
-                hint=f"Put them there: lightmeter rebuild DIR --to {place}",
+                f"{uri_name(place)} holds no tables.",
+                hint=f"Put them there: lightmeter rebuild DIR --to {uri_name(place)}",
             )
         return {
             table: ds.dataset(found, filesystem=remote, format="parquet")
@@ -40,7 +40,9 @@ def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]
             for table, found in parts.items()
         }
     except (OSError, pa.ArrowException) as error:
-        raise UsageError(f"{place} cannot be read: {error}", hint="Is it there, and may you read it?") from error
+        raise UsageError(
+            f"{uri_name(place)} cannot be read: {error}", hint="Is it there, and may you read it?"
+        ) from error
 
 
 def read_remote_table(place: str, table: str, filesystem: Any = None) -> pa.Table:
@@ -60,7 +62,7 @@ def read_remote_table(place: str, table: str, filesystem: Any = None) -> pa.Tabl
     try:
         return tables[table].to_table()
     except (OSError, pa.ArrowException) as error:
-        raise UsageError(f"{place} cannot be read: {error}", hint="Was it replaced? Try again.") from error
+        raise UsageError(f"{uri_name(place)} cannot be read: {error}", hint="Was it replaced? Try again.") from error
 
 
 def _tables(remote: fs.FileSystem, root: str) -> list[str]:

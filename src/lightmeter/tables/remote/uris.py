@@ -2,7 +2,7 @@
 
 A URI has the form that Arrow reads; `delta_place` translates it for Delta's writer. Options that the URI lacks come
 from environment variables (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …). A URI may hold a secret key: print it only
-through `mask_credentials`. Exceptions of this package mask their messages themselves.
+through `uri_name`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ _DELTA_KEYS: Final = ("aws_access_key_id", "aws_secret_access_key")
 def is_uri(where: object) -> bool:
     """Return whether a value is a URI and not a local path."""
     return isinstance(where, str) and "://" in where
+
+
+def uri_name(place: str) -> str:
+    """Return a URI without its credentials and its options, for messages; return a path unchanged."""
+    return mask_credentials(place).partition("?")[0] if is_uri(place) else place
 
 
 def file_system(place: str, filesystem: Any = None) -> tuple[fs.FileSystem, str]:
@@ -67,7 +72,7 @@ def delta_place(place: str) -> tuple[str, dict[str, str]]:
         storage["aws_endpoint"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
     if options:
         raise UsageError(
-            f"Delta's writer does not know {', '.join(sorted(options))} of {place}.",
+            f"Delta's writer does not know {', '.join(sorted(options))} of {uri_name(place)}.",
             hint="It knows the options region, scheme and endpoint_override, and the variables AWS_….",
         )
     return f"{parts.scheme}://{bucket}{parts.path.rstrip('/')}", storage

@@ -19,7 +19,7 @@ from pyarrow import fs
 from lightmeter.errors import UsageError
 from lightmeter.tables.compaction import merge_into
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.remote.uris import file_system
+from lightmeter.tables.remote.uris import file_system, uri_name
 from lightmeter.tempdirs import LockedTempDir
 
 _PART_NAME: Final = "part-00000.parquet"
@@ -46,7 +46,9 @@ def publish(dataset: Dataset, place: str, filesystem: Any = None) -> dict[str, s
                 if dataset.parts(table)
             }
     except (OSError, pa.ArrowException) as error:
-        raise UsageError(f"{place} cannot be written: {error}", hint="Is it there, and may you write to it?") from error
+        raise UsageError(
+            f"{uri_name(place)} cannot be written: {error}", hint="Is it there, and may you write to it?"
+        ) from error
 
 
 def _single_file(dataset: Dataset, table: str, scratch: Path) -> Path:
