@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from importlib import import_module
 
 import aiohttp
 import pytest
@@ -82,6 +83,23 @@ async def test_a_worker_finishes_the_request_of_a_killed_service(processes, post
     caller.base_url = service.base_url
     done = await caller.poll(answered.body["request_id"])
     assert (done.body["status"], done.body["credits_paid"], done.body["credits"]) == ("completed", 2, 8)
+
+
+async def test_a_worker_takes_over_in_a_database_of_the_oldest_job_queue(processes, postgres, calling, site):
+    """Failover works in a database that was made with the oldest allowed procrastinate."""
+    import_module("tests.service.old_queue").create_old_database(postgres)
+    service, worker = processes(postgres), processes(postgres, "worker")
+    service.begin()
+    caller = await calling(service, credits=10)
+    answered = await caller.ask(url=[site.url("held/1.png"), site.url("picture/2.png")])
+    await wait_for_fetch(site)
+    service.end(signal.SIGKILL)
+    worker.begin()
+    await wait_for_fetch(site)
+    site.gate.set()
+    service.begin()
+    caller.base_url = service.base_url
+    assert (await caller.finished(answered))["credits_paid"] == 2
 
 
 async def test_a_stopping_service_requeues_an_unfinished_request(processes, postgres, calling, site):

@@ -163,7 +163,10 @@ class PostgresQueue(JobQueue):
         jobs = self._worker_app.job_manager
         for job in await jobs.get_stalled_jobs(queue=QUEUE, seconds_since_heartbeat=self._lease_s):
             log.warning("the worker of request %s has stopped; retrying", job.task_kwargs.get("request_id"))
-            await jobs.retry_job(job, retry_at=datetime.fromtimestamp(0, tz=UTC))
+            try:
+                await jobs.retry_job(job, retry_at=datetime.fromtimestamp(0, tz=UTC))
+            except ConnectorException as error:  # the others must not wait for it
+                log.error("the job of request %s cannot be retried: %s", job.task_kwargs.get("request_id"), error)  # noqa: TRY400 (no bug)
         for change in (self._requeue_lost, self._delete_abandoned):
             while await self._store.write(change):
                 pass

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -39,8 +40,18 @@ CREATE FUNCTION now_s() RETURNS DOUBLE PRECISION LANGUAGE sql VOLATILE
     AS 'SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)';
 """
 
+OLDEST_QUEUE: Final = "03.02.00_50_post_batch_defer_jobs"
+"""Last migration in the schema of the oldest procrastinate that this project allows, 3.2.1."""
+
 SCHEMA_LOCK: Final = 0x6C69676874
 """Number of the PostgreSQL advisory lock under which one process at a time creates or migrates the tables."""
+
+_ALREADY_EXISTS: Final = (
+    psycopg.errors.DuplicateColumn,
+    psycopg.errors.DuplicateFunction,
+    psycopg.errors.DuplicateObject,
+    psycopg.errors.DuplicateTable,
+)
 
 
 class _PostgresTransaction:
@@ -87,7 +98,7 @@ class PostgresDatabase:
         database: Its URL, `postgresql://…`.
 
     Raises:
-        SettingsError: the database cannot be reached or written, or a newer version of lightmeter created it.
+        SettingsError: the database cannot be reached or written, or a newer lightmeter or procrastinate changed it.
     """
 
     def __init__(self, database: str) -> None:
@@ -146,8 +157,52 @@ def _create_or_migrate_tables(connection: psycopg.Connection[tuple[Any, ...]]) -
         connection.execute("INSERT INTO version VALUES (%s, 0)", (VERSION,))
         connection.execute(to_postgres_tables(SCHEMA) + CLOCK)
         connection.execute(SchemaManager.get_schema())
+        _record_queue_migrations(connection, _queue_migrations())
         return
     row = connection.execute("SELECT version FROM version").fetchone()
     for step in migrations_from(int(row[0]) if row else 0, "postgresql://…"):
         connection.execute(to_postgres_tables(step))
     connection.execute("UPDATE version SET version = %s WHERE version <> %s", (VERSION, VERSION))
+    _migrate_queue(connection)
+
+
+def _queue_migrations() -> dict[str, Path]:
+    """Return the SQL scripts of the installed procrastinate by name, in the order in which they are applied."""
+    return {path.stem: path for path in sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))}
+
+
+def _record_queue_migrations(connection: psycopg.Connection[tuple[Any, ...]], names: Iterable[str]) -> None:
+    connection.execute("CREATE TABLE IF NOT EXISTS queue_migrations (name TEXT PRIMARY KEY)")
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO queue_migrations VALUES (%s) ON CONFLICT DO NOTHING", [(name,) for name in names]
+        )
+
+
+def _migrate_queue(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """Apply the migrations of the job queue that the database lacks, because procrastinate does not do so itself.
+
+    Earlier versions of lightmeter did not record them. In their databases, a script is skipped if it would create what
+    exists already.
+
+    Raises:
+        SettingsError: a newer procrastinate has changed the job queue.
+    """
+    scripts = _queue_migrations()
+    _record_queue_migrations(connection, ())
+    recorded = {name for (name,) in connection.execute("SELECT name FROM queue_migrations").fetchall()}
+    if unknown := sorted(recorded - scripts.keys()):
+        raise SettingsError(
+            f"The job queue of the PostgreSQL database was changed by a newer procrastinate: {unknown[-1]}.",
+            hint="Install the version that the other services and workers use: pip install --upgrade procrastinate",
+        )
+    applied = recorded or {name for name in scripts if name <= OLDEST_QUEUE}
+    for name, path in scripts.items():
+        if name not in applied:
+            try:
+                with connection.transaction():
+                    connection.execute(path.read_bytes())
+            except _ALREADY_EXISTS:
+                if recorded:
+                    raise
+    _record_queue_migrations(connection, scripts)
