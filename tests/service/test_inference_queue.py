@@ -72,7 +72,9 @@ def asking():
         made.append(inference)
 
         async def ask(numbers, caller="someone", question=ALL):
-            found = await inference.infer(backend.name, [numbered(number) for number in numbers], question, Caller(1, caller))
+            found = await inference.infer(
+                backend.name, [numbered(number) for number in numbers], question, Caller(1, caller)
+            )
             return [each.descriptions[0].description.split()[-1] for each in found]
 
         ask.inference = inference

@@ -104,7 +104,6 @@ class _RunningJob:
     """A job in progress. It identifies its request in fair queues, so it compares by identity.
 
     Attributes:
-        job: The job.
         hold_more: Holds the price of a number of additional pictures; raises OutOfCredits.
         on_video: Called when an asset is a video.
         open_assets: Semaphore for the assets of this job that are open at once.
@@ -220,8 +219,7 @@ class Analyzer:
         Raises:
             TempFolderError: the only asset of the job cannot be stored.
         """
-        request = job.request
-        sources: list[str | bytes] = [*request.url, *job.uploads]
+        request, sources = job.request, [*job.request.url, *job.uploads]
         params = self._inference_params(request)
         views = frozenset(self._views[name] for name in params if name in self._views)
         running = _RunningJob(job, hold_more, on_video, asyncio.Semaphore(MAX_OPEN_ASSETS_OF_REQUEST), params, views)
