@@ -84,10 +84,9 @@ _LIMITS: Final = AnalyzerLimits()
 
 @dataclass(frozen=True, slots=True)
 class _AssetResult:
-    """Result of one asset.
+    """Result of one asset, and `asset` as JSON; None if it could not be analyzed.
 
     Attributes:
-        asset: The asset as JSON; None if it could not be analyzed.
         backends: Names of the back ends that succeeded and are charged.
         pictures: Number of images or frames.
         errors: Messages for the user.
@@ -219,7 +218,8 @@ class Analyzer:
         Raises:
             TempFolderError: the only asset of the job cannot be stored.
         """
-        request, sources = job.request, [*job.request.url, *job.uploads]
+        request = job.request
+        sources: list[str | bytes] = [*request.url, *job.uploads]
         params = self._inference_params(request)
         views = frozenset(self._views[name] for name in params if name in self._views)
         running = _RunningJob(job, hold_more, on_video, asyncio.Semaphore(MAX_OPEN_ASSETS_OF_REQUEST), params, views)
