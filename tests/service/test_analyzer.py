@@ -138,8 +138,8 @@ async def test_an_overloaded_analyzer_refuses_with_retry_after():
         worker = Analyzer(
             {"palette": PaletteBackend()}, fetcher, tariff, workers=2, limits=AnalyzerLimits(max_pending_pictures=3)
         )
-        with worker.admit(3), pytest.raises(ServiceOverloaded) as busy:
-            worker.admit(1)
+        with worker.admit(1, 3), pytest.raises(ServiceOverloaded) as busy:
+            worker.admit(1, 1)
         assert busy.value.retry_after_s >= 1
-        worker.admit(1)
+        worker.admit(1, 1)
         worker.close()

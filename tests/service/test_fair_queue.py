@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.service.analysis.fair_queue import FairSemaphore, RoundRobinQueue
+from lightmeter.service.analysis.fair_queue import Caller, FairQueue, FairSemaphore, RoundRobinQueue
 
 things = st.lists(st.tuples(st.integers(0, 4), st.integers()), max_size=40)
 
@@ -52,10 +52,31 @@ def test_a_single_item_is_popped_second():
     assert [queue.pop() for _ in range(3)] == [("many", 0), ("one", 0), ("many", 1)]
 
 
-@given(things, st.integers(1, 9))
+owned = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers()), max_size=40)
+
+
+def filled_by_accounts(added):
+    queue = FairQueue()
+    for account, request, thing in added:
+        queue.add(Caller(account, request), (account, thing))
+    return queue
+
+
+@given(owned)
+def test_no_account_gets_two_turns_while_another_waits(added):
+    """However many requests it has, an account gets one item between two of another that waits."""
+    accounts = [account for account, _ in _drained(filled_by_accounts(added))]
+    assert sorted(accounts) == sorted(account for account, *_ in added)
+    for place, account in enumerate(accounts):
+        later = accounts[place + 1 :]
+        if account in later:
+            assert set(later) - {account} == set(later[: later.index(account)])
+
+
+@given(owned, st.integers(1, 9))
 def test_a_batch_has_equal_keys_in_turn(added, most):
     """A batch has the items that single pops would return, as long as their keys are equal."""
-    queue, one_by_one = filled(added), list(_drained(filled(added)))
+    queue, one_by_one = filled_by_accounts(added), list(_drained(filled_by_accounts(added)))
     while queue:
         taken = queue.pop_batch(most, batch_key=lambda pair: pair[1] % 2)
         assert 1 <= len(taken) <= most
@@ -71,20 +92,38 @@ def test_popping_from_an_empty_queue_raises():
 
 
 async def test_the_semaphore_limits_holders_and_takes_turns():
-    """At most two callers hold a slot; a late caller does not wait for all items of the first."""
+    """An account holds at most its permits; another one does not wait for it at all."""
     semaphore, inside, most, order = FairSemaphore(2), 0, 0, []
 
-    async def stay(caller):
+    async def stay(account, request):
         nonlocal inside, most
-        async with semaphore.acquire(caller):
-            inside, most = inside + 1, max(most, inside + 1)
-            order.append(caller)
+        async with semaphore.acquire(Caller(account, request)):
+            order.append(account)
+            inside, most = inside + (account == 1), max(most, inside + (account == 1))
             await asyncio.sleep(0)
-            inside -= 1
+            inside -= account == 1
 
-    await asyncio.gather(*(stay("many") for _ in range(20)), stay("one"))
+    await asyncio.gather(*(stay(1, number) for number in range(20)), stay(2, 0))
     assert most == 2
-    assert order.index("one") < 5
+    assert order.index(2) == 2
+
+
+async def test_no_account_leaves_nothing():
+    """Accounts that never return their permits leave some to the next ones: half, a quarter, and so on."""
+    semaphore, held = FairSemaphore(4), []
+
+    async def keep(account):
+        async with semaphore.acquire(Caller(account, "kept")):
+            held.append(account)
+            await asyncio.Event().wait()
+
+    tasks = [asyncio.create_task(keep(account)) for account in (1, 2, 3, 4) for _ in range(9)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [held.count(account) for account in (1, 2, 3, 4)] == [4, 2, 1, 1]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2])
@@ -94,12 +133,12 @@ async def test_the_slot_of_a_cancelled_waiter_is_not_lost(rounds):
     let_go = asyncio.Event()
 
     async def hold():
-        async with semaphore.acquire("holder"):
+        async with semaphore.acquire(Caller(1, "holder")):
             await let_go.wait()
 
-    async def pass_through(caller):
-        async with semaphore.acquire(caller):
-            return caller
+    async def pass_through(request):
+        async with semaphore.acquire(Caller(1, request)):
+            return request
 
     holder = asyncio.create_task(hold())
     await asyncio.sleep(0)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lightmeter.errors import BackendError
+from lightmeter.service.analysis.fair_queue import Caller
 from lightmeter.service.analysis.inference_queue import InferenceParams, InferenceQueues
 from lightmeter.service.backends.base import AnalysisOptions, BackendTraits
 from lightmeter.service.backends.catalog import read_catalog
@@ -71,7 +72,9 @@ def asking():
         made.append(inference)
 
         async def ask(numbers, caller="someone", question=ALL):
-            found = await inference.infer(backend.name, [numbered(number) for number in numbers], question, caller)
+            found = await inference.infer(
+                backend.name, [numbered(number) for number in numbers], question, Caller(1, caller)
+            )
             return [each.descriptions[0].description.split()[-1] for each in found]
 
         ask.inference = inference

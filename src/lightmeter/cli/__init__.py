@@ -31,6 +31,7 @@ VERBS: Final = {
     "serve": "Start the analysis service.",
     "worker": "Process requests of a database that services share.",
     "keys": "Manage the accounts of the service: keys and credits.",
+    "jobs": "List and cancel the unfinished requests of the service.",
     "demo": "Run the whole pipeline on sample data with the embedded service.",
 }
 

@@ -25,6 +25,7 @@ from lightmeter.service.faults.config import NO_FAULTS, Faults
 from lightmeter.service.http.backend_list import list_backends
 from lightmeter.service.http.fault_injection import FaultInjector
 from lightmeter.service.http.handlers import Handlers
+from lightmeter.service.http.parameters import MAX_ASSETS
 from lightmeter.service.http.routes import application
 from lightmeter.service.ingest.fetch import Fetcher, FetchLimits
 from lightmeter.service.jobs.local_queue import JobQueue, LocalQueue
@@ -68,8 +69,9 @@ class ServiceConfig:
         fetch_limits: Limits of each fetch.
         resolver: Function that creates the resolver of host names; None: that of the system. The fetcher checks the
             addresses that it returns.
-        workers: Videos that are decoded and analyzed at once; see `Analyzer` for images.
+        workers: Videos of one account that are decoded and analyzed at once; see `Analyzer` for images.
         limits: Limits of unfinished images and video frames, of memory for cached results, and of decoding.
+        max_assets: Maximum URLs and files of a request.
         rounding: Whether the price of each image or of each request is rounded up to whole credits.
         result_lifetime_s: Seconds after completion during which a result can be read.
         lease_s: Seconds without a heartbeat after which other processes take over the work of a process; only with
@@ -89,6 +91,7 @@ class ServiceConfig:
     resolver: Callable[[], AbstractResolver] | None = None
     workers: int = field(default_factory=default_workers)
     limits: AnalyzerLimits = field(default_factory=AnalyzerLimits)
+    max_assets: int = MAX_ASSETS
     rounding: Rounding = Rounding.IMAGE
     result_lifetime_s: float = RESULT_LIFETIME_S
     lease_s: float = DEFAULT_LEASE_S
@@ -198,7 +201,12 @@ async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tup
             stack.callback(close)
     tariff = Tariff(rates, config.rounding, config.faults.price_factor)
     policy = ServicePolicy(
-        tariff, availability, config.allow_private, config.fetch_limits.ports, config.result_lifetime_s
+        tariff,
+        availability,
+        config.allow_private,
+        config.fetch_limits.ports,
+        config.result_lifetime_s,
+        config.max_assets,
     )
     store = await asyncio.to_thread(Store, config.database, exclusive=True)
     stack.callback(store.close)
@@ -211,6 +219,7 @@ async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tup
     stack.callback(analyzer.close)
     await analyzer.warm()
     runner = Runner(store, analyzer, policy, config.clock, metrics)
+    stack.callback(asyncio.create_task(runner.stop_cancelled()).cancel)
     if is_postgres(config.database):
         from lightmeter.service.jobs.postgres_queue import PostgresQueue  # noqa: PLC0415 (an extra that SQLite does not need)
 

@@ -27,11 +27,12 @@ class Process:
         self.base_url = ""
         self.database = database
         self.running: subprocess.Popen | None = None
+        self.options: list[str] = []
 
     def begin(self) -> None:
         """Start the process and wait until it is ready."""
         options = ["--database", self.database, "--backends", self.backends, "--allow-private"]
-        options += ["--lease", self.lease_s]
+        options += ["--lease", self.lease_s, *self.options]
         if self.verb == "serve":
             options += ["--port", "0"]
         with self.log.open("ab") as log:

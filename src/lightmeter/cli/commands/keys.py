@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import TypeVar
-
 import click
 
 from lightmeter.cli.options import database_option, json_option
 from lightmeter.cli.output import print_json
+from lightmeter.cli.transactions import run_transaction
 from lightmeter.clock import SystemClock
 from lightmeter.errors import UsageError
 from lightmeter.service.store import auth
 from lightmeter.service.store import credits as money
 from lightmeter.service.store.credits import LedgerReference
 from lightmeter.service.store.sql_dialects import Connection
-from lightmeter.service.store.store import Store
-
-T = TypeVar("T")
 
 
 @click.group("keys")
@@ -32,17 +26,6 @@ def keys_command() -> None:
       lightmeter keys grant alice 1000
       lightmeter keys revoke alice
     """
-
-
-def _run_transaction(database: str, change: Callable[[Connection], T]) -> T:
-    async def run() -> T:
-        store = Store(database)
-        try:
-            return await store.write(change)
-        finally:
-            store.close()
-
-    return asyncio.run(run())
 
 
 def _existing_account(db: Connection, name: str) -> int:
@@ -75,7 +58,7 @@ def add(name: str, credits_: int, database: str) -> int:
         auth.add_key(db, account_id, key)
         return money.read_balance(db, account_id)
 
-    balance = _run_transaction(database, change)
+    balance = run_transaction(database, change)
     click.echo(f"New key of {name}, balance {balance}. It is not shown again:", err=True)
     click.echo(key)
     return 0
@@ -89,7 +72,7 @@ def list_(database: str, as_json: bool) -> int:
 
     The exit code is 1 if the ledger of an account differs from its balance.
     """
-    accounts, counts = _run_transaction(database, lambda db: (money.balances(db), auth.key_counts(db)))
+    accounts, counts = run_transaction(database, lambda db: (money.balances(db), auth.key_counts(db)))
     rows = [(account.name, account.free, account.held, counts.get(account.account_id, 0)) for account in accounts]
     if as_json:
         names = ("name", "credits", "held", "keys")
@@ -116,7 +99,7 @@ def grant(name: str, credits_: int, database: str) -> int:
         money.grant(db, LedgerReference(account_id, None, SystemClock().now()), credits_)
         return money.read_balance(db, account_id)
 
-    click.echo(_run_transaction(database, change))
+    click.echo(run_transaction(database, change))
     return 0
 
 
@@ -125,6 +108,6 @@ def grant(name: str, credits_: int, database: str) -> int:
 @database_option
 def revoke(name: str, database: str) -> int:
     """Revoke all keys of the account NAME. Its credits and results stay, for a key added later."""
-    revoked = _run_transaction(database, lambda db: auth.revoke_keys(db, _existing_account(db, name)))
+    revoked = run_transaction(database, lambda db: auth.revoke_keys(db, _existing_account(db, name)))
     click.echo(f"{revoked} {'key' if revoked == 1 else 'keys'} of {name} revoked.", err=True)
     return 0

@@ -17,6 +17,7 @@ from lightmeter.service import logs
 from lightmeter.service.analysis.analyzer import AnalyzerLimits
 from lightmeter.service.app import DEFAULT_LEASE_S, ServiceConfig, default_workers, start_service, start_worker
 from lightmeter.service.faults.config import FAULT_KINDS, NO_FAULTS, Faults
+from lightmeter.service.http.parameters import MAX_ASSETS
 
 _MB: Final = 1024**2
 _LIMITS: Final = AnalyzerLimits()
@@ -30,7 +31,7 @@ serve_options = add_options(
         default=default_workers,
         show_default="two per core",
         type=click.IntRange(1, 256),
-        help="Assets analysed at the same time.",
+        help="Assets of one account analysed at the same time; all accounts together: twice as many.",
     ),
     click.option(
         "--max-waiting",
@@ -38,7 +39,7 @@ serve_options = add_options(
         default=_LIMITS.max_pending_pictures,
         show_default=True,
         type=click.IntRange(1),
-        help="Maximum number of unfinished pictures; further requests are answered with 503.",
+        help="Maximum number of unfinished pictures of one account; further requests are answered with 503.",
     ),
     click.option(
         "--cache",
@@ -173,6 +174,14 @@ def _fault_help() -> str:
     metavar="FILE|JSON",
     callback=_faults,
     help="Inject faults: a TOML or JSON file, or inline JSON, with the faults below.",
+)
+@click.option(
+    "--max-assets",
+    metavar="N",
+    default=MAX_ASSETS,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Maximum number of URLs and files in a request; larger ones are answered with 400.",
 )
 @serve_options
 def serve_command(host: str, port: int, accounts: dict[str, int], faults: Faults, **options: Any) -> int:

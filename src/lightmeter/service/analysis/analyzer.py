@@ -19,11 +19,12 @@ from lightmeter.media.image_transforms import InputTransform
 from lightmeter.media.media_info import is_video
 from lightmeter.service.analysis.backpressure import (
     MAX_PENDING_PICTURES,
+    NOTHING,
     AdmissionController,
     ServiceOverloaded,
 )
 from lightmeter.service.analysis.coordinates import in_asset_pixels
-from lightmeter.service.analysis.fair_queue import FairSemaphore
+from lightmeter.service.analysis.fair_queue import Caller, FairSemaphore
 from lightmeter.service.analysis.inference_queue import InferenceParams, InferenceQueues
 from lightmeter.service.analysis.job import AnalysisJob, AnalysisResult
 from lightmeter.service.analysis.merge import (
@@ -46,7 +47,7 @@ from lightmeter.wire.request import AnalyzeRequest
 from lightmeter.wire.response import Entries
 
 MAX_OPEN_ASSETS: Final = 64
-"""Maximum assets of all requests that are fetched or analyzed at once. Limits connections and temporary files."""
+"""Maximum assets of one account that are fetched or analyzed at once. Limits connections and temporary files."""
 
 IMAGES_PER_VIDEO: Final = 4
 """How many images are analyzed at once where one video is.
@@ -68,7 +69,7 @@ class AnalyzerLimits:
     """Limits of the analyzer.
 
     Attributes:
-        max_pending_pictures: Maximum images and video frames of unfinished requests; further requests are refused.
+        max_pending_pictures: Maximum images and video frames of an account's unfinished requests; more are refused.
         cache_bytes: Size of the cache of back-end results in bytes; 0: no cache.
         decoding: Limits of decoding.
     """
@@ -100,7 +101,7 @@ class _AssetResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RunningJob:
-    """A job in progress. It is the key of its request in fair queues, so it compares by identity.
+    """A job in progress. It identifies its request in fair queues, so it compares by identity.
 
     Attributes:
         job: The job.
@@ -117,6 +118,10 @@ class _RunningJob:
     open_assets: asyncio.Semaphore
     params: Mapping[str, InferenceParams]
     views: frozenset[InputTransform]
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(self.job.account_id, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +141,7 @@ class Analyzer:
         backends: Back ends by name.
         fetcher: Fetches assets by URL.
         tariff: Prices.
-        workers: Maximum videos that are decoded and analyzed at once; `IMAGES_PER_VIDEO` times as many images are.
+        workers: Maximum videos of an account that are analyzed at once; `IMAGES_PER_VIDEO` times as many images are.
         limits: Further limits.
         metrics: Receives counts and times.
         clock: Clock.
@@ -183,18 +188,21 @@ class Analyzer:
         self._decoder.close()
         self._inference.close()
 
-    def admit(self, pictures: int, waiting_requests: int = 0) -> AbstractContextManager[None]:
+    def admit(
+        self, account_id: int, pictures: int, waiting_requests: Mapping[int, int] = NOTHING
+    ) -> AbstractContextManager[None]:
         """Return a context manager that reserves capacity for a new request during its block; `run` reserves its own.
 
         Args:
+            account_id: Account that sent the request.
             pictures: Maximum number of images and frames of the request.
-            waiting_requests: Requests in the job queue, not passed to `run` yet; each counts as one picture.
+            waiting_requests: Requests in the job queue, not passed to `run` yet, by account; each is one picture.
 
         Raises:
             ServiceOverloaded: there is no capacity now.
         """
         try:
-            return self._admission.admit(pictures, waiting_requests)
+            return self._admission.admit(account_id, pictures, waiting_requests)
         except ServiceOverloaded:
             self._metrics.count_refusal("pictures")
             raise
@@ -236,8 +244,8 @@ class Analyzer:
 
     async def _run_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
         """Wait until few enough assets are open, and analyze this one; a failure is an error message in the result."""
-        with self._admission.reserve(asset.held_pictures):
-            async with running.open_assets, self._open_assets.acquire(running):
+        with self._admission.reserve(running.job.account_id, asset.held_pictures):
+            async with running.open_assets, self._open_assets.acquire(running.caller):
                 try:
                     result = await self._analyze_asset(running, asset)
                 except (MediaError, FetchError, OutOfCredits) as error:
@@ -255,7 +263,7 @@ class Analyzer:
             content = None if self._cache is None else ContentKey(await payload.digest(), *sampling)
             findings = self._cached_findings(content, running)
             if findings is None:
-                async with (self._videos if video else self._images).acquire(running):
+                async with (self._videos if video else self._images).acquire(running.caller):
                     analyze = self._analyze_video if video else self._analyze_image
                     findings = await analyze(running, asset, payload)
                 self._cache_findings(content, running, findings)
@@ -323,7 +331,7 @@ class Analyzer:
     ) -> tuple[str, list[Entries] | BackendError]:
         view = self._views[backend]
         try:
-            entries = await self._inference.infer(backend, pictures.pixels_by_view[view], params, running)
+            entries = await self._inference.infer(backend, pictures.pixels_by_view[view], params, running.caller)
         except BackendError as error:
             return backend, error
         return backend, in_asset_pixels(entries, view, pictures)

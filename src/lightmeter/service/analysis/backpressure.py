@@ -2,21 +2,25 @@
 
 A picture (image or video frame) is pending from the admission of its request until its analysis ends. A request that
 would wait for minutes is refused at once, before credits are reserved for it.
+
+Each account has a share: what it has pending counts for at most half of the capacity, so that no account can make the
+service refuse all others.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from lightmeter.clock import Clock
 from lightmeter.errors import LightmeterError
+from lightmeter.service.analysis.fair_queue import ACCOUNT_SHARES
 
 MAX_PENDING_PICTURES: Final = 2000
-"""Default limit of pending pictures: about 40 s of tagging on one core, at the measured 48 pictures a second."""
+"""Default limit of an account's pending pictures: about 40 s of tagging on one core, at the measured 48 a second."""
 
 WINDOW_S: Final = 30.0
 """Period in seconds over which throughput is measured."""
@@ -28,8 +32,12 @@ MAX_RETRY_S: Final = 300
 """Limits of the header `Retry-After` in seconds."""
 
 
+NOTHING: Final[Mapping[int, int]] = {}
+"""No waiting requests of any account."""
+
+
 class ServiceOverloaded(LightmeterError):
-    """The service has reached its limit of pending pictures; no credits were reserved or charged.
+    """The account has reached its limit of pending pictures; no credits were reserved or charged.
 
     Attributes:
         retry_after_s: Estimated whole seconds until there is capacity, 1 or more.
@@ -44,47 +52,58 @@ class AdmissionController:
     """Counts pending pictures (images and video frames), measures throughput, and refuses requests beyond a limit.
 
     Args:
-        max_pending_pictures: Limit of pending pictures. A larger request is accepted if nothing else is pending.
+        max_pending_pictures: Limit of pending pictures of one account; all accounts together may have twice as many. An
+            account gets at most half of what the others leave. It may exceed its limit with a single request.
         clock: Clock.
-
-    Attributes:
-        pending_pictures: Number of images and video frames of admitted requests whose analysis has not ended.
     """
 
     def __init__(self, max_pending_pictures: int, clock: Clock) -> None:
-        self.pending_pictures = 0
+        self._pending: Counter[int] = Counter()  # by account
         self._max_pending_pictures = max_pending_pictures
         self._clock = clock
         self._finished: deque[tuple[float, int]] = deque()
         self._busy_since = clock.monotonic()
         self._last_pictures_per_s = INITIAL_PICTURES_PER_S
 
-    def admit(self, pictures: int, waiting_requests: int = 0) -> AbstractContextManager[None]:
+    @property
+    def pending_pictures(self) -> int:
+        """Number of images and video frames of admitted requests whose analysis has not ended."""
+        return self._pending.total()
+
+    def admit(
+        self, account_id: int, pictures: int, waiting_requests: Mapping[int, int] = NOTHING
+    ) -> AbstractContextManager[None]:
         """Return a context manager that counts the pictures of a new request as pending during its block.
 
         Args:
+            account_id: Account that sent the request.
             pictures: Number of pictures of the request.
-            waiting_requests: Requests that wait in the job queue; each counts as one picture.
+            waiting_requests: Requests that wait in the job queue, by account; each counts as one picture.
 
         Raises:
             ServiceOverloaded: the limit is exceeded.
         """
-        waiting = self.pending_pictures + waiting_requests
-        if waiting and waiting + pictures > self._max_pending_pictures:
-            raise ServiceOverloaded(self._retry_after_s(min(waiting, waiting + pictures - self._max_pending_pictures)))
-        return self.reserve(pictures)
+        pending = self._pending + Counter(waiting_requests)
+        own = pending.pop(account_id, 0)
+        others = sum(min(count, self._max_pending_pictures) for count in pending.values())
+        limit = math.ceil((ACCOUNT_SHARES * self._max_pending_pictures - others) / 2)
+        if limit <= 0 or (own and own + pictures > limit):
+            raise ServiceOverloaded(self._retry_after_s(own + others, own + pictures - limit))
+        return self.reserve(account_id, pictures)
 
     @contextmanager
-    def reserve(self, pictures: int) -> Iterator[None]:
+    def reserve(self, account_id: int, pictures: int) -> Iterator[None]:
         """Count pictures as pending during the block, without a limit, for a request that was admitted before."""
-        if not self.pending_pictures:
+        if not self._pending:
             self._busy_since = self._clock.monotonic()
-        self.pending_pictures += pictures
+        self._pending[account_id] += pictures
         try:
             yield
         finally:
-            self.pending_pictures -= pictures
-            if not self.pending_pictures:  # the idle time that starts now must not lower the throughput
+            self._pending[account_id] -= pictures
+            if not self._pending[account_id]:
+                del self._pending[account_id]
+            if not self._pending:  # the idle time that starts now must not lower the throughput
                 self._last_pictures_per_s = self.pictures_per_s()
                 self._finished.clear()
 
@@ -105,6 +124,7 @@ class AdmissionController:
         while self._finished and self._finished[0][0] < before:
             self._finished.popleft()
 
-    def _retry_after_s(self, pictures: int) -> int:
-        seconds = math.ceil(pictures / self.pictures_per_s())
+    def _retry_after_s(self, waiting: int, excess: int) -> int:
+        """Return the seconds until `excess` of the waiting pictures have been analyzed, or all of them."""
+        seconds = math.ceil(min(waiting, excess) / self.pictures_per_s())
         return min(max(seconds, MIN_RETRY_S), MAX_RETRY_S)

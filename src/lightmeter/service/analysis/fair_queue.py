@@ -1,17 +1,30 @@
-"""A queue and a semaphore that serve callers in turn, so that a small request does not wait for all of a large one.
+"""Queues and a semaphore that serve accounts in turn, and the requests of each account in turn.
 
-Each caller, which any hashable key identifies, has a FIFO queue.
+So an account with one request does not wait for all requests of another, and a small request does not wait for all of a
+large one of its account.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+ACCOUNT_SHARES: Final = 2
+"""How many times the limit of one account all accounts together may use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who waits: the number of an account, and a key that identifies one of its requests."""
+
+    account_id: int
+    request: Hashable
 
 
 class RoundRobinQueue(Generic[T]):
@@ -45,6 +58,53 @@ class RoundRobinQueue(Generic[T]):
         self._length -= 1
         return item
 
+    def peek(self) -> T:
+        """Return the item that `pop` would return.
+
+        Raises:
+            IndexError: the queue is empty.
+        """
+        if not self._queues:
+            raise IndexError("the queue is empty")
+        return next(iter(self._queues.values()))[0]
+
+
+class FairQueue(Generic[T]):
+    """Queue that takes one item from each account in turn, and from each request of an account in turn."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[int, RoundRobinQueue[T]] = {}  # the next account comes first
+
+    def __len__(self) -> int:
+        return sum(map(len, self._accounts.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._accounts)
+
+    @property
+    def accounts(self) -> tuple[int, ...]:
+        """The accounts that have items, the next one first."""
+        return tuple(self._accounts)
+
+    def add(self, caller: Caller, item: T) -> None:
+        """Append an item to the queue of a request; a new account comes after all others."""
+        self._accounts.setdefault(caller.account_id, RoundRobinQueue()).add(caller.request, item)
+
+    def pop(self, account_id: int | None = None) -> T:
+        """Remove and return the first item of an account, by default of the next one.
+
+        Raises:
+            IndexError: the queue is empty.
+        """
+        if not self._accounts:
+            raise IndexError("the queue is empty")
+        account_id = next(iter(self._accounts)) if account_id is None else account_id
+        queue = self._accounts.pop(account_id)
+        item = queue.pop()
+        if queue:
+            self._accounts[account_id] = queue  # appended: this account comes last
+        return item
+
     def pop_batch(self, max_items: int, batch_key: Callable[[T], Hashable]) -> list[T]:
         """Remove and return up to `max_items` items in the order of `pop`, while `batch_key` equals that of the first.
 
@@ -53,48 +113,65 @@ class RoundRobinQueue(Generic[T]):
         """
         batch = [self.pop()]
         key = batch_key(batch[0])
-        while len(batch) < max_items and self._queues and batch_key(next(iter(self._queues.values()))[0]) == key:
+        while (
+            len(batch) < max_items and self._accounts and batch_key(next(iter(self._accounts.values())).peek()) == key
+        ):
             batch.append(self.pop())
         return batch
 
 
 class FairSemaphore:
-    """Semaphore that serves callers in turn.
+    """Semaphore that limits each account, and serves accounts in turn.
+
+    An account gets a permit only while more permits are free than it has. So an account alone gets `permits`, and
+    leaves as many to others; a second account gets at most half of these, and so on.
 
     Args:
-        permits: How many blocks may run at once, 1 or more.
+        permits: How many blocks one account may run at once, 1 or more; all accounts together may run twice as many.
     """
 
     def __init__(self, permits: int) -> None:
-        self._free = permits
-        self._waiting: RoundRobinQueue[asyncio.Future[None]] = RoundRobinQueue()
+        self._free = ACCOUNT_SHARES * permits
+        self._held: Counter[int] = Counter()
+        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
 
     @asynccontextmanager
-    async def acquire(self, caller: Hashable) -> AsyncIterator[None]:
+    async def acquire(self, caller: Caller) -> AsyncIterator[None]:
         """Wait for one of the permits, and return it at the end of the block."""
         await self._acquire(caller)
         try:
             yield
         finally:
-            self._release()
+            self._release(caller.account_id)
 
-    async def _acquire(self, caller: Hashable) -> None:
-        if self._free:  # then nobody waits: a released permit goes to a waiter first
-            self._free -= 1
-            return
+    async def _acquire(self, caller: Caller) -> None:
         permit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(caller, permit)
+        self._give()
+        if permit.done():
+            return
         try:
             await permit
         except asyncio.CancelledError:
             if permit.done() and not permit.cancelled():  # got the permit at the moment of the cancellation
-                self._release()
+                self._release(caller.account_id)
             raise
 
-    def _release(self) -> None:
-        while self._waiting:
-            permit = self._waiting.pop()
-            if not permit.done():  # a cancelled waiter is skipped
-                permit.set_result(None)
-                return
+    def _release(self, account_id: int) -> None:
         self._free += 1
+        self._held[account_id] -= 1
+        if not self._held[account_id]:
+            del self._held[account_id]
+        self._give()
+
+    def _give(self) -> None:
+        """Give free permits to waiting accounts in turn, until each of them has its share."""
+        while (account_id := self._next_account()) is not None:
+            permit = self._waiting.pop(account_id)
+            if not permit.done():  # a cancelled waiter is skipped
+                self._free -= 1
+                self._held[account_id] += 1
+                permit.set_result(None)
+
+    def _next_account(self) -> int | None:
+        return next((account for account in self._waiting.accounts if self._held[account] < self._free), None)

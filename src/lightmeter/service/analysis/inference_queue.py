@@ -1,9 +1,9 @@
 """One queue of pictures (images and video frames) per back end, with the threads that call the back end.
 
-Requests take turns, so that a request with a thousand pictures does not delay a request with one. A back end declares
-how many calls may run at once and how many pictures a call may have (`BackendTraits`). A call gets waiting pictures
-with equal parameters from any request. If it fails, the back end is called again for each picture alone, so that one
-bad picture does not fail the others.
+Accounts take turns, and so do the requests of an account, so that a request with a thousand pictures does not delay a
+request with one. A back end declares how many calls may run at once and how many pictures a call may have
+(`BackendTraits`). A call gets waiting pictures with equal parameters from any request. If it fails, the back end is
+called again for each picture alone, so that one bad picture does not fail the others.
 
 Throughput of a local model in pictures a second (two cores, onnxruntime 1.31, EfficientNet-Lite0, the model alone;
 repeats differed by up to 40 %):
@@ -27,7 +27,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +35,7 @@ from math import ceil
 from typing import TypeAlias
 
 from lightmeter.errors import BackendError, LightmeterError
-from lightmeter.service.analysis.fair_queue import RoundRobinQueue
+from lightmeter.service.analysis.fair_queue import Caller, FairQueue
 from lightmeter.service.backends.base import RGB, AnalysisOptions, Backend, traits_of
 from lightmeter.service.metrics import Metrics
 from lightmeter.wire.response import Entries
@@ -69,7 +69,7 @@ class _BackendQueue:
         self._metrics = metrics
         self._pictures_a_call = traits.pictures_a_call
         self._free_threads = traits.calls_at_once
-        self._queue: RoundRobinQueue[_QueuedPicture] = RoundRobinQueue()
+        self._queue: FairQueue[_QueuedPicture] = FairQueue()
         self._threads = ThreadPoolExecutor(traits.calls_at_once, thread_name_prefix=f"lightmeter-{backend.name}")
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ class _BackendQueue:
             self._queue.pop().result.cancel()
         self._threads.shutdown(cancel_futures=True)
 
-    async def infer(self, pictures: Sequence[RGB], params: InferenceParams, caller: Hashable) -> list[Entries]:
+    async def infer(self, pictures: Sequence[RGB], params: InferenceParams, caller: Caller) -> list[Entries]:
         loop = asyncio.get_running_loop()
         results: list[asyncio.Future[Entries]] = [loop.create_future() for _ in pictures]
         for picture, result in zip(pictures, results, strict=True):
@@ -154,7 +154,7 @@ class InferenceQueues:
         return sum(len(queue) for queue in self._queues.values())
 
     async def infer(
-        self, backend: str, pictures: Sequence[RGB], params: InferenceParams, caller: Hashable
+        self, backend: str, pictures: Sequence[RGB], params: InferenceParams, caller: Caller
     ) -> list[Entries]:
         """Return the entries (tags, colors and so on) that a back end finds in each picture, in order.
 
@@ -162,7 +162,7 @@ class InferenceQueues:
             backend: Name of the back end.
             pictures: Pictures of one asset.
             params: Parameters of the inference.
-            caller: Key that identifies the request; requests take turns.
+            caller: The account and the request; accounts take turns, and so do the requests of an account.
 
         Raises:
             BackendError: the back end failed for a picture; the message is for the client.

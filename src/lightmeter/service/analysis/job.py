@@ -20,6 +20,7 @@ class AnalysisJob:
         digests: SHA-256 of each upload; empty: not computed yet.
         requested_features: Features that the request names, available or not; every asset has their fields.
         unavailable_errors: Messages for `all.errors` on requested back ends and features that are not available.
+        account_id: Number of the account that pays; accounts take turns.
     """
 
     request: AnalyzeRequest
@@ -30,6 +31,7 @@ class AnalysisJob:
     digests: tuple[bytes, ...] = ()
     requested_features: frozenset[str] = frozenset()
     unavailable_errors: tuple[str, ...] = ()
+    account_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,22 +140,19 @@ class Handlers:
 
         Raises:
             BadRequest: the request is not valid.
-            OutOfCredits: the balance does not cover the maximum price.
-            ServiceOverloaded: too many images and video frames wait; nothing was charged.
+            OutOfCredits: the balance does not cover the credits to reserve.
+            ServiceOverloaded: too many images and video frames of the account wait; nothing was charged.
         """
-        policy = self._policy
         if key is not None and not KEY.fullmatch(key):
             raise BadRequest(BAD_KEY)
-        request = validate(
-            request, policy.availability.features, allow_private=policy.allow_private, ports=policy.ports
-        )
+        request = self._validate(request)
         is_small = sum(map(len, request.file)) < SMALL_CHARS
         uploads, digests = (
             _read_and_hash_uploads(request) if is_small else await asyncio.to_thread(_read_and_hash_uploads, request)
         )
         request = with_file_names(request, uploads)
         kinds = guess_kinds(request, uploads)
-        job = self._runner.make_job(request, uploads, digests)
+        job = self._runner.make_job(account_id, request, uploads, digests)
         echo = request.model_dump_json(exclude={"file"})
         new = NewRequest(
             request_id=random_hex(16),
@@ -163,7 +160,7 @@ class Handlers:
             echo=echo,
             digest=sha256(sha256(echo.encode()).digest() + b"".join(digests)).digest(),
             uploads=uploads,
-            hold=self._runner.max_price(job),
+            hold=self._runner.credits_to_hold(job),
             at=self._clock.now(),
             acknowledged=len(kinds) > 1 or "video" in kinds,
             idempotency_key=key,
@@ -176,10 +173,20 @@ class Handlers:
                 return await self._reply_to_repeat(earlier, new, base_url)
             if new.acknowledged:
                 self._runner.metrics.count_job(JobState.QUEUED.value)
-                self._queue.notify_admitted(new.request_id)
+                self._queue.notify_admitted(new.request_id, account_id)
                 return _acknowledgment_reply(new, base_url)
             running = self._runner.start(Attempt(new.request_id, 1), job)
         return await self._synchronous_reply(running, new, base_url)
+
+    def _validate(self, request: AnalyzeRequest) -> AnalyzeRequest:
+        policy = self._policy
+        return validate(
+            request,
+            policy.availability.features,
+            allow_private=policy.allow_private,
+            ports=policy.ports,
+            max_assets=policy.max_assets,
+        )
 
     async def _synchronous_reply(self, running: RunningRequest, new: NewRequest, base_url: str) -> Reply:
         """Wait for the result of a single asset, and return it; return only its id if the asset is a video."""

@@ -37,6 +37,9 @@ LISTS: Final = frozenset({"url", "file", "file_name", "backend", "feature"})
 MAX_NUMBER: Final = 2**31 - 1
 """Maximum of whole numbers: larger than any video needs, and safe in any JSON reader and database."""
 
+MAX_ASSETS: Final = 100
+"""Default maximum of URLs and files of a request: ten times what known clients send."""
+
 MAX_NAMES: Final = 100
 MAX_NAME_CHARS: Final = 100
 """Maximum number and length of names in a request; limited because the answer repeats unknown names."""
@@ -120,6 +123,7 @@ def validate(
     *,
     allow_private: bool,
     ports: frozenset[int] = PORTS,
+    max_assets: int = MAX_ASSETS,
 ) -> AnalyzeRequest:
     """Check a request, and return it with lowercase names of back ends and features without duplicates.
 
@@ -131,12 +135,18 @@ def validate(
         offered: Features by back end of this service.
         allow_private: Whether URLs may point to private hosts.
         ports: Allowed ports of public hosts.
+        max_assets: Maximum URLs and files together.
 
     Raises:
-        BadRequest: there is no asset, a URL is refused, the value of `role` is unknown, or no feature is known.
+        BadRequest: there is no asset, there are too many, a URL is refused, the value of `role` is unknown, or no
+            feature is known.
     """
     if not request.url and not request.file:
         raise BadRequest(PARAMS_REQUIRED)
+    if (assets := len(request.url) + len(request.file)) > max_assets:
+        raise BadRequest(
+            f"url and file must be at most {max_assets} together; these are {assets}. Send them in several requests."
+        )
     backends, features = _names("backend", request.backend), _names("feature", request.feature)
     known = (*FEATURES, *EXTRA_FEATURES)
     offered_features = frozenset().union(*offered.values())

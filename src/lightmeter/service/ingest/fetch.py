@@ -37,8 +37,9 @@ USER_AGENT: Final = "lightmeter-service"
 HEADER_BYTES: Final = 8190
 """Maximum size of a header and of the status line. aiohttp accepts at most 128 headers."""
 MAX_REASON_CHARS: Final = 120
-RESOLVER_THREADS: Final = 16
-"""Maximum host names that are resolved at once."""
+RESOLVER_THREADS: Final = 128
+"""Maximum host names that are resolved at once: at least as many as assets are open, so that slow name servers of one
+account do not delay another (see `MAX_OPEN_ASSETS`)."""
 
 
 class _AddressNotPublic(PermissionError):
@@ -114,7 +115,8 @@ class Fetcher:
         limits = self._limits
         timeout = aiohttp.ClientTimeout(total=limits.total_s, connect=limits.connect_s, sock_read=limits.max_pause_s)
         self._resolver = self._resolver or _ThreadedResolver()
-        connector = aiohttp.TCPConnector(limit=64, resolver=self._resolver, socket_factory=self._create_socket)
+        # No limit of its own: it would not know accounts. The analyzer limits how many assets are fetched at once.
+        connector = aiohttp.TCPConnector(limit=0, resolver=self._resolver, socket_factory=self._create_socket)
         self._session = aiohttp.ClientSession(
             connector=connector,
             timeout=timeout,

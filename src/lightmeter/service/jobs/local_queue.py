@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import Final
 
 from lightmeter.clock import Clock
+from lightmeter.service.analysis.fair_queue import Caller, FairSemaphore
 from lightmeter.service.jobs.runner import Runner, finish_or_cancel
 from lightmeter.service.store import requests
 from lightmeter.service.store.requests import NewRequest
@@ -18,8 +22,9 @@ from lightmeter.service.store.sql_dialects import Connection
 from lightmeter.service.store.store import Store
 
 REQUESTS_AT_ONCE: Final = 16
-"""Requests of the job queue that one process runs at once: some fetch their assets while others are analyzed.
+"""Requests of one account that a process takes from the job queue and runs at once.
 
+Some fetch their assets while others are analyzed. All accounts together may have twice as many; see `FairSemaphore`.
 Their uploads are in memory, and a crash of the process counts as a crash of each of them (see `store.poison`)."""
 
 
@@ -36,12 +41,12 @@ class JobQueue(ABC):
         self._store = store
         self._runner = runner
         self._clock = clock
-        runner.metrics.watch_queue_depth("jobs", lambda: self.waiting_requests)
+        runner.metrics.watch_queue_depth("jobs", lambda: sum(self.waiting_requests.values()))
 
     @property
     @abstractmethod
-    def waiting_requests(self) -> int:
-        """Number of requests in the queue that are not running; may be a few seconds old."""
+    def waiting_requests(self) -> Mapping[int, int]:
+        """Number of requests in the queue that are not running, by account; may be a few seconds old."""
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:  # noqa: B027 (by default, its row is its queue entry)
         """Enqueue a request whose client polls, in the transaction that stores it.
@@ -49,7 +54,7 @@ class JobQueue(ABC):
         A request whose client waits is not queued; it is deleted if this process dies before it answers.
         """
 
-    def notify_admitted(self, request_id: str) -> None:  # noqa: B027 (by default, the commit notifies the workers)
+    def notify_admitted(self, request_id: str, account_id: int) -> None:  # noqa: B027 (by default, the commit notifies the workers)
         """Start to run a request whose client polls, after the commit of the transaction that enqueued it."""
 
     @abstractmethod
@@ -65,33 +70,39 @@ class JobQueue(ABC):
 
 
 class LocalQueue(JobQueue):
-    """Job queue that runs each request as an asyncio task of this process."""
+    """Job queue that runs each request as an asyncio task of this process. Accounts take turns."""
 
     def __init__(self, store: Store, runner: Runner, clock: Clock) -> None:
         super().__init__(store, runner, clock)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._running = asyncio.Semaphore(REQUESTS_AT_ONCE)
+        self._running = FairSemaphore(REQUESTS_AT_ONCE)
+        self._waiting: Counter[int] = Counter()
 
     @property
-    def waiting_requests(self) -> int:
-        """Number of requests that wait until a running one ends."""
-        return max(0, len(self._tasks) - REQUESTS_AT_ONCE)
+    def waiting_requests(self) -> Mapping[int, int]:
+        """Number of requests that wait until running ones end, by account."""
+        return self._waiting.copy()
 
-    def notify_admitted(self, request_id: str) -> None:
+    def notify_admitted(self, request_id: str, account_id: int) -> None:
         """Start a task that runs the request."""
-        task = asyncio.create_task(self._run(request_id))
+        task = asyncio.create_task(self._run(request_id, account_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, request_id: str) -> None:
-        async with self._running:
+    async def _run(self, request_id: str, account_id: int) -> None:
+        async with AsyncExitStack() as stack:
+            self._waiting[account_id] += 1
+            try:
+                await stack.enter_async_context(self._running.acquire(Caller(account_id, request_id)))
+            finally:
+                self._waiting[account_id] -= 1
             await self._runner.run_acknowledged(request_id)
 
     async def open(self) -> None:
         """Delete unfinished requests whose clients waited for their answer, and run those whose clients poll."""
         at = self._clock.now()
-        for request_id in await self._store.write(lambda db: requests.recover(db, at)):
-            self.notify_admitted(request_id)
+        for request_id, account_id in await self._store.write(lambda db: requests.recover(db, at)):
+            self.notify_admitted(request_id, account_id)
 
     async def drain(self, seconds: float) -> None:
         """Wait up to `seconds` for running requests, then cancel them; the next start runs them again."""

@@ -7,6 +7,8 @@ delay of 4 ms; a picture takes tens of milliseconds to analyze.
 Workers send a heartbeat every few seconds. When a worker has sent none for `lease_s`, another process retries its jobs.
 Each retry has a new attempt number, so a worker that was only slow can no longer finish the request.
 
+Accounts take turns across all processes: a free process gets a job of the account that has the fewest running jobs.
+
 A request whose client waits for the answer has no job. It has a lease: a time until which its process owns it, and
 which the process keeps extending. When the lease expires, another process deletes the request, or adds a job for it if
 its client already polls.
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Final
@@ -26,6 +29,8 @@ from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import DeleteJobCondition
 
 from lightmeter.clock import Clock
+from lightmeter.service.analysis.fair_queue import ACCOUNT_SHARES
+from lightmeter.service.jobs.fair_job_manager import FairJobManager
 from lightmeter.service.jobs.local_queue import REQUESTS_AT_ONCE, JobQueue
 from lightmeter.service.jobs.runner import Runner
 from lightmeter.service.store import requests
@@ -60,10 +65,11 @@ class PostgresQueue(JobQueue):
         lease_s: Seconds without a heartbeat after which other processes take over the work of a process.
 
     Attributes:
-        waiting_requests: Number of requests that wait in the queue, counted several times in each `lease_s` seconds.
+        waiting_requests: Number of requests that wait in the queue, by account, counted several times in each `lease_s`
+            seconds.
     """
 
-    waiting_requests = 0
+    waiting_requests: Mapping[int, int] = {}
 
     def __init__(self, database: str, store: Store, runner: Runner, clock: Clock, lease_s: float) -> None:
         super().__init__(store, runner, clock)
@@ -74,6 +80,7 @@ class PostgresQueue(JobQueue):
         self._enqueue_app = procrastinate.App(connector=procrastinate.SyncPsycopgConnector())
         connector = procrastinate.PsycopgConnector(conninfo=with_search_path(database), min_size=1, max_size=4)
         self._worker_app = procrastinate.App(connector=connector)
+        self._worker_app.job_manager = FairJobManager(connector)
         self._worker_app.task(name=TASK, queue=QUEUE)(runner.run_acknowledged)
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:
@@ -111,7 +118,7 @@ class PostgresQueue(JobQueue):
             try:
                 await self._worker_app.run_worker_async(
                     queues=[QUEUE],
-                    concurrency=REQUESTS_AT_ONCE,
+                    concurrency=ACCOUNT_SHARES * REQUESTS_AT_ONCE,
                     delete_jobs=DeleteJobCondition.ALWAYS,  # the row of the request has its outcome
                     install_signal_handlers=False,
                     fetch_job_polling_interval=min(MAX_POLL_INTERVAL_S, self._lease_s / RENEWALS_PER_LEASE),
@@ -133,16 +140,19 @@ class PostgresQueue(JobQueue):
                 log.warning("leases cannot be renewed: %s", error)
             await asyncio.sleep(self._lease_s / RENEWALS_PER_LEASE)
 
-    def _renew_client_leases(self, db: Connection) -> int:
-        """Extend this process's ownership (lease) of requests whose clients wait; return the number of waiting jobs."""
+    def _renew_client_leases(self, db: Connection) -> dict[int, int]:
+        """Extend this process's ownership (lease) of requests whose clients wait; count waiting jobs by account."""
         request_ids = list(self._runner.running)
         if request_ids:
             db.execute(
                 "UPDATE requests SET lease_until = now_s() + ? WHERE request_id = ANY(?) AND lease_until IS NOT NULL",
                 (self._lease_s, request_ids),
             )
-        ((waiting,),) = db.execute("SELECT count(*) FROM procrastinate_jobs WHERE status = 'todo'")
-        return int(waiting)
+        rows = db.execute(
+            "SELECT r.account_id, count(*) FROM procrastinate_jobs j JOIN requests r ON r.job_id = j.id "
+            "WHERE j.status = 'todo' AND r.state IN ('queued', 'running') GROUP BY r.account_id"
+        )
+        return dict(rows)
 
     def _claim_recovery(self, db: Connection) -> bool:
         """Whether this process may take over work of dead processes now; two would retry the same job twice."""

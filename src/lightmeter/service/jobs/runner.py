@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,11 +14,11 @@ from lightmeter.clock import Clock
 from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, is_video, kind_from_name
 from lightmeter.service.analysis.analyzer import Analyzer
 from lightmeter.service.analysis.backpressure import ServiceOverloaded
-from lightmeter.service.analysis.job import AnalysisJob
+from lightmeter.service.analysis.job import AnalysisJob, AnalysisResult
 from lightmeter.service.backends.availability import BackendAvailability
 from lightmeter.service.jobs.shared_lock import SharedExclusiveLock
 from lightmeter.service.metrics import Metrics
-from lightmeter.service.store import requests
+from lightmeter.service.store import requests, unfinished_requests
 from lightmeter.service.store.credits import Tariff
 from lightmeter.service.store.request_states import JobState
 from lightmeter.service.store.requests import Attempt, AttemptResult, IsolationRequired, StoredRequest, Superseded
@@ -28,6 +28,9 @@ from lightmeter.wire.constants import FEATURES, REQUEST_FAILED
 from lightmeter.wire.request import AnalyzeRequest
 
 log = logging.getLogger("lightmeter.service")
+
+CANCEL_CHECK_INTERVAL_S: Final = 1.0
+"""Seconds between checks whether the operator has cancelled requests that this process runs."""
 
 MAX_ISOLATION_WAIT_S: Final = 5.0
 """Seconds that a client waits while a request that may crash the process runs alone; most take less than a second."""
@@ -43,6 +46,7 @@ class ServicePolicy:
         allow_private: Whether URLs may point to private hosts.
         ports: Allowed ports of public hosts.
         result_lifetime_s: Seconds after completion during which a result can be read.
+        max_assets: Maximum URLs and files of a request.
     """
 
     tariff: Tariff
@@ -50,6 +54,7 @@ class ServicePolicy:
     allow_private: bool
     ports: frozenset[int]
     result_lifetime_s: float
+    max_assets: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +88,10 @@ class Runner:
         self._analyzer = analyzer
         self._clock = clock
         self._isolation = SharedExclusiveLock()
+        self._analyses: dict[str, asyncio.Task[AnalysisResult]] = {}
 
     def make_job(
-        self, request: AnalyzeRequest, uploads: tuple[bytes, ...], digests: Sequence[bytes] = ()
+        self, account_id: int, request: AnalyzeRequest, uploads: tuple[bytes, ...], digests: Sequence[bytes] = ()
     ) -> AnalysisJob:
         """Return the analysis job of a request; the same request gives the same job after a restart.
 
@@ -94,6 +100,7 @@ class Runner:
         have more frames, it reserves their price before the analysis.
 
         Args:
+            account_id: Number of the account that pays.
             request: The request.
             uploads: Contents of uploaded files.
             digests: SHA-256 of each upload, if known.
@@ -108,25 +115,27 @@ class Runner:
             names=(*request.url, *request.file_name),
             held_pictures=pictures,
             max_frames=request.max_frames,
+            account_id=account_id,
         )
 
-    def max_price(self, job: AnalysisJob, pictures: int | None = None) -> int:
-        """Return the maximum price in credits of this number of images and video frames of a job.
+    def credits_to_hold(self, job: AnalysisJob, pictures: int | None = None) -> int:
+        """Return the credits to reserve for this number of images and video frames of a job: their maximum price.
 
-        `pictures` None: those whose price is reserved when the job starts.
+        If the price is 0, it is one credit for each of them, so that no account can queue more work than it has
+        credits; all of them are released at the end. `pictures` None: those that are reserved when the job starts.
         """
         request, count = job.request, sum(job.held_pictures) if pictures is None else pictures
-        return self.policy.tariff.max_credits(request.backend, request.feature, request.prompt, count)
+        return self.policy.tariff.max_credits(request.backend, request.feature, request.prompt, count) or count
 
-    def reserve_capacity(self, job: AnalysisJob, waiting_requests: int) -> AbstractContextManager[None]:
+    def reserve_capacity(self, job: AnalysisJob, waiting_requests: Mapping[int, int]) -> AbstractContextManager[None]:
         """Return a context manager that reserves capacity for a new job while it is stored.
 
-        Each of the `waiting_requests` in the job queue counts as one image.
+        Each of the `waiting_requests` in the job queue, which are counted by account, is taken for one image.
 
         Raises:
-            ServiceOverloaded: there is no capacity now.
+            ServiceOverloaded: there is no capacity for the account now.
         """
-        return self._analyzer.admit(sum(job.held_pictures), waiting_requests)
+        return self._analyzer.admit(job.account_id, sum(job.held_pictures), waiting_requests)
 
     async def wait_for_isolated_request(self) -> None:
         """Wait while this process runs a request that may crash it, and therefore no other request.
@@ -151,8 +160,14 @@ class Runner:
                 is_video.set_result(with_video)
 
         async def run() -> StoredRequest:
-            async with self._isolation.shared():
-                return await self._run_attempt(attempt, job, lambda: answer_client(with_video=True))
+            try:
+                async with self._isolation.shared():
+                    return await self._run_attempt(attempt, job, lambda: answer_client(with_video=True))
+            except Superseded:
+                stored = await self._store.read(lambda db: requests.find(db, attempt.request_id, job.account_id, 0))
+                if stored is None or stored.state is not JobState.FAILED:
+                    raise
+                return stored  # the operator has cancelled it
 
         def ended(_: object) -> None:
             self.running.pop(attempt.request_id, None)
@@ -183,10 +198,10 @@ class Runner:
         if stored.state is JobState.FAILED:
             log.error("request %s has failed and is not retried: %s", request_id, stored.error)
             return
-        attempt, job = stored.attempt, self.make_job(stored.request, uploads)
+        attempt, job = stored.attempt, self.make_job(stored.account_id, stored.request, uploads)
         try:
             if attempt.number > 1:
-                held, at = self.max_price(job), self._clock.now()
+                held, at = self.credits_to_hold(job), self._clock.now()
                 await self._store.write(lambda db: requests.release_excess_hold(db, attempt, held, at))
             await self._run_attempt(attempt, job)
         except Superseded as error:
@@ -200,11 +215,11 @@ class Runner:
         self, attempt: Attempt, job: AnalysisJob, on_video: Callable[[], None] = lambda: None
     ) -> StoredRequest:
         async def hold_more(pictures: int) -> None:
-            amount, at = self.max_price(job, pictures), self._clock.now()
+            amount, at = self.credits_to_hold(job, pictures), self._clock.now()
             await self._store.write(lambda db: requests.hold_more(db, attempt, amount, at))
 
         try:
-            analysis = await self._analyzer.run(job, hold_more, on_video)
+            analysis = await self._analyze(attempt, self._analyzer.run(job, hold_more, on_video))
         except Superseded:
             raise
         except Exception as error:  # the client gets a general message; the log has the reason
@@ -217,6 +232,40 @@ class Runner:
         if ended.state is JobState.COMPLETED and ended.paid:
             self.metrics.count_charge(ended.paid)
         return ended
+
+    async def _analyze(self, attempt: Attempt, analysis: Coroutine[Any, Any, AnalysisResult]) -> AnalysisResult:
+        """Await an analysis, which `stop_cancelled` may stop.
+
+        Raises:
+            Superseded: the operator has cancelled the request.
+        """
+        task = self._analyses[attempt.request_id] = asyncio.create_task(analysis)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():  # a shutdown
+                raise
+            raise Superseded(f"Request {attempt.request_id} was cancelled by the operator.") from None
+        finally:
+            if self._analyses.get(attempt.request_id) is task:
+                del self._analyses[attempt.request_id]
+
+    async def stop_cancelled(self) -> None:
+        """Stop the requests of this process that the operator cancels, until this task is cancelled."""
+        while True:
+            await asyncio.sleep(CANCEL_CHECK_INTERVAL_S)
+            request_ids = list(self._analyses)
+            if not request_ids:
+                continue
+            try:
+                found = await self._store.read(lambda db: unfinished_requests.find_cancelled(db, request_ids))  # noqa: B023 (awaited here)
+            except StoreError as error:
+                log.warning("cannot read which requests were cancelled: %s", error)
+                continue
+            for request_id in found:
+                if request_id in self._analyses:
+                    self._analyses[request_id].cancel()
 
     async def drain(self, seconds: float) -> None:
         """Wait up to `seconds` for requests whose clients wait, then cancel them."""

@@ -4,8 +4,10 @@
 
     running ─complete→ completed
        │ ─fail→ failed
+       │ ─cancel→ failed         (the operator cancelled it)
        │ ─interrupt→ queued      (its process ended; the request runs again)
     queued ─start→ running
+       │ ─cancel→ failed
        │ ─give_up→ failed        (its process crashed repeatedly while it ran only this request)
 """
 
@@ -34,6 +36,7 @@ class JobEvent(StrEnum):
     FAIL = "fail"
     INTERRUPT = "interrupt"
     GIVE_UP = "give_up"
+    CANCEL = "cancel"
 
 
 TRANSITIONS: Final[dict[tuple[JobState, JobEvent], JobState]] = {
@@ -42,6 +45,8 @@ TRANSITIONS: Final[dict[tuple[JobState, JobEvent], JobState]] = {
     (JobState.RUNNING, JobEvent.FAIL): JobState.FAILED,
     (JobState.RUNNING, JobEvent.INTERRUPT): JobState.QUEUED,
     (JobState.QUEUED, JobEvent.GIVE_UP): JobState.FAILED,
+    (JobState.QUEUED, JobEvent.CANCEL): JobState.FAILED,
+    (JobState.RUNNING, JobEvent.CANCEL): JobState.FAILED,
 }
 
 FINISHED: Final = frozenset({JobState.COMPLETED, JobState.FAILED})

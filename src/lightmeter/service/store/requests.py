@@ -228,12 +228,21 @@ def finish(db: Connection, attempt: Attempt, outcome: AttemptResult) -> StoredRe
     """
     account_id, held = _lock_current_attempt(db, attempt)
     state = step(JobState.RUNNING, JobEvent.COMPLETE if outcome.error is None else JobEvent.FAIL)
-    return _store_outcome(db, LedgerReference(account_id, attempt.request_id, outcome.at), state, held, outcome)
+    return store_outcome(db, LedgerReference(account_id, attempt.request_id, outcome.at), state, held, outcome)
 
 
-def _store_outcome(
+def store_outcome(
     db: Connection, reference: LedgerReference, state: JobState, held: int, outcome: AttemptResult
 ) -> StoredRequest:
+    """Store the outcome of a request whose row is locked, and charge it; return the request.
+
+    Args:
+        db: A transaction.
+        reference: The account, the request and the time.
+        state: The state that the request enters.
+        held: Credits that are reserved for the request.
+        outcome: Result, error and charge; the charge is at most `held`.
+    """
     # A restart may have changed back ends or prices, but the charge must not exceed the held credits.
     paid = min(outcome.paid, held)
     remaining = money.charge_held(db, reference, held, paid)
@@ -276,7 +285,7 @@ def start(
     if crashes.must_fail:
         error = f"{REQUEST_FAILED}: the service ended {crashes.deaths_alone} times while it was doing this alone."
         reference = LedgerReference(stored.account_id, request_id, at)
-        return _store_outcome(
+        return store_outcome(
             db, reference, step(state, JobEvent.GIVE_UP), stored.hold, AttemptResult(0, None, error, at)
         ), ()
     if crashes.must_run_alone and not alone:
@@ -321,20 +330,23 @@ def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float
         money.charge_held(db, LedgerReference(account_id, attempt.request_id, at), held - amount, 0)
 
 
-def recover(db: Connection, at: float) -> list[str]:
-    """Delete unfinished requests whose clients waited for a dead process; return the ids of those to run again.
+def recover(db: Connection, at: float) -> list[tuple[str, int]]:
+    """Delete unfinished requests whose clients waited for a dead process; return the others, to run again.
+
+    Each is a request id with the number of its account.
 
     Requests with most crashes come first, because a process that has just started is least likely to be killed by
     chance; then older ones. `at` is the time in seconds since the epoch.
     """
     rows = db.execute(
-        "SELECT request_id, acknowledged FROM requests WHERE state IN (?, ?) ORDER BY deaths DESC, created_at",
+        "SELECT request_id, account_id, acknowledged FROM requests WHERE state IN (?, ?) "
+        "ORDER BY deaths DESC, created_at",
         (JobState.QUEUED.value, JobState.RUNNING.value),
     )
-    for request_id, acknowledged in rows:
+    for request_id, _, acknowledged in rows:
         if not acknowledged:
             delete_unacknowledged(db, request_id, at)
-    return [request_id for request_id, acknowledged in rows if acknowledged]
+    return [(request_id, account_id) for request_id, account_id, acknowledged in rows if acknowledged]
 
 
 def delete_unacknowledged(db: Connection, request_id: str, at: float) -> None:

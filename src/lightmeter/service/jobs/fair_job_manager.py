@@ -1,0 +1,73 @@
+"""procrastinate's access to its tables, changed so that accounts take turns across all processes.
+
+procrastinate itself starts jobs in the order in which they were added, so that an account with a thousand jobs delays
+all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from procrastinate.jobs import Job, Status
+from procrastinate.manager import JobManager
+
+from lightmeter.service.analysis.fair_queue import ACCOUNT_SHARES
+from lightmeter.service.jobs.local_queue import REQUESTS_AT_ONCE
+
+if TYPE_CHECKING:
+    from procrastinate.manager import NotificationCallback
+
+_FETCH_JOB: Final = """
+    WITH unfinished AS (SELECT job_id, account_id FROM requests WHERE state IN ('queued', 'running')),
+    busy AS (
+        SELECT u.account_id, count(*) AS jobs, count(*) FILTER (WHERE j.worker_id = %(worker_id)s) AS jobs_here
+        FROM procrastinate_jobs j JOIN unfinished u ON u.job_id = j.id WHERE j.status = 'doing' GROUP BY u.account_id
+    ),
+    next_job AS (
+        SELECT j.id
+        FROM procrastinate_jobs j LEFT JOIN unfinished u ON u.job_id = j.id LEFT JOIN busy b USING (account_id)
+        WHERE j.status = 'todo' AND j.queue_name = ANY(%(queues)s::varchar[])
+            AND (j.scheduled_at IS NULL OR j.scheduled_at <= now())
+            AND coalesce(b.jobs_here, 0) < %(concurrency)s - (SELECT coalesce(sum(jobs_here), 0) FROM busy)
+        ORDER BY coalesce(b.jobs, 0), j.id LIMIT 1
+        FOR UPDATE OF j SKIP LOCKED
+    )
+    UPDATE procrastinate_jobs j SET status = 'doing', worker_id = %(worker_id)s FROM next_job
+    WHERE j.id = next_job.id
+    RETURNING j.id, j.status, j.task_name, j.priority, j.lock, j.queueing_lock, j.args, j.scheduled_at, j.queue_name,
+        j.attempts, j.worker_id
+"""
+"""Starts the oldest job of the account that has the fewest running jobs.
+
+An account gets another job of this worker only while the worker has more free places than jobs of the account, so that
+slow jobs of one account leave places to others. A job whose request has ended goes first: it ends at once."""
+
+
+class FairJobManager(JobManager):
+    """procrastinate's job manager with another choice of the next job."""
+
+    _on_notification: NotificationCallback | None = None
+
+    async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Job | None:
+        """Start the next job and return it; None if there is none that this worker may start."""
+        rows = await self.connector.execute_query_all_async(
+            _FETCH_JOB,
+            queues=list(queues or ()),
+            worker_id=worker_id,
+            concurrency=ACCOUNT_SHARES * REQUESTS_AT_ONCE,
+        )
+        return Job.from_row(rows[0]) if rows else None
+
+    async def listen_for_jobs(
+        self, *, on_notification: NotificationCallback, queues: Iterable[str] | None = None
+    ) -> None:
+        """Call `on_notification` for each new job."""
+        self._on_notification = on_notification
+        await super().listen_for_jobs(on_notification=on_notification, queues=queues)
+
+    async def finish_job(self, job: Job, status: Status, delete_job: bool) -> None:  # noqa: FBT001 (procrastinate's signature)
+        """Store that a job has ended, and let the worker fetch another one of its account."""
+        await super().finish_job(job, status, delete_job)
+        if self._on_notification is not None:
+            await self._on_notification(channel="", notification={"type": "job_inserted", "job_id": job.id or 0})
