@@ -151,16 +151,9 @@ class Handlers:
             OutOfCredits: the balance does not cover the credits to reserve.
             ServiceOverloaded: too many images and video frames of the account wait; nothing was charged.
         """
-        policy = self._policy
         if key is not None and not KEY.fullmatch(key):
             raise BadRequest(BAD_KEY)
-        request = validate(
-            request,
-            policy.availability.features,
-            allow_private=policy.allow_private,
-            ports=policy.ports,
-            max_assets=policy.max_assets,
-        )
+        request = self._validate(request)
         is_small = sum(map(len, request.file)) < SMALL_CHARS
         uploads, digests = (
             _read_and_hash_uploads(request) if is_small else await asyncio.to_thread(_read_and_hash_uploads, request)
@@ -192,6 +185,16 @@ class Handlers:
                 return _acknowledgment_reply(new, base_url)
             running = self._runner.start(Attempt(new.request_id, 1), job)
         return await self._synchronous_reply(running, new, base_url)
+
+    def _validate(self, request: AnalyzeRequest) -> AnalyzeRequest:
+        policy = self._policy
+        return validate(
+            request,
+            policy.availability.features,
+            allow_private=policy.allow_private,
+            ports=policy.ports,
+            max_assets=policy.max_assets,
+        )
 
     async def _synchronous_reply(self, running: RunningRequest, new: NewRequest, base_url: str) -> Reply:
         """Wait for the result of a single asset, and return it; return only its id if the asset is a video."""

@@ -1,0 +1,87 @@
+"""`lightmeter jobs` lists and cancels unfinished requests while the service runs, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from lightmeter.cli.commands.jobs import jobs_command
+from lightmeter.errors import UsageError
+
+CANCELLED = "Request failed: the operator of the service cancelled it, and nothing was charged."
+
+
+def jobs(database, *words):
+    """Run `lightmeter jobs`; return its result."""
+    return CliRunner().invoke(
+        jobs_command, [*words, "--database", database], catch_exceptions=False, standalone_mode=False
+    )
+
+
+async def run(database, *words):
+    """Run `lightmeter jobs … --json` in a thread; return its JSON and exit code."""
+    result = await asyncio.to_thread(jobs, database, *words, "--json")
+    return json.loads(result.stdout), result.return_value
+
+
+async def test_unfinished_requests_are_listed(starting, calling, database, site):
+    """Each unfinished request is in the JSON and in the table, until it has finished."""
+    service = await starting(database=database)
+    caller = await calling(service)
+    asked = await caller.ask(url=[site.url("held/1.png"), site.url("held/2.png")])
+    await asyncio.to_thread(site.arrived.acquire, timeout=20)
+    ((job,),) = ((await run(database, "list"))[0]).values()
+    assert (job["request_id"], job["state"], job["assets"]) == (asked.body["request_id"], "running", 2)
+    assert (job["held"], job["attempts"], job["created_at"][-6:]) == (2, 1, "+00:00")
+    head, line = (await asyncio.to_thread(jobs, database, "list")).stdout.splitlines()
+    assert head.split() == list(job)
+    assert line.split() == [str(value) for value in job.values()]
+    site.gate.set()
+    await caller.finished(asked)
+    assert await run(database, "list") == ({"jobs": []}, 0)
+
+
+async def test_a_cancelled_request_fails_and_is_free(starting, calling, database, site, books):
+    """Its client reads a failure, its credits are free at once, and the process stops to work on it."""
+    service = await starting(database=database)
+    caller = await calling(service, credits=10)
+    asked = await caller.ask(url=[site.url("held/1.png"), site.url("picture/2.png")])
+    single = asyncio.create_task(caller.ask(url=site.url("held/3.png")))
+    for _ in range(2):
+        await asyncio.to_thread(site.arrived.acquire, timeout=20)
+    (account,) = {job["account"] for job in (await run(database, "list"))[0]["jobs"]}
+    request_id = asked.body["request_id"]
+    assert await run(database, "cancel", request_id) == ({"cancelled": [request_id], "not_found": []}, 0)
+    polled = await caller.poll(request_id)
+    assert (polled.status, polled.body["status"], polled.body["error"]) == (200, "failed", CANCELLED)
+    assert len((await run(database, "cancel", "--account", account))[0]["cancelled"]) == 1
+    waited = await asyncio.wait_for(single, 30)  # the site is still silent
+    assert (waited.status, waited.body["error"]) == (500, CANCELLED)
+    assert await caller.balance() == 10
+    (book,) = await books(database)
+    assert (book.is_consistent, book.held, book.ledger["revenue"]) == (True, 0, 0)
+
+
+async def test_a_queued_request_is_cancelled_before_it_starts(starting, calling, database, site):
+    """A cancelled request that waits in the queue is never run."""
+    service = await starting(database=database)
+    caller = await calling(service)
+    asked = [await caller.ask(url=[site.url(f"held/{n}.png")] * 2) for n in range(20)]
+    last = asked[-1].body["request_id"]
+    assert (await run(database, "cancel", last))[0]["cancelled"] == [last]
+    site.gate.set()
+    for each in asked[:-1]:
+        assert (await caller.finished(each))["status"] == "completed"
+    assert (await caller.poll(last)).body["error"] == CANCELLED
+    assert "/held/19.png" not in site.seen
+
+
+async def test_what_cannot_be_cancelled_is_named(database):
+    """A request that is not unfinished is named with exit code 1; without any name the command is refused."""
+    assert await run(database, "cancel", "abc") == ({"cancelled": [], "not_found": ["abc"]}, 1)
+    for words in ((), ("abc", "--account", "alice")):
+        with pytest.raises(UsageError, match="either requests or an account"):
+            await asyncio.to_thread(jobs, database, "cancel", *words)
