@@ -67,21 +67,26 @@ class _ConventionalNames(Collector):
                 yield renamed
 
 
+def _new_registry() -> CollectorRegistry:
+    """Return a registry that describes the process and the versions."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    build = Gauge("lightmeter_build_info", "Always 1.", ("version", "python"), registry=registry)
+    build.labels(__version__, python_version()).set(1)
+    return registry
+
+
 class Metrics:
     """Counters, gauges and histograms of one service, for any thread."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        build = Gauge("lightmeter_build_info", "Always 1.", ("version", "python"), registry=self._registry)
-        build.labels(__version__, python_version()).set(1)
+        self._registry = _new_registry()
         count = partial(Counter, registry=self._registry)
         histogram = partial(Histogram, registry=self._registry, buckets=SECONDS)
         # Cached by label values, because `labels` takes longer than counting.
         self._requests = cache(count("lightmeter_http_requests", "Answers.", ("endpoint", "status")).labels)
-        self.in_flight = Gauge(
-            "lightmeter_http_requests_in_flight", "Requests without an answer.", registry=self._registry
-        )
+        gauge = partial(Gauge, registry=self._registry)
+        self.in_flight = gauge("lightmeter_http_requests_in_flight", "Requests without an answer.")
         request_s = histogram("lightmeter_http_seconds", "From request to answer.", ("endpoint",))
         self._request_s = cache(request_s.labels)
         pictures = count("lightmeter_pictures", "Images and frames that were analyzed.", ("feature", "backend"))
@@ -98,7 +103,7 @@ class Metrics:
         batch = histogram("lightmeter_inference_pictures", "Pictures in a call.", ("backend",), buckets=PICTURES)
         self._batch = cache(batch.labels)
         self._cache = cache(count("lightmeter_cache_lookups", "Lookups in the result cache.", ("outcome",)).labels)
-        self._queue = Gauge("lightmeter_queue_depth", "Items that wait now.", ("queue",), registry=self._registry)
+        self._queue = gauge("lightmeter_queue_depth", "Items that wait now.", ("queue",))
         self._refused = cache(count("lightmeter_refusals", "Requests refused: queue full.", ("queue",)).labels)
         self._credits = count("lightmeter_credits_charged", "Credits charged.")
         database_s = histogram(
@@ -107,9 +112,8 @@ class Metrics:
         self._database_s = cache(database_s.labels)
         by_model = ("backend", "model")
         self._provider_calls = cache(count("lightmeter_provider_calls", "Calls that were answered.", by_model).labels)
-        self._provider_errors = cache(
-            count("lightmeter_provider_errors", "Calls that failed.", ("backend", "kind")).labels
-        )
+        errors = count("lightmeter_provider_errors", "Calls that failed.", ("backend", "kind"))
+        self._provider_errors = cache(errors.labels)
         tokens = count("lightmeter_provider_tokens", "Tokens that were billed.", (*by_model, "direction"))
         self._provider_tokens = cache(tokens.labels)
         self._provider_usd = cache(
