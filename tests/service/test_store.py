@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.errors import SettingsError
-from lightmeter.service.store.sql_dialects import StoreError
+from lightmeter.service.store.sql_dialects import DatabaseFull, StoreError
 from lightmeter.service.store.store import Store
 
 
@@ -101,7 +101,7 @@ async def test_on_a_full_disk_only_written_changes_succeed(tmp_path):
         *(store.write(add_account(f"{number:04}" + "x" * 2000)) for number in range(300)), return_exceptions=True
     )
     written = sorted(outcome for outcome in outcomes if isinstance(outcome, str))
-    assert {type(outcome) for outcome in outcomes} == {str, StoreError}
+    assert {type(outcome) for outcome in outcomes} == {str, DatabaseFull}
     assert await store.read(names) == written
     store.close()
 
