@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+import lightmeter as lm
 from tests.engine.hostile import Hostile, listening
 
 NAMES = st.sampled_from("abcdef")
@@ -28,11 +28,16 @@ class Nights(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
+        own = {"API_KEY": "key", "SETTINGS": "/nonexistent", "CHARGES_FINAL_S": "0", "KEEP_RUNS": "1"}
+        own |= {"STATE_DIR": f"{self.folder.name}/state", "CACHE_DIR": f"{self.folder.name}/cache"}
+        self.environment = pytest.MonkeyPatch()
+        for name, value in own.items():
+            self.environment.setenv(f"LIGHTMETER_{name}", value)
         self.rows = {"a": 0, "b": 0}
         self.service = Hostile(self._behave)
         self.lost: dict[str, str] = {}
         self.kill_at = 0
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -45,24 +50,19 @@ class Nights(RuleBasedStateMachine):
             self.process.kill()
         return self.lost.get(str(body["url"]), "answer")
 
-    def _night(self, **options: object) -> tuple[int, dict[str, object]]:
+    def _write_manifest(self) -> str:
         manifest = Path(self.folder.name) / "manifest.jsonl"
         lines = [{"id": name, "url": f"http://pictures.example/{name}{self.rows[name]}.jpg"} for name in self.rows]
         manifest.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        given = {"features": "tags", "backends": "clarifai", "base-url": self._url, "batch-size": 1, **options}
-        words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
-        command = [sys.executable, "-m", "lightmeter", "run", str(manifest), "--out", f"{self.folder.name}/out", *words]
-        own = {"API_KEY": "key", "SETTINGS": "/nonexistent", "CHARGES_FINAL_S": "0", "KEEP_RUNS": "1"}
-        own |= {"STATE_DIR": f"{self.folder.name}/state", "CACHE_DIR": f"{self.folder.name}/cache"}
-        environment = {**os.environ, **{f"LIGHTMETER_{name}": value for name, value in own.items()}}
-        with subprocess.Popen(
-            [*command, "--no-precheck", "--yes", "--json"], env=environment, text=True, stdout=-1, stderr=-1
-        ) as self.process:
-            out, err = self.process.communicate()
-        if self.process.returncode < 0:
-            return self.process.returncode, {}
-        assert self.process.returncode in (0, 1, 3), err
-        return self.process.returncode, json.loads(out.splitlines()[-1])
+        return str(manifest)
+
+    def _night(self, budget: int | None = None) -> lm.Run:
+        async def run() -> lm.Run:
+            asked = {"features": ["tags"], "backends": ["clarifai"], "batch_size": 1, "precheck": False}
+            plan = await lm.plan(self._write_manifest(), base_url=self._url, budget=budget, **asked)
+            return await lm.run(plan, f"{self.folder.name}/out")
+
+        return asyncio.run(run())
 
     @rule(name=NAMES)
     def add_or_remove(self, name: str) -> None:
@@ -80,15 +80,28 @@ class Nights(RuleBasedStateMachine):
     def run_night(self, lost: str, name: str, budget: int) -> None:
         """A night with a budget, in which one request has a fate of its own."""
         self.lost = {f"http://pictures.example/{name}{self.rows.get(name)}.jpg": lost}
-        code, summary = self._night(budget=budget)
-        assert summary["credits"]["paid"] + summary["credits"]["held"] <= max(budget, summary["credits"]["held"])
-        assert code == (3 if summary["over_budget"] else 1 if summary["failed"] or summary["in_doubt"] else 0)
+        run = self._night(budget)
+        counts, summary = run.summary().counts, run.summary()
+        assert summary.paid + summary.held <= max(budget, summary.held)
+        assert run.exit_code == (3 if counts["over_budget"] else 1 if counts["failed"] or counts["in_doubt"] else 0)
 
     @rule(kill_at=st.integers(1, 3))
     def run_killed_night(self, kill_at: int) -> None:
         """A night whose process is killed while the service has a request."""
         self.lost, self.kill_at = {}, kill_at
-        self._night()
+        asked = ["--features", "tags", "--backends", "clarifai", "--batch-size", "1", "--base-url", self._url]
+        command = [
+            sys.executable,
+            "-m",
+            "lightmeter",
+            "run",
+            self._write_manifest(),
+            "--out",
+            f"{self.folder.name}/out",
+        ]
+        with subprocess.Popen([*command, *asked, "--no-precheck", "--yes"], stdout=-1, stderr=-1) as self.process:
+            _, err = self.process.communicate()
+        assert self.process.returncode in (0, 1, -9), err
         self.kill_at = 0
 
     @invariant()
@@ -100,15 +113,16 @@ class Nights(RuleBasedStateMachine):
         """In a last good night every row is answered, or in doubt because an answer was lost."""
         try:
             self.lost = {}
-            _, summary = self._night()
+            counts = self._night().summary().counts
             self.nothing_is_paid_twice()
-            assert summary["ok"] + summary["in_doubt"] + summary["skipped"] == summary["rows"] >= len(self.rows)
+            assert counts["ok"] + counts["in_doubt"] + counts["skipped"] == sum(counts.values()) >= len(self.rows)
             assert len(list(Path(self.folder.name, "out", "runs").glob("*"))) <= 1
         finally:
             asyncio.run_coroutine_threadsafe(self._listening.__aexit__(None, None, None), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+            self.environment.undo()
             self.folder.cleanup()
 
 
