@@ -184,7 +184,11 @@ class Accounting:
     def _interpret(
         self, request: InFlightRequest, raw: bytes, answer: Mapping[str, Any] | None
     ) -> tuple[AnswerOutcome, str | None]:
-        """Return (outcome, note about an unexpected charge); learn prices and whether asset names identify images."""
+        """Return (outcome, note about an unexpected charge), and learn from the answer.
+
+        Learned are prices, and whether the service repeats the URLs of the images as names of its assets. `answer` is
+        None if the body is no JSON object.
+        """
         outcome = outcome_of(raw, request.rows, request.hold, answer)
         if request.is_retry:
             self._prices.observe_retry(request.max_images, outcome.paid)
@@ -256,7 +260,7 @@ class Accounting:
         Args:
             hold: Credits that were reserved.
             paid: Credits that were charged.
-            rows: Number of rows with the status `in_doubt`: all rows of a lost request, none of a failed one.
+            rows: Number of its rows with the status `in_doubt`; 0 if the service reported the request as failed.
             status: Their new status.
         """
         await self._release_hold(hold, paid)

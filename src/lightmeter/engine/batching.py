@@ -126,7 +126,7 @@ class NameReliabilityTracker:
         self._batches_under_way += images > 1
 
     def on_request_ended(self, images: int) -> None:
-        """Count a request as no longer being sent, or polled for."""
+        """Count a request with this number of images as ended: it is neither being sent nor polled for."""
         self._batches_under_way -= images > 1
 
     def on_answer(self, images: int, *, identified: bool) -> None:

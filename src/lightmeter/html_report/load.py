@@ -197,7 +197,7 @@ def _review(session: QuerySession, most: int) -> list[ReportItem]:
 
 
 def _with_results(session: QuerySession, items: Sequence[ReportItem]) -> list[ReportItem]:
-    """Return the items with their tags, colors and severity."""
+    """Return the items with their tags, colors and highest NSFW severity."""
     ids = [item.item_id for item in items]
     severities = {row["item_id"]: row["severity"] for row in _query(session, queries.ITEM_SEVERITIES, ids=ids)}
     return with_tags_and_colors(

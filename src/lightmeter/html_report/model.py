@@ -51,7 +51,7 @@ class SeverityHistogram:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class GalleryItem:
     """A row of the manifest, as a gallery shows it.
 
     Attributes:
@@ -80,7 +80,7 @@ class Item:
         return short_name(self.url)
 
 
-ItemT = TypeVar("ItemT", bound=Item)
+ItemT = TypeVar("ItemT", bound=GalleryItem)
 
 
 def with_tags_and_colors(items: Iterable[ItemT], tags: Iterable[Row], colors: Iterable[Row]) -> list[ItemT]:
@@ -108,7 +108,7 @@ def with_tags_and_colors(items: Iterable[ItemT], tags: Iterable[Row], colors: It
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportItem(Item):
+class ReportItem(GalleryItem):
     """An item with its thumbnail; in the review list also with its row of the named query `nsfw_review`."""
 
     thumbnail: Thumbnail = field(default_factory=Thumbnail)

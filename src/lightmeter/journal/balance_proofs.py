@@ -25,7 +25,7 @@ _OPEN: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class BalanceReading:
-    """A balance of the account, read while no request was in flight. Proof documents contain its fields.
+    """A balance of the account, read while no request was in flight. Stored proofs contain its fields.
 
     Attributes:
         reading_id: Number in order of time.

@@ -71,7 +71,7 @@ class RunHeader:
 
     @property
     def run_ids(self) -> tuple[str, ...]:
-        """All ids of the run, oldest first."""
+        """All ids of the run, oldest first; a run whose journal is restored from a copy gets another id."""
         return (*(run_id for run_id, _ in self.former_runs), self.run_id)
 
     def idempotency_key(self, submission_id: int) -> str:

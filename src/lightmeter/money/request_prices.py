@@ -106,7 +106,10 @@ class RequestPrices:
         return self.trusted or self._retries > 0
 
     def observe_retry(self, pictures: int | None, paid: int) -> None:
-        """Learn the price of a retry from the credits `paid` for one of this many images or frames (None: unknown)."""
+        """Learn the price of a second request (after an invalid answer to `--ask`) from the credits `paid` for one.
+
+        `pictures` is its number of images or video frames; None if unknown.
+        """
         self._retries += 1
         self._max_retry_credits = max(self._max_retry_credits, -(-paid // max(1, pictures or 1)))
 

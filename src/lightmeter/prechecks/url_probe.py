@@ -199,7 +199,7 @@ async def _read_first_bytes(answer: aiohttp.ClientResponse, max_bytes: int) -> P
 
 
 def _decompress(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
-    """Decode the start of gzip or deflate data to at most `max_bytes`; also return whether the data ended there."""
+    """Decode the start of gzip or deflate data to at most `max_bytes`; also return whether its end was reached."""
     for window_bits in (47, -15):  # gzip or zlib by its header; deflate without a header
         decoder = zlib.decompressobj(window_bits)
         try:

@@ -190,7 +190,10 @@ def reconcile(window: BalanceWindow, *, sole_spender: bool = False) -> Reconcili
 
 
 def _segments(window: BalanceWindow) -> list[_Segment]:
-    """Split a window at each balance that an answer reports, if no two requests were in flight together."""
+    """Split a window (the requests between two balance readings) at each balance that an answer reports.
+
+    If two requests were in flight together, the window stays whole.
+    """
     requests, segments, balance, first = window.requests, [], window.opening, 0
     for end, one in enumerate(requests, 1):
         if window.sequential and isinstance(one, AnsweredRequest) and one.remaining is not None:

@@ -68,7 +68,7 @@ class _ConventionalNames(Collector):
 
 
 def _new_registry() -> CollectorRegistry:
-    """Return a registry that describes the process and the versions."""
+    """Return a registry with metrics of the process and the versions of lightmeter and Python."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     build = Gauge("lightmeter_build_info", "Always 1.", ("version", "python"), registry=registry)

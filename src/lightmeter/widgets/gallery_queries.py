@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from lightmeter.html_fragments import is_hex_color
-from lightmeter.html_report.model import Item
+from lightmeter.html_report.model import GalleryItem
 from lightmeter.media.oklab import ENCODED_KNEE, LMS_TO_OKLAB, RGB_TO_LMS, srgb_to_oklab
 
 PAGE_ROWS: Final = 24
@@ -81,7 +81,7 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card(Item):
+class Card(GalleryItem):
     """An item of the gallery, with its columns of the table `assets`."""
 
     status: str

@@ -190,7 +190,7 @@ def _run_all(db: sqlite.Connection, statements: tuple[str, ...]) -> None:
 
 
 def has_open_requests(db: sqlite.Connection) -> bool:
-    """Return whether a journal has requests that may still be answered, or charged, or released by the user."""
+    """Return whether a journal has requests whose answer or charge is still unknown."""
     return bool(db.execute(f"SELECT EXISTS (SELECT 1 FROM submissions WHERE state IN {_OPEN})").get)  # noqa: S608
 
 

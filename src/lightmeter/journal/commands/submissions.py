@@ -224,9 +224,10 @@ def record_refusal(db: sqlite.Connection, submission_id: int, refusal: Refusal, 
 
 
 def requeue_rows(db: sqlite.Connection, submission_id: int) -> None:
-    """Make the rows of a submission (one POST) pending again, to be sent in another one; skip those that are gone.
+    """Make the rows of a submission (one POST) pending again; skip rows that the manifest no longer has.
 
-    `db.changes()` then returns the number of rows whose status changed: 0 for a repeated question (`--ask`).
+    `db.changes()` then returns the number of rows whose status changed: 0 if the submission was a second request for a
+    row with an invalid answer to `--ask`, because such a row keeps its status.
     """
     db.execute("UPDATE answer_retries SET submission_id = NULL WHERE submission_id = ?", (submission_id,))
     db.execute(

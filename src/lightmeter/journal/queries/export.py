@@ -162,7 +162,10 @@ WHERE state <> 'voided' AND {_NOT_EARLIER} ORDER BY submission_id
 
 
 class AnsweredItem(NamedTuple):
-    """An item of the manifest; `asset` is its position in an answer; None if not there, or if a later run has one."""
+    """An item of the manifest, and the position `asset` of its asset in an answer.
+
+    `asset` is None if the answer has no asset for it, or if a later run has a newer answer.
+    """
 
     item_id: str
     url: str

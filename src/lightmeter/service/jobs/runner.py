@@ -126,10 +126,10 @@ class Runner:
         )
 
     def credits_to_hold(self, job: AnalysisJob, pictures: int | None = None) -> int:
-        """Return the credits to reserve for this number of images and video frames of a job: their maximum price.
+        """Return the credits to reserve for `pictures` images and video frames of a job: the most that they can cost.
 
-        If the price is 0, it is one credit for each of them, so that no account can queue more work than it has
-        credits; all of them are released at the end. `pictures` None: those that are reserved when the job starts.
+        Where that is 0, one credit is reserved for each picture, so that no account can queue more work than it has
+        credits. `pictures` None: as many pictures as are expected when the job starts.
         """
         request, count = job.request, sum(job.held_pictures) if pictures is None else pictures
         return self.policy.tariff.max_credits(request.backend, request.feature, request.prompt, count) or count

@@ -47,10 +47,10 @@ def _array(field: pa.Field[Any], columns: Mapping[str, ColumnValues], count: int
 
 
 class RowTables:
-    """Builds Arrow tables, including the manifest's own columns in `assets`.
+    """Builds Arrow tables of `assets`, `requests` and `prechecks` from columns of Python values.
 
     Args:
-        extra_types: Name of each of the manifest's own columns → its type name, a key of `schema.EXTRA_TYPES`.
+        extra_types: Manifest column that lightmeter does not interpret → its type name, a key of `schema.EXTRA_TYPES`.
     """
 
     def __init__(self, extra_types: Mapping[str, str]) -> None:

@@ -94,9 +94,9 @@ def language_of(requested: str) -> str:
 
 
 def prompt_for(options: AnalysisOptions) -> str:
-    """Return the whole prompt: the custom one, else that of the role, followed by the language of the answer.
+    """Return the whole prompt: the user's own, else that of the description role, then the language of the answer.
 
-    An unknown role counts as `general`.
+    The role is the purpose of a description, such as `general` or `realtor`; an unknown one counts as `general`.
     """
     prompt = (options.prompt or "").strip()
     if not prompt:
