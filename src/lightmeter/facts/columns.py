@@ -61,7 +61,7 @@ _POLYGON: Final = ColumnSpec("polygon", "polygon", "Corners around it.", _MISSIN
 TABLE_COLUMNS: Final = {
     "assets": (
         ColumnSpec("status", _STRING, "ok, failed, skipped, duplicate, in_doubt, over_budget or pending."),
-        ColumnSpec("reason", _STRING, "Why it has this status; `gone` if later manifests lack the row.", "it is ok"),
+        ColumnSpec("reason", _STRING, "Why it has this status.", "it is ok"),
         ColumnSpec("error", _STRING, "The error's own text.", "there was none"),
         ColumnSpec("kind", _STRING, "image or video.", "not known"),
         ColumnSpec("name", _STRING, "What the answer calls it; it may be a path on the service's side.", "no answer"),
