@@ -86,7 +86,7 @@ def start_next_run(plan: Plan, out: Path, before: RunHeader | None, keep_runs: i
         for path in out.glob(f"{Path(PLAN_NAME).stem}.*"):
             path.replace(archive / path.name)
     plan.save(out / PLAN_NAME)
-    remove_old_runs(out, keep_runs)
+    remove_old_runs(out, keep_runs, None if before is None else archive)
 
 
 def preview_next_run(plan: Plan, out: Path, settings: Settings) -> Plan:
@@ -153,12 +153,17 @@ def _is_comparable(plan: Plan, header: RunHeader, meta: dict[str, str]) -> bool:
     )
 
 
-def remove_old_runs(out: Path, keep: int) -> None:
+def remove_old_runs(out: Path, keep: int, newest: Path | None = None) -> None:
     """Remove the journals of all earlier runs of a folder but the newest `keep`, at least one.
 
     What no later run has moves into the next journal: rows that later manifests lack, and the credits of each item.
+
+    Args:
+        out: The folder.
+        keep: Number of runs to keep.
+        newest: The run that was moved last; the times of two runs that began in one second do not tell.
     """
-    archived = archived_runs(out)
+    archived = sorted(archived_runs(out), key=lambda folder: folder == newest)
     for path in {path.parent for path in out.glob("runs/*/journal.sqlite")} - {*archived}:
         shutil.rmtree(path)  # a process was killed before it had removed this run
     for folder, later in islice(pairwise(archived), max(0, len(archived) - keep)):
