@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,35 @@ async def test_an_accepted_request_of_the_night_before_is_collected(night, servi
     run = await night(urls(0, 1, 2))
     assert run.summary().counts["ok"] == 3
     assert sorted(service.charged) == sorted(urls(0, 1, 2))
+
+
+@pytest.mark.parametrize("charged", [False, True])
+async def test_what_a_killed_night_left_is_proven_by_its_own_balances(night, service, tmp_path, charged):
+    """The next night reads the balance for the journal of the killed one: its row is sent, or was paid and lost."""
+    killed = asyncio.Event()
+
+    def kill(_: int, body: dict[str, object]) -> str:
+        if "2.jpg" not in str(body):
+            return "answer"
+        process.kill()
+        killed.set()
+        return "charge and drop" if charged else "drop"
+
+    service.script = kill
+    manifest = tmp_path / "manifest.txt"
+    manifest.write_text("\n".join(urls(0, 1, 2)))
+    options = "--features tags --backends clarifai --batch-size 1 --max-concurrency 1 --no-precheck --sole-spender"
+    command = ["-m", "lightmeter", "run", str(manifest), "--out", str(tmp_path / "out"), "--yes", *options.split()]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *command, "--base-url", service.base_url, stdout=asyncio.subprocess.DEVNULL
+    )
+    await process.wait()
+    assert killed.is_set()
+    service.script = lambda *_: "answer"
+    run = await night(urls(0, 1, 2, 3), batch_size=1, sole_spender=True)
+    assert sorted(service.charged) == sorted(urls(0, 1, 2, 3))
+    assert assets(run)["2"] == (("failed", "paid_and_lost") if charged else ("ok", None))
+    assert (run.summary().held, run.summary().counts["in_doubt"]) == (0, 0)
 
 
 async def test_a_failure_that_was_charged_is_not_paid_again_and_a_free_one_is_sent_again(night, service):

@@ -18,6 +18,7 @@ from lightmeter.engine.session import (
     changed_options,
     find_run_of_manifest,
     find_run_of_plan,
+    has_unsettled_former_run,
     open_session,
     prepare_run_journal,
     store_options,
@@ -37,6 +38,9 @@ from lightmeter.tables.remote.uris import is_uri
 T = TypeVar("T")
 
 _PROGRESS_INTERVAL_S: Final = 0.25
+
+_NO_ROWS: Final = (0, -1)
+"""A range of rows without rows: the engine collects and settles, and sends nothing new."""
 
 
 async def plan(source: ManifestSource, **options: Unpack[PlanOptions]) -> Plan:
@@ -100,7 +104,7 @@ async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack
         settings = read_settings()
         must_be_explicit(new_options, settings)
         plan = await _last(stream_plan(source, new_options, settings, require_service=True))
-        await asyncio.to_thread(prepare_run_journal, plan, folder)
+        await _prepare(plan, folder)
     return summarize(folder)
 
 
@@ -119,7 +123,7 @@ async def prepare_run_from_plan(path: Path | str, out: Path | str) -> RunSummary
     plan.must_not_need_consent()
     if find_run_of_plan(folder, plan) is None:
         plan = await refresh_service_info(plan)
-    header = await asyncio.to_thread(prepare_run_journal, plan, folder)
+    header = await _prepare(plan, folder)
     await store_options(folder, _merged_options(folder, header, plan.options))
     return summarize(folder)
 
@@ -186,6 +190,9 @@ async def stream_run(
     folder = Path(out)
     if plan.base_url is not None and plan.balance is None and find_run_of_plan(folder, plan) is None:
         plan = await refresh_service_info(plan)
+    async with aclosing(_settle_former_run(plan, folder, stop, accept_journal=accept_journal)) as settling:
+        async for progress in settling:
+            yield progress
     header = await asyncio.to_thread(prepare_run_journal, plan, folder)
     options = _merged_options(folder, header, plan.options)
     limits = _StartLimits(ALL_ROWS, 0, accept_journal, tables=True)
@@ -240,12 +247,40 @@ async def _stream(
 
 @dataclass(frozen=True, slots=True)
 class _StartLimits:
-    """Those arguments of `stream_resume` that hold for this start only and are not stored as options of the run."""
+    """What holds for one start of a run and is not stored as its options; see the arguments of `stream_resume`."""
 
     rows: SeqRange
     pay_again: int
     accept_journal: bool
     tables: bool
+
+
+async def _prepare(plan: Plan, folder: Path) -> RunHeader:
+    """Settle the run of an earlier manifest in the folder, and create the journal of the plan; return its header."""
+    async with aclosing(_settle_former_run(plan, folder, None, accept_journal=False)) as settling:
+        async for _ in settling:
+            pass
+    return await asyncio.to_thread(prepare_run_journal, plan, folder)
+
+
+async def _settle_former_run(
+    plan: Plan, folder: Path, stop: asyncio.Event | None, *, accept_journal: bool
+) -> AsyncGenerator[Progress]:
+    """Collect the answers that the folder's run of an earlier manifest waits for, and prove what lost requests cost.
+
+    Only that run's journal has the balances for the proof. Rows proven unpaid are sent by the next run. Spends nothing,
+    and yields progress.
+    """
+    if not await asyncio.to_thread(has_unsettled_former_run, folder, plan):
+        return
+    settings, options = read_settings(), read_run_header(folder).options
+    limits = _StartLimits(_NO_ROWS, 0, accept_journal, tables=False)
+    async with aclosing(
+        in_background(lambda event: _run_engine(folder, options, event, limits, settings), stop)
+    ) as steps:
+        async for step in steps:
+            if isinstance(step, Progress):
+                yield step
 
 
 async def _run_engine(

@@ -61,7 +61,7 @@ def start_next_run(plan: Plan, out: Path, before: RunHeader | None, keep_runs: i
         JournalError: a journal cannot be written.
     """
     meta = {"run_id": fresh_run_id(SystemClock()), EMBEDDED_KEY: str(int(plan.base_url is None))}
-    moved = before is not None and _has_requests_to_move(plan, out, before)
+    moved = before is not None and has_requests_to_move(plan, out, before)
     if before is not None:
         meta |= _inherited_meta(out, before, moved=moved)
     earlier = list(_comparable_runs(plan, out))
@@ -110,7 +110,12 @@ def preview_next_run(plan: Plan, out: Path, settings: Settings) -> Plan:
         return replace(plan_from_journal(temp_dir, plan.options, settings, plan.service), base_url=plan.base_url)
 
 
-def _has_requests_to_move(plan: Plan, out: Path, before: RunHeader) -> bool:
+def has_requests_to_move(plan: Plan, out: Path, before: RunHeader) -> bool:
+    """Return whether the run in `out`, with the header `before`, has requests without a known answer or charge.
+
+    Raises:
+        SettingsError: it has, and they were sent with other options than those of the plan.
+    """
     with open_read_only(out) as db:
         if not has_open_requests(db):
             return False

@@ -14,7 +14,7 @@ from typing import Any, Final
 from lightmeter.client.client import Client
 from lightmeter.clock import ClockAnchor, RunClock, SystemClock
 from lightmeter.embedded_service import Endpoint, open_endpoint
-from lightmeter.engine.next_run import start_next_run
+from lightmeter.engine.next_run import has_requests_to_move, start_next_run
 from lightmeter.errors import SettingsError
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import journal_path, run_lock
@@ -157,6 +157,18 @@ def find_run_of_plan(out: Path, plan: Plan) -> RunHeader | None:
     """Return the header of the run in `out` if it has the manifest of this plan; None otherwise."""
     header = _find_run(out)
     return header if header is not None and header.manifest_sha256 == plan.manifest_sha256 else None
+
+
+def has_unsettled_former_run(out: Path, plan: Plan) -> bool:
+    """Return whether `out` holds a run of another manifest that has requests without a known answer or charge.
+
+    Raises:
+        SettingsError: it does, and they were sent with other options than those of the plan.
+    """
+    header = _find_run(out)
+    if header is None or header.manifest_sha256 == plan.manifest_sha256:
+        return False
+    return has_requests_to_move(plan, out, header)
 
 
 def _find_run(out: Path) -> RunHeader | None:
