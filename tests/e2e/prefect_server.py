@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from typing import Any
 import httpx2
 from aiohttp import web
 
-from tests.engine.hostile import Hostile
+from lightmeter.background_loop import BackgroundLoop
+from tests.engine.hostile import Hostile, listening
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFECT = (sys.executable, "-m", "prefect", "--no-prompt")
@@ -26,13 +27,17 @@ DEADLINE_S = 180
 
 
 class HoldingService(Hostile):
-    """A service that answers some requests at once, and the others when `released` is set; `held` counts these."""
+    """A service that answers some requests at once, and the others when `released` is set; `held` counts these.
+
+    Without `charges_held` it closes their connections instead, and charges nothing for them.
+    """
 
     def __init__(self, answered: int) -> None:
         super().__init__(lambda number, body: "ok")
         self.to_answer = answered
         self.held = 0
         self.released = False
+        self.charges_held = True
 
     async def fetch(self, request: web.Request) -> web.StreamResponse:
         """POST /api/fetch."""
@@ -41,7 +46,22 @@ class HoldingService(Hostile):
             self.held += 1
             while not self.released:  # noqa: ASYNC110 (another thread sets it)
                 await asyncio.sleep(0.02)
+            if not self.charges_held:
+                request.transport.abort()
+                return web.Response()
         return await super().fetch(request)
+
+
+@contextmanager
+def serving(service: Hostile) -> Iterator[str]:
+    """Serve in a thread; yields the base URL."""
+    loop = BackgroundLoop()
+    context = listening(service)
+    try:
+        yield loop.run(context.__aenter__())
+    finally:
+        loop.run(context.__aexit__(None, None, None))
+        loop.close()
 
 
 @dataclass(frozen=True)
@@ -88,6 +108,17 @@ class Prefect:
         """Return the final state of a flow run."""
         wait_for(lambda: self.state(run)["type"] in {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
         return self.state(run)
+
+
+def processes_of(run: str) -> list[int]:
+    """Return the ids of the processes of a flow run: that of the flow first, then that which sends its requests."""
+    mark = f"PREFECT__FLOW_RUN_ID={run}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+    return sorted(found, key=lambda pid: b"resume_process" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 def wait_for(condition: Callable[[], Any]) -> None:

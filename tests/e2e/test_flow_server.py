@@ -2,52 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import pytest
 
 import lightmeter as lm
-from lightmeter.background_loop import BackgroundLoop
 from lightmeter.journal.files import is_run_locked
-from tests.e2e.prefect_server import PREFECT, HoldingService, prefect_server, running, wait_for
-from tests.engine.hostile import Hostile, listening
+from tests.e2e.prefect_server import HoldingService, serving, wait_for
+from tests.engine.hostile import Hostile
 
 pytestmark = [pytest.mark.slow, pytest.mark.sweep]
 
 ROWS = 30
 OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "max_frames": 3, "batch_size": 1}
-
-
-@contextmanager
-def serving(service):
-    """Serve in a thread; yields the base URL."""
-    loop = BackgroundLoop()
-    context = listening(service)
-    try:
-        yield loop.run(context.__aenter__())
-    finally:
-        loop.run(context.__aexit__(None, None, None))
-        loop.close()
-
-
-@pytest.fixture(scope="module")
-def prefect(environment, tmp_path_factory):
-    """A Prefect server with a work pool."""
-    own = {**environment, "LIGHTMETER_API_KEY": "key", "LIGHTMETER_CHARGES_FINAL_S": "0"}
-    with prefect_server(own, tmp_path_factory.mktemp("prefect")) as server:
-        created = server.command("work-pool", "create", "default", "--type", "process")
-        assert created.returncode == 0, created.stdout
-        yield server
-
-
-@pytest.fixture(scope="module")
-def deployed(prefect, tmp_path_factory):
-    """The outcome of `prefect deploy --all`, and a worker that runs what is deployed."""
-    outcome = prefect.command("deploy", "--all")
-    log = tmp_path_factory.mktemp("worker") / "worker.log"
-    worker = (*PREFECT, "worker", "start", "--pool", "default")
-    with running(worker, {**prefect.environment, "PREFECT_WORKER_QUERY_SECONDS": "2"}, log):
-        yield outcome
 
 
 @pytest.fixture

@@ -97,6 +97,7 @@ async def read_body(request: web.Request, share: BodyShare, body_s: float) -> by
     check_head(request)
     share.resize(request.content_length or 0)
     body = bytearray()
+    complete = False
     try:
         async with asyncio.timeout(body_s) as deadline:
             end_s = deadline.when() or 0.0
@@ -108,12 +109,16 @@ async def read_body(request: web.Request, share: BodyShare, body_s: float) -> by
                 share.resize(max(len(body) + len(chunk), request.content_length or 0))
                 body += chunk
                 deadline.reschedule(end_s + len(body) / MIN_BYTES_PER_S)
+        complete = True
     except TimeoutError:
         raise BadRequest(TOO_SLOW, 408) from None
     except web.RequestPayloadError:
         raise BadRequest(INVALID_FORMAT) from None
     except ConnectionError:  # the answer is only logged
         raise BadRequest(DISCONNECTED, 499) from None
+    finally:
+        if not complete:
+            body.clear()  # an error refers to this frame, and would keep the bytes in memory
     return body
 
 
