@@ -1,4 +1,4 @@
-"""Back ends, which analyse pictures: their protocol, the catalog, and the implementations."""
+"""Back ends, the models and providers that analyze pictures: their protocol, the catalog, and the implementations."""
 
 from __future__ import annotations
 

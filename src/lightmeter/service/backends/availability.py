@@ -11,13 +11,13 @@ from lightmeter.wire.request import AnalyzeRequest
 
 @dataclass(frozen=True, slots=True)
 class BackendAvailability:
-    """Available back ends of a service, and the reasons why others are not available.
+    """Available back ends of a service (models and providers that analyze pictures), and why others are unavailable.
 
     Attributes:
-        features: Available back end → features that it offers.
+        features: Name of an available back end → features that it offers, such as `tags`.
         defaults: Available back ends that a request without `backend` uses.
         aliases: Alias → available back end that answers for it.
-        reasons: Unavailable back end → sentence that says why.
+        reasons: Unavailable back end → sentence that says why it is unavailable.
     """
 
     features: Mapping[str, frozenset[str]]
@@ -27,14 +27,15 @@ class BackendAvailability:
 
     @property
     def all_features(self) -> frozenset[str]:
-        """Features that at least one available back end offers."""
+        """Features, such as `tags`, that at least one available back end offers."""
         return frozenset().union(*self.features.values())
 
     def effective_request(self, request: AnalyzeRequest) -> AnalyzeRequest:
-        """Return the request as it is processed and charged: with defaults filled in and aliases resolved.
+        """Return a copy of the request with the back ends and features that the service processes and charges.
 
-        A request that names no back end gets the default ones; one that names no feature gets all features of its back
-        ends. Back ends that are unavailable or offer none of the features are removed; the result may name none.
+        If the request names no back end, the default back ends are filled in; if it names no feature, all standard
+        features of its back ends. Aliases are resolved. Back ends that are unavailable or offer none of the features
+        are removed, so the copy may name no back end at all.
         """
         features = frozenset(request.feature or FEATURES)
         requested = dict.fromkeys(self.aliases.get(name, name) for name in request.backend or self.defaults)
@@ -45,7 +46,7 @@ class BackendAvailability:
     def unavailable_errors(self, request: AnalyzeRequest) -> tuple[str, ...]:
         """Return an error sentence for each back end and feature that a request names and the service lacks.
 
-        A request that names no feature gets what its back ends offer, so it has no error about features.
+        A request that names no feature has no error about features, because it gets whatever its back ends offer.
         """
         sentences = [
             self._unavailable_error(name)

@@ -1,4 +1,4 @@
-"""Protocols of back ends, which analyse pictures, and a base class for those that analyse one picture at a time."""
+"""Protocols of back ends, which analyze pictures, and a base class for those that analyze one picture at a time."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ class AnalysisOptions:
 
 @dataclass(frozen=True, slots=True)
 class BackendTraits:
-    """How the service calls a back end.
+    """How the service calls a back end: how many threads and pictures at once, and in which size.
 
     Attributes:
-        calls_at_once: Threads that may be inside `analyze` at the same time.
+        calls_at_once: Maximum number of threads that call `analyze` of the back end at the same time.
         pictures_a_call: Maximum number of pictures in one call, such as the best batch size of a graphics card. A call
             gets the pictures that are already in the queue; the service does not wait for more.
-        view: Transform that the service applies to each picture before the call. A small result saves memory and time.
+        view: Transform, such as a resize, that the service applies to each picture before the call. A small result
+            saves memory and time.
     """
 
     calls_at_once: int = 1
@@ -57,14 +58,14 @@ class BackendTraits:
 
 @runtime_checkable
 class Backend(Protocol):
-    """Protocol of a back end: it analyses pictures and returns entries, such as tags or faces.
+    """Protocol of a back end: a model or a provider's API that analyzes pictures and returns entries (tags, faces, …).
 
     A back end is called from one thread at a time and with one picture at a time, unless it has an attribute `traits`
     (`BackendTraits`). The entries of a picture must not depend on the other pictures of the call, which may belong to
     other requests. The service, not the back end, drops scores below a request's `tag_score`.
 
-    A back end of another package has an attribute `prices` (credits for each picture, by feature). For the list of back
-    ends, it may have `model` and `licence` (short texts).
+    A back end that another package installs has an attribute `prices` (credits for each picture, by feature). It may
+    have `model` and `licence` (short texts), which the list of back ends shows.
 
     Coordinates of texts, brands and faces are in pixels of the picture that the back end gets: `x` and `y` of
     `vertices`; `left`, `top`, `width` and `height` of a box. The service converts them to pixels of the original image
@@ -72,7 +73,7 @@ class Backend(Protocol):
 
     Attributes:
         name: Lowercase; the `backend` of requests, the `source` of entries and the key in the price table.
-        features: Features that it offers. The service asks for one of `EXTRA_FEATURES` only if the request names it.
+        features: Features that it offers. Those in `EXTRA_FEATURES` are used only if a request names them.
     """
 
     name: str
@@ -87,7 +88,7 @@ class Backend(Protocol):
         ...
 
     def analyze(self, pictures: Sequence[RGB], features: frozenset[str], options: AnalysisOptions) -> list[Entries]:
-        """Analyse pictures; return one `Entries` for each, in order, with the requested features only.
+        """Analyze pictures; return one `Entries` for each, in order, with the requested features only.
 
         Args:
             pictures: One or more, at most `BackendTraits.pictures_a_call`.
@@ -95,13 +96,13 @@ class Backend(Protocol):
             options: Further options of the request.
 
         Raises:
-            BackendError: the pictures cannot be analysed. The answer to the request has the message in `all.errors`.
+            BackendError: the pictures cannot be analyzed. The answer to the request has the message in `all.errors`.
         """
         ...
 
 
 class PictureBackend(ABC):
-    """Base class of back ends that analyse each picture on its own and ignore the options of requests.
+    """Base class of back ends that analyze one picture at a time and ignore the options (prompt, language) of requests.
 
     The models are loaded once, by the first call of `warm` or `analyze`, even if several threads call at the same time.
     """
@@ -131,7 +132,7 @@ class PictureBackend(ABC):
         features: frozenset[str],
         options: AnalysisOptions,  # noqa: ARG002 (no option has an effect)
     ) -> list[Entries]:
-        """Return the entries of each picture, in order.
+        """Return the entries (tags, faces, …) of each picture, in order.
 
         Args:
             pictures: Height x width x 3, RGB.
@@ -139,7 +140,7 @@ class PictureBackend(ABC):
             options: Not used.
 
         Raises:
-            BackendError: a model cannot be loaded, or a picture cannot be analysed.
+            BackendError: a model cannot be loaded, or a picture cannot be analyzed.
         """
         offered = features & self.features
         if not offered:
@@ -148,20 +149,20 @@ class PictureBackend(ABC):
         return [self._analyze_picture(picture, offered) for picture in pictures]
 
     def _load(self) -> None:  # noqa: B027 (some back ends have no model)
-        """Load the models."""
+        """Load the models; `warm` calls this once. A subclass without models does not override it."""
 
     @abstractmethod
     def _analyze_picture(self, picture: RGB, features: frozenset[str]) -> Entries:
-        """Return the entries of one picture; `features` holds at least one feature, and only offered ones."""
+        """Return the entries (tags, faces, …) of one picture; `features` is not empty, and the back end offers each."""
 
 
 @runtime_checkable
 class ComposingBackend(Protocol):
-    """Protocol of a back end that composes its entries from those of other back ends, without pictures.
+    """Protocol of a back end that gets results of other back ends, not pictures, for example to write a sentence.
 
     Attributes:
-        builds_on: Other back end → its features that this one needs. The service runs these back ends even if the
-            request does not name them; the request pays only for what it names.
+        builds_on: Name of another back end → the features whose results `compose` needs. The service runs that back
+            end even if the request does not name it; the request pays only for what it names.
     """
 
     name: str
@@ -169,10 +170,10 @@ class ComposingBackend(Protocol):
     builds_on: Mapping[str, frozenset[str]]
 
     def compose(self, found: Mapping[str, Entries], options: AnalysisOptions) -> Entries:
-        """Compose the entries of one picture. This must be quick, because it runs on the event loop.
+        """Compose the entries for one picture, such as a description. Must be quick: it runs on the event loop.
 
         Args:
-            found: Back end → its entries for this picture; back ends that failed are absent.
+            found: Name of another back end → its entries for this picture; back ends that failed are absent.
             options: Further options of the request.
 
         Raises:
@@ -182,6 +183,6 @@ class ComposingBackend(Protocol):
 
 
 def traits_of(backend: Backend | ComposingBackend) -> BackendTraits:
-    """Return the attribute `traits` of a back end, or the default traits if it has none."""
+    """Return how the service calls a back end: its attribute `traits`, or the defaults if it has none."""
     traits = getattr(backend, "traits", None)
     return traits if isinstance(traits, BackendTraits) else BackendTraits()

@@ -52,8 +52,8 @@ class CatalogEntry:
     """Catalog entry of a back end: what it offers, what it costs, and how to create it.
 
     Attributes:
-        name: Name in requests.
-        features: Features that it offers.
+        name: Name of the back end in requests.
+        features: Features that it offers, such as `tags`.
         prices: Millicredits for each image or video frame, by feature.
         make: Function that creates the back end.
         model: Model that it uses; empty if it declares none.
@@ -77,7 +77,7 @@ class CatalogEntry:
 
 
 class BackendCatalog:
-    """All back ends that this installation knows, sorted by name; the names of `entries` are unique."""
+    """All back ends that this installation knows: `entries` maps each name to its `CatalogEntry`, sorted by name."""
 
     def __init__(self, entries: Sequence[CatalogEntry]) -> None:
         self.entries: Mapping[str, CatalogEntry] = {
@@ -91,19 +91,19 @@ class BackendCatalog:
 
     @property
     def aliases(self) -> Mapping[str, str]:
-        """Alias → back end that answers for it."""
+        """Mapping from each alias, a second name in the settings, to the name of the back end that it stands for."""
         return {name: entry.alias_of for name, entry in self.entries.items() if entry.alias_of}
 
     @property
     def defaults(self) -> tuple[str, ...]:
-        """Available back ends that a request without `backend` uses."""
+        """Names of the available back ends that analyze a request that names no back end."""
         return tuple(name for name in self.available if self.entries[name].default)
 
     def rates(self, table: RateTable | None = None) -> RateTable:
-        """Return a price table with the prices of all back ends.
+        """Return a copy of a price table, extended with the prices of all back ends.
 
         Args:
-            table: Table to extend; None means the packaged one.
+            table: Price table to extend; None means the table that the package `lightmeter` contains.
         """
         table = table or default_rates()
         rates = table.with_rates({name: entry.prices for name, entry in self.entries.items()})
@@ -111,7 +111,7 @@ class BackendCatalog:
         return replace(rates, local=local)
 
     def without(self, name: str, reason: str) -> BackendCatalog:
-        """Return a copy of the catalog in which a back end is unavailable for the given reason."""
+        """Return a copy of the catalog in which back end `name` and its aliases are unavailable; `reason` says why."""
         entries = {**self.entries, name: replace(self.entries[name], reason=reason)}
         for alias, target in self.aliases.items():
             if target == name:
@@ -119,7 +119,7 @@ class BackendCatalog:
         return BackendCatalog(list(entries.values()))
 
     def require(self, name: str) -> CatalogEntry:
-        """Return the catalog entry of a back end that can be used.
+        """Return the catalog entry of the back end `name`, which must be usable.
 
         Raises:
             SettingsError: there is no such back end, or it cannot be used; the message says why.
@@ -132,9 +132,9 @@ class BackendCatalog:
         return entry
 
     def create_backend(self, name: str, metrics: ProviderMetrics = NO_METRICS) -> AnyBackend:
-        """Create a back end; a provider's adapter counts its calls in `metrics`.
+        """Create the back end `name`; if it calls a provider, it counts these calls in `metrics`.
 
-        A back end for the operator's ONNX model loads it here, all others in `warm`.
+        Only a back end for an ONNX model of the operator loads the model now; all others load theirs in `warm`.
 
         Raises:
             SettingsError: there is no such back end, it cannot be used, or its import fails.
@@ -172,7 +172,7 @@ def read_catalog(settings: Settings | None = None) -> BackendCatalog:
 
 
 def _packaged_prices(name: str, features: frozenset[str]) -> dict[str, int]:
-    """Return the prices of a back end in the packaged price table, in millicredits; 0 for features that it lacks."""
+    """Return a back end's price of each feature in lightmeter's own price table, in millicredits; 0 if not listed."""
     prices = default_rates().rates.get(name, {})
     return {feature: prices.get(feature, 0) for feature in sorted(features)}
 
@@ -222,10 +222,12 @@ def _entry_point_entry(name: str, target: str) -> CatalogEntry:
 
 
 def declared_prices(backend: Backend) -> Mapping[str, int]:
-    """Return the attribute `prices` of a back end of another package in millicredits; empty if it has none.
+    """Return the attribute `prices` of a back end, by feature and in millicredits; empty if it has no such attribute.
+
+    Only back ends that other packages install have this attribute.
 
     Raises:
-        SettingsError: a price is invalid, a feature has no price, or a price is for a feature that it lacks.
+        SettingsError: a price is invalid, a feature has no price, or a price is for a feature that is not offered.
     """
     declared = getattr(backend, "prices", None)
     if declared is None:
@@ -303,7 +305,7 @@ def _read_secret(variable: str | None) -> SecretStr | None:
 
 
 def _missing_reason(name: str, provider: Provider, table: ProviderTable, settings: ProviderSettings) -> str | None:
-    """Return a sentence that says what the operator must set or install for this provider; None if nothing."""
+    """Return a sentence that says what the operator must set or install to use a provider; None if nothing."""
     if provider.extra is not None and not provider.is_installed:
         return f"Its package is missing: pip install 'lightmeter[{provider.extra}]'."
     if not settings.base_url:

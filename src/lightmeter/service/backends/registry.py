@@ -15,14 +15,14 @@ ENTRY_POINT_GROUP: Final = "lightmeter.backends"
 
 @dataclass(frozen=True, slots=True)
 class BuiltinBackend:
-    """Table row of a built-in back end, whose class is not imported yet.
+    """Description of a back end that lightmeter contains; its class is not imported yet.
 
     Attributes:
         target: `package.module:Class`. `Class()` creates the back end, or `Class(value)` if it requires a setting.
-        features: Features that it offers.
+        features: Features that the back end offers.
         model: Model and data that it uses.
-        licence: License of its weights.
-        setting: Name of the setting that it requires; None if it requires none.
+        licence: License of the model's weights.
+        setting: Name of the lightmeter setting that the back end requires; None if it requires none.
     """
 
     target: str

@@ -28,7 +28,7 @@ def _check_features(prices: dict[str, Decimal]) -> dict[str, Decimal]:
 
 
 class ProviderTable(BaseModel):
-    """Settings table of a provider, of another endpoint with a provider's protocol, or of a local back end.
+    """Table `[backends.NAME]` of the settings file, for a provider, a compatible endpoint, or a local back end.
 
     For a local back end, only `prices` and `default` have an effect.
 
@@ -69,12 +69,12 @@ def millicredits(prices: Mapping[str, Decimal]) -> dict[str, int]:
 
 
 def read_tables(tables: Mapping[str, Any]) -> dict[str, ProviderTable | OnnxModelSettings | str]:
-    """Validate the tables of the settings; return them by the lowercase name of the back end.
+    """Validate the tables `[backends.NAME]` of the settings file; return them by the lowercase name of the back end.
 
-    The value of an alias, an entry `NAME = "OTHER"`, is the lowercase name of the back end that answers for `NAME`.
+    An alias, a line `NAME = "OTHER"` in `[backends]`, has as value the lowercase name of the other back end.
 
     Raises:
-        SettingsError: a table is invalid; the message names it and the entry.
+        SettingsError: a table is invalid; the message names the table and the invalid key.
     """
     return {name.strip().lower(): _read_table(name, value) for name, value in tables.items()}
 
@@ -93,12 +93,12 @@ def validate_table(model: type[_Table], name: str, table: Mapping[str, Any]) -> 
     """Validate one table of the settings file.
 
     Args:
-        model: Class of the validated table.
+        model: Pydantic class that the table must fit.
         name: Name of the back end, for messages.
         table: Content of `[backends.NAME]`.
 
     Raises:
-        SettingsError: the table has an unknown or an invalid entry; the message names the first.
+        SettingsError: the table has an unknown key or an invalid value; the message names the first.
     """
     try:
         return model.model_validate(table)

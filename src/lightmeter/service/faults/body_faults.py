@@ -19,7 +19,7 @@ _CREDIT_FIELDS: Final = ("credits_paid", "credits")
 
 
 def as_unfinished(body: Body) -> Body:
-    """Return the body with status `processing` and without the result fields."""
+    """Return the JSON body of an answer as if the job still ran: status `processing`, no results, no charge."""
     return {name: value for name, value in body.items() if name not in _RESULT_FIELDS} | {"status": "processing"}
 
 
@@ -28,7 +28,7 @@ def _with_assets(body: Body, assets: Any) -> Body:
 
 
 def _drop_assets(body: Body, random: Random, fault: Fault) -> Body:
-    """Return the body without some assets: each is left out with probability `fault.chance`."""
+    """Return the body of an answer with fewer assets (images and videos): each is dropped with `fault.chance`."""
     return _with_assets(body, [asset for asset in body["all"]["assets"] if random.random() >= fault.chance])
 
 
@@ -61,9 +61,9 @@ def _add_asset(body: Body, random: Random, _: Fault) -> Body:
 
 
 def _key_assets_by_name(body: Body, _: Random, __: Fault) -> Body:
-    """Return the body with `assets` as an object keyed by asset name.
+    """Return the body of an answer with the list `assets` (images and videos) as an object keyed by asset name.
 
-    An asset without a name, or with the name of an earlier one, gets its index as the key.
+    An asset without a name, or with the name of an earlier asset, gets its index as the key.
     """
     keyed: Body = {}
     for index, asset in enumerate(body["all"]["assets"]):
@@ -98,10 +98,10 @@ BODY_FAULTS: Final[Mapping[FaultName, Callable[[Body, Random, Fault], Body]]] = 
 
 
 def encode_malformed(body: Body, kind: OddValue) -> bytes:
-    """Return the body as bytes that violate JSON or UTF-8, or that most readers do not expect; `kind` says how.
+    """Encode the body of an answer with an error that `kind` selects, such as `trailing` (text after the JSON).
 
-    A wrong number replaces the first `score`, or becomes a new field `elapsed` if there is no score. Wrong text is
-    appended to the first `source`, or becomes a new field `note` if there is no source.
+    A wrong number replaces the first field `score`, or becomes a new field `elapsed` if there is none. Wrong text is
+    appended to the first field `source`, or becomes a new field `note` if there is none.
     """
     if kind in _ODD_NUMBERS:
         changed = _replace_first(body, "score", lambda _: _PLACEHOLDER)
@@ -126,7 +126,7 @@ def _encode(body: Body) -> bytes:
 
 
 def _replace_first(value: Any, field: str, change: Callable[[Any], Any]) -> Any:
-    """Return a copy of a JSON value with its first field of that name changed; None if there is no such field."""
+    """Return a copy of a JSON value with `change` applied to the first field of that name; None if there is none."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in pairs:
         changed = change(inner) if key == field else _replace_first(inner, field, change)

@@ -29,7 +29,7 @@ from lightmeter.errors import SettingsError
 
 
 class Lane(StrEnum):
-    """Purpose of an API request: submit images and videos, poll for a result, or read the balance."""
+    """What an API request does: submit images and videos, poll for a result, or read the balance of credits."""
 
     SUBMIT = "submit"
     POLL = "poll"
@@ -67,22 +67,23 @@ RESULTS: Final = SUBMIT | POLL
 
 
 class Fault(BaseModel):
-    """One fault with its settings. `FAULT_KINDS` lists the settings of each fault; the others keep their defaults.
+    """A fault that the service makes on purpose, with its settings. Each fault uses some of them (`FAULT_KINDS`).
 
     Attributes:
-        name: Key of the fault in a fault file, and its name in logs and counts.
-        on: Purposes of the requests that the fault affects.
-        chance: Probability for each request, 0 to 1.
+        name: Name of the fault in fault files, logs and counts, such as `drop-after`.
+        on: Types of requests that the fault affects: `submit`, `poll`, `credits`.
+        chance: Probability, 0 to 1, that the fault affects a request.
         seconds: Shortest and longest delay in seconds; drawn at random for each request.
         factor: Multiplier of all charges.
         per_second: Requests a second that the fault `queue` lets through.
         bucket: Requests a second of a token-bucket limit, whose size is `burst`.
-        window: Number of requests, and period in seconds, of a limit for each period.
+        window: Maximum number of requests in a period, and length of the period in seconds.
         cap: Maximum requests at once of a concurrency limit.
-        retry_after: Retry-After header: "no" header, "yes" with the true seconds, a "date", or this number of seconds.
+        retry_after: Retry-After header of a refusal: "no" for none, "yes" for the true seconds, "date" for a date, or
+            a fixed number of seconds.
         status: HTTP status; None: 429 for a limit, one of 500, 502, 503 and 504 at random for an error.
-        when: Whether an error comes before or after the charge.
-        names: Names of shuffled assets: temporary paths, their own ("keep"), other URLs ("redirect"), or none.
+        when: Whether an error answer is sent before or after the request is processed and charged.
+        names: Names that shuffled assets get: "temporary" paths, their own ("keep"), other URLs ("redirect") or "none".
         kind: Way to break the JSON, one of `ODD_VALUES`; None: at random.
     """
 
@@ -120,12 +121,12 @@ class Fault(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class FaultKind:
-    """Description of the faults with one name, such as `slow`.
+    """Description of a fault that the service can make on purpose, such as `slow`.
 
     Attributes:
-        settings: Names of its settings, separated by spaces. The first is the main setting, which a single value sets;
-            `-`: there is none.
-        lanes: Purposes of the requests that it affects by default.
+        settings: Names of the fault's settings, separated by spaces. The first is the main setting, which a value that
+            is not a table sets; `-`: there is none.
+        lanes: Types of requests (submit, poll, credits) that the fault affects by default.
         example: A valid value, as JSON; `true` if all settings have defaults.
         help: Description of the fault for the command-line help.
     """
@@ -179,10 +180,10 @@ FAULT_KINDS: Final[Mapping[FaultName, FaultKind]] = {
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """The faults that a service injects.
+    """The faults that a service makes on purpose, as the operator set them.
 
     Attributes:
-        entries: The faults.
+        entries: The faults with their settings; a name may occur several times.
         seed: Seed of all random choices: the same requests in the same order get the same faults.
         text: The settings as JSON, for log lines.
     """
@@ -195,12 +196,12 @@ class Faults:
         return bool(self.entries)
 
     def active(self, name: FaultName, lane: Lane | None = None) -> list[Fault]:
-        """Return the faults with this name that affect API requests with the purpose `lane`; None: any purpose."""
+        """Return the faults called `name` that affect requests of type `lane`, such as polls; None: any type."""
         return [each for each in self.entries if each.name == name and (lane is None or lane in each.on)]
 
     @property
     def price_factor(self) -> float:
-        """Multiplier of all charges; 1 without the fault `prices`."""
+        """Factor by which the service multiplies all charges; 1 without the fault `prices`."""
         return prod(fault.factor for fault in self.active("prices"))
 
     @classmethod
@@ -221,7 +222,7 @@ class Faults:
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any]) -> Faults:
-        """Return the faults of a mapping from fault names to settings.
+        """Convert a mapping from fault names to settings, such as `{"drop-after": 0.05}`, to faults.
 
         Raises:
             SettingsError: a name or a setting is not valid; the message names it and what is allowed.

@@ -8,14 +8,14 @@ from lightmeter.service.faults.config import Fault
 
 
 class LimitCounter(ABC):
-    """A rate limit for one API key, with the count of its requests."""
+    """A rate limit for the requests with one API key. The service calls `enter` and `leave` for each request."""
 
     @abstractmethod
     def enter(self, now_s: float) -> float:
-        """Return 0 and count the request if the limit allows it; otherwise return the seconds until it would."""
+        """Count a request and return 0 if the limit allows it; else return the seconds until a request is allowed."""
 
     def leave(self) -> None:  # noqa: B027 (most limits count only the start of a request)
-        """Record that a request, which the limit allowed, has been answered."""
+        """Record that a request that `enter` allowed has been answered."""
 
 
 class TokenBucketLimit(LimitCounter):
@@ -33,7 +33,7 @@ class TokenBucketLimit(LimitCounter):
         self._updated_s: float | None = None
 
     def enter(self, now_s: float) -> float:
-        """Take a token and return 0, or return the seconds until the next token."""
+        """Take a token for a request and return 0; if there is none, return the seconds until the next token."""
         if self._updated_s is not None:
             self._tokens = min(self._burst, self._tokens + (now_s - self._updated_s) * self._per_s)
         self._updated_s = now_s
@@ -44,7 +44,7 @@ class TokenBucketLimit(LimitCounter):
 
 
 class FixedWindowLimit(LimitCounter):
-    """Limit of requests in each period. The first period starts at the first request.
+    """Limit of the number of requests in each period, such as a minute. The first request starts the first period.
 
     Args:
         max_requests: Maximum requests in each period.
@@ -58,7 +58,7 @@ class FixedWindowLimit(LimitCounter):
         self._count = 0
 
     def enter(self, now_s: float) -> float:
-        """Count the request and return 0, or return the seconds until the next period if this one has its maximum."""
+        """Count a request and return 0; if the period has its maximum of requests, return the seconds until it ends."""
         if self._window_start_s is None:
             self._window_start_s = now_s
         elapsed_s = now_s - self._window_start_s
@@ -72,26 +72,26 @@ class FixedWindowLimit(LimitCounter):
 
 
 class ConcurrencyLimit(LimitCounter):
-    """Limit of requests at once. A refused request must wait one second, as it is unknown when another one ends."""
+    """Limit of requests that run at the same time. A request beyond the limit is refused for one second."""
 
     def __init__(self, max_requests: float) -> None:
         self._max_requests = max_requests
         self._running = 0
 
     def enter(self, now_s: float) -> float:  # noqa: ARG002 (of the protocol)
-        """Count the request and return 0 if fewer than the maximum run; otherwise return 1."""
+        """Count a request and return 0 if fewer than the maximum are running; else return the wait, 1 second."""
         if self._running + 1 > self._max_requests:
             return 1.0
         self._running += 1
         return 0.0
 
     def leave(self) -> None:
-        """Remove a request that has been answered from the count."""
+        """Remove a request that has been answered from the count of running requests."""
         self._running -= 1
 
 
 def limit_counter(limit: Fault) -> LimitCounter:
-    """Return a new counter, for one API key, of the rate limit that a fault describes."""
+    """Return the rate limit that a fault describes, as a new counter for the requests with one API key."""
     if limit.bucket is not None:
         return TokenBucketLimit(limit.bucket, limit.burst)
     if limit.window is not None:
@@ -100,14 +100,14 @@ def limit_counter(limit: Fault) -> LimitCounter:
 
 
 class LeakyBucketQueue:
-    """Queue that requests leave one at a time, at a constant rate per second; none is refused."""
+    """Queue that delays requests so that they start in order, at most `per_s` a second; no request is refused."""
 
     def __init__(self, per_s: float) -> None:
         self._interval_s = 1 / per_s
         self._next_start_s = float("-inf")
 
     def delay_s(self, now_s: float) -> float:
-        """Add a request, and return the seconds that it must wait."""
+        """Add a request that arrives at `now_s` to the queue; return the seconds until it may start, 0 or more."""
         start_s = max(now_s, self._next_start_s)
         self._next_start_s = start_s + self._interval_s
         return start_s - now_s

@@ -29,7 +29,7 @@ _STORAGES: Final = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "LongStorage"
 
 @dataclass(frozen=True, slots=True)
 class _Storage:
-    """Reference to an array of numbers that the file holds after the pickles: its key, NumPy type and length."""
+    """Storage of a PyTorch checkpoint: key, NumPy type and length of an array of numbers that tensors refer to."""
 
     key: str
     dtype: str
@@ -38,7 +38,7 @@ class _Storage:
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """Reference to a tensor: a slice of a storage. Offset and strides count numbers, not bytes."""
+    """Tensor of a PyTorch checkpoint, as a slice of a storage (`_Storage`). Offset and strides count numbers."""
 
     storage: _Storage
     offset: int
@@ -46,10 +46,10 @@ class _Tensor:
     strides: tuple[int, ...]
 
     def to_array(self, numbers: NDArray[Any]) -> NDArray[Any]:
-        """Return the values of the tensor as a new array; `numbers` is the content of its storage.
+        """Return the values of the tensor as a new array; `numbers` is the content of its storage (`_Storage`).
 
         Raises:
-            ValueError: the tensor reaches beyond its storage.
+            ValueError: the tensor has an invalid shape or reaches beyond its storage.
         """
         integers = (*self.shape, *self.strides, self.offset)
         if len(self.shape) != len(self.strides) or not all(type(step) is int and step >= 0 for step in integers):
@@ -62,13 +62,13 @@ class _Tensor:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickler that imports nothing: it knows the five names that a checkpoint uses and rejects all others."""
+    """Unpickler that imports nothing: it accepts the five names in pickled PyTorch weights and rejects all others."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the object for one of the five allowed names.
+        """Return the object that a name in the pickle stands for, such as `collections.OrderedDict`.
 
         Raises:
-            UnpicklingError: the name is not allowed.
+            UnpicklingError: the name is not one of the five that pickled weights need.
         """
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
@@ -79,10 +79,10 @@ class _Unpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it names {module}.{name}, which no weights need")
 
     def persistent_load(self, pid: Any) -> _Storage:
-        """Return the storage that the persistent id `pid` describes; `_read_storage` reads its numbers later.
+        """Return the key, type and length of the array of numbers that `pid`, a reference in the pickle, describes.
 
         Raises:
-            UnpicklingError: the id does not describe a storage.
+            UnpicklingError: `pid` does not describe an array of numbers.
         """
         match pid:
             case ("storage", str() as dtype, str() as key, "cpu", int() as length, None):
@@ -97,7 +97,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _read_storage(content: io.BytesIO, storage: _Storage) -> NDArray[Any]:
-    """Read the numbers of one storage from the current position."""
+    """Read the numbers of `storage` from the current position of `content`: an 8-byte length, then the numbers."""
     if int.from_bytes(content.read(_LENGTH_BYTES), "little") != storage.length:
         raise ValueError("a storage is not as long as its tensors say")
     numbers = content.read(storage.length * np.dtype(storage.dtype).itemsize)
@@ -105,7 +105,7 @@ def _read_storage(content: io.BytesIO, storage: _Storage) -> NDArray[Any]:
 
 
 def _read_tensors(content: io.BytesIO) -> dict[str, NDArray[Any]]:
-    """Read the five pickles and all storages; return the tensors by name."""
+    """Return the tensors of a PyTorch checkpoint file by name."""
     magic, protocol, machine = (_Unpickler(content).load() for _ in range(3))
     if magic != _MAGIC or protocol != _PROTOCOL or not machine["little_endian"]:
         raise ValueError("it is of another format")

@@ -40,7 +40,7 @@ class EfficientNetVariant:
     blocks: tuple[int, ...]
 
     def strides(self) -> Iterator[int]:
-        """Yield the stride of each block, from the first block of the first stage on."""
+        """Yield the stride (1 or 2) of each block of the network, in the order of the layers."""
         for first, count in zip(_STAGE_STRIDES, self.blocks, strict=True):
             yield first
             yield from [1] * (count - 1)

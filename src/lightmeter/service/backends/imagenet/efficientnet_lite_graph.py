@@ -44,7 +44,7 @@ _IR_VERSION: Final = 8
 
 
 class _Graph:
-    """Builder of an ONNX graph: its nodes, its constants, and the name and channel count of the last output."""
+    """Builder of an ONNX graph that appends one node after another; each takes the output of the node before."""
 
     def __init__(self, weights: Mapping[str, NDArray[Any]]) -> None:
         self.weights = weights
@@ -54,22 +54,22 @@ class _Graph:
         self.width = 3
 
     def constant(self, name: str, value: NDArray[Any]) -> str:
-        """Add a constant and return its name."""
+        """Add the array `value` to the graph as a constant and return its name."""
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
 
     def add(self, kind: str, *others: str, **attributes: Any) -> None:
-        """Append a node of type `kind` whose inputs are the last output and the outputs or constants `others`."""
+        """Append a node of ONNX type `kind`, whose inputs are the previous node's output and the tensors `others`."""
         output = f"{len(self.nodes)}.{kind}"
         self.nodes.append(helper.make_node(kind, [self.last, *others], [output], **attributes))
         self.last = output
 
     def rename_last(self, name: str) -> None:
-        """Rename the last output, so that it can be an output of the graph."""
+        """Rename the output of the node that was appended last, because outputs of the whole graph have fixed names."""
         self.nodes[-1].output[0] = self.last = name
 
     def convolve(self, convolution: str, normalization: str, *, stride: int = 1) -> None:
-        """Append a convolution whose weights include the batch normalization after it.
+        """Append a convolution with a batch normalization, merged into one node.
 
         Args:
             convolution: Name of the convolution in the checkpoint.
@@ -101,7 +101,7 @@ class _Graph:
         self.add("Clip", "zero", "six")
 
     def block(self, index: int, stride: int) -> None:
-        """Append inverted residual block number `index`; block 0 has no expansion layer."""
+        """Append the layers of inverted residual block `index` of the network; block 0 has no expansion layer."""
         name, start, start_width = f"_blocks.{index}", self.last, self.width
         if f"{name}._expand_conv.weight" in self.weights:
             self.convolve(f"{name}._expand_conv", f"{name}._bn0")
@@ -114,7 +114,7 @@ class _Graph:
 
 
 def _add_layers(graph: _Graph, variant: EfficientNetVariant) -> None:
-    """Append all layers, from pixels to probabilities."""
+    """Append all layers of the network, from pixels to class probabilities."""
     graph.constant("zero", np.array(0, np.float32))
     graph.constant("six", np.array(6, np.float32))
     graph.add("Transpose", perm=[0, 3, 1, 2])

@@ -40,11 +40,11 @@ def is_grey(picture: NDArray[np.uint8]) -> bool:
 
 
 class SceneWords:
-    """Scorer of scene words (tags for scenes, such as `outdoor`) by regressions, and of `BLACK_AND_WHITE` by pixels.
+    """Scorer of scene words: tags such as `outdoor`, by logistic regressions, and the tag `black and white`.
 
     Args:
-        names: The scene words.
-        weights: Array, words x 1281: for each word the weights of the 1280 features, then the intercept.
+        names: The scene words, without `black and white`.
+        weights: Array, words x 1281: for each word the weights of the network's 1280 features, then the intercept.
     """
 
     def __init__(self, names: tuple[str, ...], weights: NDArray[np.floating[Any]]) -> None:
@@ -53,10 +53,10 @@ class SceneWords:
         self._intercepts = weights[:, -1].astype(np.float64)
 
     def scores(self, pooled: NDArray[np.floating[Any]], *, grey: bool) -> NDArray[np.float64]:
-        """Return the score of each word, 0 to 1.
+        """Return the score, 0 to 1, of each tag in `names`, for one picture.
 
         Args:
-            pooled: Pooled features of one picture, shape 1280.
+            pooled: Features of the picture from the network's last pooling layer, shape 1280.
             grey: Whether the picture is black and white (`is_grey`).
         """
         # Not a matrix product: BLAS would start threads, which compete with the models.
@@ -66,6 +66,6 @@ class SceneWords:
 
 @cache
 def load_scene_words() -> SceneWords:
-    """Return the scorer with the weights in `WEIGHTS_FILE`."""
+    """Return the scorer of scene words (tags such as `outdoor`) with the weights that the package contains."""
     with np.load(WEIGHTS_FILE) as stored:
         return SceneWords(tuple(str(word) for word in stored["words"]), stored["weights"])

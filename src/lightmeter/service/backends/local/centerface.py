@@ -75,8 +75,8 @@ _MAX_OVERLAP: Final = 0.3
 def person_score(score: float) -> float:
     """Return the probability that a picture shows a person, from the highest score of its faces; both 0 to 1.
 
-    The logistic curve was fitted on faces found in 58 photographs, at `FACE_SIDE` and `TAG_SIDE`: of those below .8,
-    half were people, of those from .85 on nearly all (the others: statues, masks, a doll, a mannequin and a monkey).
+    The logistic curve was fitted on faces found in 58 photographs: of faces with a score below .8, half were people,
+    of those from .85 on nearly all (the others: statues, masks, a doll, a mannequin and a monkey).
     Paintings and drawings were excluded: a painted face can score as high as a real one.
 
     ======  =====  =====  =====  =====  =====
@@ -93,7 +93,8 @@ class FaceDetections:
 
     Attributes:
         boxes: Array `(n, 4)`: left, top, right, bottom, inside the picture.
-        points: Array `(n, 5, 2)`: x and y of `LANDMARK_NAMES`; landmarks of a face at the edge may lie outside.
+        points: Array `(n, 5, 2)`: x and y of left eye, right eye, nose, left and right corner of the mouth; landmarks
+            of a face at the edge may lie outside the picture.
         scores: Array `(n,)`, 0 to 1.
     """
 
@@ -103,7 +104,7 @@ class FaceDetections:
 
 
 def decode_faces(outputs: Sequence[Floats], width: int, height: int) -> FaceDetections:
-    """Decode the network's four output maps, whose cells are 4 x 4 pixels, to face candidates.
+    """Decode the four output maps of the network CenterFace, whose cells are 4 x 4 pixels, to face candidates.
 
     Args:
         outputs: Four arrays: score `(1, 1, h, w)`; logarithm of height and width in cells `(1, 2, h, w)`; offset of the
@@ -129,9 +130,9 @@ def decode_faces(outputs: Sequence[Floats], width: int, height: int) -> FaceDete
 class CenterFace(PictureBackend):
     """Back end `centerface`: features `faces` and `tags` (the one tag `person`).
 
-    A face has `score`, `bounding_box`, five `landmarks` (`LANDMARK_NAMES`) and, unless its eyes are too close together
-    to estimate them, `age_range` and `gender`. Boxes and landmarks are in pixels of the transformed picture, whose
-    longer side is at most `FACE_SIDE`.
+    A face has `score`, `bounding_box`, five `landmarks` (eyes, nose, corners of the mouth) and, unless the eyes are too
+    close together to estimate them, `age_range` and `gender`. Boxes and landmarks are in pixels of the picture, shrunk
+    to a longer side of at most 640 pixels.
     """
 
     name = "centerface"
@@ -149,7 +150,7 @@ class CenterFace(PictureBackend):
 
         Args:
             picture: Height x width x 3, neither side longer than `FACE_SIDE`.
-            side: Longer side, in pixels, to which the picture is shrunk to find candidates; it is never enlarged.
+            side: Longer side, in pixels, to which the picture is shrunk to find faces; it is never enlarged.
 
         Returns:
             Faces with a score of at least `MIN_SCORE`, in pixels of `picture`.
@@ -168,7 +169,7 @@ class CenterFace(PictureBackend):
         return FaceDetections(boxes[order], points[order], scores[order])
 
     def _run(self, resized: RGB) -> list[Floats]:
-        """Run the network on a picture, padded with black to the right and below; return its four output maps."""
+        """Pad a picture with black to the right and below, run the network on it; return the four output maps."""
         height, width = resized.shape[:2]
         canvas = np.zeros((1, 3, height + -height % _BLOCK, width + -width % _BLOCK), np.float32)
         canvas[0, :, :height, :width] = resized.transpose(2, 0, 1)
@@ -176,7 +177,7 @@ class CenterFace(PictureBackend):
         return maps
 
     def _second_pass_score(self, whole: Image.Image, box: Floats) -> float:
-        """Return the score of a face candidate in a square crop of twice its size; 0 if no face is at the center."""
+        """Score the face candidate `box` again, in an enlarged crop around it; 0 if no face is at the center."""
         left, top, right, bottom = (float(edge) for edge in box)
         middle_x, middle_y, half_side = (left + right) / 2, (top + bottom) / 2, max(right - left, bottom - top)
         crop = (middle_x - half_side, middle_y - half_side, middle_x + half_side, middle_y + half_side)

@@ -55,9 +55,9 @@ NUMBER_WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seve
 
 
 class Template:
-    """Back end `template`: feature `descriptions`, composed from the entries of other back ends.
+    """Back end `template`: feature `descriptions`, a sentence composed from tags, faces, texts and colors.
 
-    The mistakes of those back ends appear in the sentence, too.
+    Other local back ends find these; their mistakes appear in the sentence, too.
     """
 
     name = "template"
@@ -70,14 +70,14 @@ class Template:
     }
 
     def compose(self, found: Mapping[str, Entries], options: AnalysisOptions) -> Entries:  # noqa: ARG002 (no option changes the sentence)
-        """Compose the sentence about one picture.
+        """Return a description of one picture: a sentence that lists its tags, faces, texts and colors.
 
         Args:
-            found: Entries by back end; those of `builds_on` that failed are absent.
+            found: Name of another back end → its results for the picture; back ends that failed are absent.
             options: Ignored.
 
         Raises:
-            BackendError: none of the other back ends answered.
+            BackendError: `found` is empty.
         """
         if not found:
             raise BackendError("has nothing to describe: no other local back end answered")
@@ -85,7 +85,7 @@ class Template:
 
 
 def compose_sentence(found: Sequence[Entries]) -> str:
-    """Return a sentence that lists the entries, or says that nothing was recognized."""
+    """Return a sentence that lists faces, tags, colors and texts in `found`, or says that nothing was recognized."""
     people = _people(found)
     tags = [name for name in _tags(found) if not (people and name.lower() in {"person", "people"})][:MAX_TAGS]
     subject = f"A picture of {people}" if people else "A picture"
@@ -109,7 +109,7 @@ def _people(found: Sequence[Entries]) -> str:
 
 
 def _tags(found: Sequence[Entries]) -> list[str]:
-    """Return the names of tags with at least `MIN_TAG_SCORE`, by falling score, each once."""
+    """Return the names of all tags in `found` that score at least `MIN_TAG_SCORE`, by falling score, each once."""
     best: dict[str, float] = {}
     for entries in found:
         for name, tags in entries.tags.items():
@@ -120,7 +120,7 @@ def _tags(found: Sequence[Entries]) -> list[str]:
 
 
 def _colors(found: Sequence[Entries]) -> list[str]:
-    """Return the words for the largest colors, each once."""
+    """Return words, such as `dark blue`, for the colors in `found` that cover the most pixels, each word once."""
     entries: list[Any] = [color for each in found for colors in each.colors.values() for color in colors]
     entries.sort(key=lambda color: -(color.pixel_fraction or 0.0))
     return list(dict.fromkeys(color_word(color.hex) for color in entries))[:MAX_COLORS]
@@ -142,7 +142,7 @@ def _join(words: Sequence[str]) -> str:
 
 
 def color_word(code: str) -> str:
-    """Return the word whose color is nearest in Oklab to `code`, which is `#rrggbb`."""
+    """Return the color word, such as `dark blue`, that is nearest to the color `code` (`#rrggbb`) in Oklab."""
     lab = srgb_to_oklab(np.array([list(bytes.fromhex(code.removeprefix("#")))]) / 255.0)
     return _WORDS[int(((_LABS - lab) ** 2).sum(axis=1).argmin())]
 

@@ -180,7 +180,7 @@ def _extract_features(picture: RGB, max_features: int) -> _Features:
 
 
 def _find_logos(picture: RGB, logos: Sequence[_Logo]) -> list[_Match]:
-    """Return the best match of each brand, by falling score, with corners in pixels of the picture."""
+    """Find logos in a picture; return the best match of each brand, by falling score, in pixels of the picture."""
     resized = transform_array(picture, _TRANSFORM)
     across, down = picture.shape[1] / resized.shape[1], picture.shape[0] / resized.shape[0]
     features = _extract_features(resized, _MAX_FEATURES)
@@ -195,13 +195,13 @@ def _find_logos(picture: RGB, logos: Sequence[_Logo]) -> list[_Match]:
 
 
 def _find_logo(logo: _Logo, features: _Features, across: float, down: float) -> _Match | None:
-    """Return where a picture shows a logo; None if it does not show it.
+    """Return where a picture shows a logo; None if the picture does not show it.
 
     Args:
         logo: The logo.
-        features: Features of the transformed picture.
-        across: Pixels of the picture for each pixel of the transformed one, horizontally.
-        down: Pixels of the picture for each pixel of the transformed one, vertically.
+        features: SIFT features of a resized copy of the picture.
+        across: Width of the picture divided by the width of the copy.
+        down: Height of the picture divided by the height of the copy.
     """
     pairs = cv2.BFMatcher(cv2.NORM_L2).knnMatch(logo.features.descriptors, features.descriptors, k=2)
     nearest: dict[int, cv2.DMatch] = {}  # each point of the picture matches one point of the logo

@@ -1,4 +1,4 @@
-"""Back end `nsfwjs`: likelihood that a picture is pornographic or racy, a second source beside `opennsfw`.
+"""Back end `nsfwjs`: likelihood that a picture is pornographic or racy; a second opinion to the back end `opennsfw`.
 
 NSFW.js (MIT) is a MobileNetV2 of 2020 (1.4 times as wide), trained by Gant Laborde and others on pictures that the
 `nsfw_data_scraper` of Alexander Kim collected; its authors state an accuracy of 93 %. The weights are those of the
@@ -19,7 +19,8 @@ below .1       VERY_UNLIKELY
 .99 and above  VERY_LIKELY
 =============  ==============
 
-POSSIBLE calls for a human review: of the harmless pictures that either source rates above .5, most are below .9.
+POSSIBLE calls for a human review: of the harmless pictures that `nsfwjs` or `opennsfw` rates above .5, most are
+below .9.
 
 It does not detect violence, weapons, drugs or hate. Its recall was not measured, only its false alarms
 (`tests/bench/quality/test_nsfw_quality.py`): of 378 harmless pictures, it rated 2 above .5 as adult and none as racy.
@@ -51,7 +52,7 @@ _TRANSFORM: Final = StretchToSquare(224)
 
 
 def likelihood(probability: float) -> str:
-    """Return the likelihood word for a probability, 0 to 1; a probability at a limit gets the higher word."""
+    """Return the likelihood word for a probability, 0 to 1; .9 and more is `LIKELY`, .99 and more `VERY_LIKELY`."""
     return _LIKELIHOODS[bisect_right(_LIMITS, probability)]
 
 
@@ -67,7 +68,7 @@ class NsfwJs(PictureBackend):
         self._session: InferenceSession = open_session(model)
 
     def probabilities(self, picture: RGB) -> dict[str, float]:
-        """Return the probability of each of `CLASS_NAMES`; they add up to 1. The model must be loaded."""
+        """Return the probability of each class, such as `porn`; they add up to 1. The model must be loaded."""
         pixels = np.ascontiguousarray(transform_array(picture, _TRANSFORM))
         (probabilities,) = self._session.run(None, {"pictures": pixels[None]})
         return dict(zip(CLASS_NAMES, map(float, probabilities[0]), strict=True))

@@ -57,7 +57,7 @@ _GOLDEN_RATIO: Final = (5**0.5 - 1) / 2
 
 
 def _sample_positions(length: int, offset: float) -> NDArray[np.intp]:
-    """Return at most `_GRID` positions below `length`, one in each of equal intervals; `offset` shifts the jitter."""
+    """Return at most `_GRID` positions below `length`, irregular but evenly spread; `offset` varies them."""
     if length <= _GRID:
         return np.arange(length)
     strata = np.arange(_GRID)
@@ -67,12 +67,12 @@ def _sample_positions(length: int, offset: float) -> NDArray[np.intp]:
 
 @dataclass(frozen=True, slots=True)
 class _Bins:
-    """Sampled pixels of a picture, grouped by the upper five bits of each channel; empty bins are omitted.
+    """Sampled pixels of a picture in bins of similar colors: a bin has equal upper five bits in each channel.
 
     Attributes:
         colors: Mean Oklab color of each bin, `(n, 3)`.
-        shares: Fraction of the samples in each bin, `(n,)`.
-        members: Sample of each bin that is nearest to its mean, as sRGB, `(n, 3)`.
+        shares: Fraction of the sampled pixels that are in each bin, `(n,)`.
+        members: Sampled pixel of each bin that is nearest to the mean of the bin, as sRGB, `(n, 3)`.
     """
 
     colors: Floats
@@ -103,7 +103,7 @@ def _squared_distances(points: Floats, centers: Floats) -> Floats:
 
 
 def _seeds(points: Floats, shares: Floats) -> Floats:
-    """Return initial cluster centers, chosen as in k-means++; the next one is the most probable, not a random point."""
+    """Return initial cluster centers as in k-means++, but with the most probable point each time, not a random one."""
     chosen = [int(np.argmax(shares))]
     nearest = _squared_distances(points, points[chosen])[:, 0]
     while len(chosen) < _CLUSTERS:
@@ -118,7 +118,7 @@ def _seeds(points: Floats, shares: Floats) -> Floats:
 
 
 def _cluster(points: Floats, shares: Floats) -> list[Members]:
-    """Run weighted k-means; return the indices of the points of each cluster that is not empty."""
+    """Cluster colors by weighted k-means; return the indices of the points of each cluster that is not empty."""
     centers = _seeds(points, shares)
     nearest_center = np.zeros(len(points), dtype=np.intp)
     for iteration in range(_MAX_ITERATIONS):
@@ -135,13 +135,13 @@ def _cluster(points: Floats, shares: Floats) -> list[Members]:
 
 
 def _medoid(points: Floats, shares: Floats, members: Members) -> tuple[int, float]:
-    """Find the medoid of a cluster: the member with the smallest sum of distances to the others.
+    """Find the medoid of a cluster of colors: the member with the smallest sum of distances to the others.
 
     Distances are capped at `_DISTANCE_CAP`, so that outliers do not move the medoid. Only the `_MAX_CANDIDATES` most
     frequent members are tried.
 
     Returns:
-        Index of the medoid, and the mean of those distances.
+        Index of the medoid, and the mean of the capped distances between it and the members.
     """
     common = members[np.argsort(-shares[members], kind="stable")[:_MAX_CANDIDATES]]
     distances = np.minimum(np.sqrt(_squared_distances(points[common], points[members])), _DISTANCE_CAP)
@@ -151,9 +151,9 @@ def _medoid(points: Floats, shares: Floats, members: Members) -> tuple[int, floa
 
 
 def _merge(points: Floats, shares: Floats, clusters: list[Members]) -> Members:
-    """Merge the two nearest clusters repeatedly, while they are nearer than `_SIMILAR` and the result is narrow enough.
+    """Merge pairs of clusters of colors, the nearest pair first, while a pair is nearer than `_SIMILAR`.
 
-    A merged cluster is narrow enough if the mean distance to its medoid is at most `_MAX_WIDTH`.
+    A pair is left unmerged if the mean distance of its colors to their common medoid would exceed `_MAX_WIDTH`.
 
     Returns:
         Index of the medoid of each remaining cluster.

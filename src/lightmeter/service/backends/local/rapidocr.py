@@ -145,7 +145,7 @@ def brand_key(text: str) -> str:
 
 
 def read_brand_names() -> dict[str, str]:
-    """Return the known brand names by their `brand_key`; `brand_names.LICENSE.txt` says where they come from."""
+    """Return the known brand names, by `brand_key` of the name; `brand_names.LICENSE.txt` says where they come from."""
     text = (files("lightmeter.service.backends.local") / "brand_names.txt").read_text(encoding="utf-8")
     return {brand_key(name): name for name in text.splitlines()}
 
@@ -153,8 +153,8 @@ def read_brand_names() -> dict[str, str]:
 class _LineRecognizer:
     """Recognizer of text. It rotates each line that may be upside down, reads it again and keeps the better result.
 
-    The classifier alone is not reliable: it took two of 50 upright lines for upside down. Because its input compresses
-    long lines, the middle of each line is classified, too.
+    The network that finds such lines took two of 50 upright lines for upside down, so it does not decide alone. It also
+    gets the middle of each line, because it sees long lines compressed.
     """
 
     def __init__(self, classifier: Any, recognizer: Any) -> None:
@@ -162,7 +162,7 @@ class _LineRecognizer:
         self._recognizer = recognizer
 
     def __call__(self, batch: Any) -> Any:
-        """Return the texts and scores of the lines in a batch, with the interface of `rapidocr`'s own recognizer."""
+        """Read a batch of pictures of text lines; input and result are those of `rapidocr`'s own recognizer."""
         result = self._recognizer(batch)
         verdicts = [self._classifier(lines).cls_res for lines in (batch.img, [_middle(line) for line in batch.img])]
         upside_down = [index for index, verdict in enumerate(zip(*verdicts, strict=True)) if "180" in dict(verdict)]
@@ -177,7 +177,7 @@ class _LineRecognizer:
 
 
 def _middle(line: RGB) -> RGB:
-    """Return the middle of a line of text, `_CLASSIFIER_RATIO` times as wide as high; a shorter line as it is."""
+    """Crop the picture of a text line to its middle, `_CLASSIFIER_RATIO` times as wide as high; keep a shorter one."""
     height, width = line.shape[:2]
     spare = max(0, width - _CLASSIFIER_RATIO * height) // 2
     return np.ascontiguousarray(line[:, spare : width - spare])
@@ -219,7 +219,7 @@ def _read_lines(engine: RapidOCR, picture: RGB) -> Iterator[_Line]:
 
 
 def _enlarge(picture: RGB) -> RGB:
-    """Return a picture enlarged towards the size of the detector's input; a larger picture is returned unchanged."""
+    """Enlarge a picture that is smaller than the input of the text detector; return a larger picture unchanged."""
     height, width = picture.shape[:2]
     factor = min(_DETECTOR_SIDE / max(height, width), _MAX_ENLARGED)
     if factor <= 1:
@@ -237,7 +237,7 @@ def _pad(picture: RGB) -> RGB:
 
 
 def _bounding_rectangle(lines: Sequence[_Line]) -> tuple[tuple[int, int], ...]:
-    """Return the corners of the smallest upright rectangle around all lines."""
+    """Return the corners of the smallest upright rectangle around all lines of text, clockwise from the upper left."""
     across, down = zip(*(corner for line in lines for corner in line.corners), strict=True)
     left, right, top, bottom = min(across), max(across), min(down), max(down)
     return (left, top), (right, top), (right, bottom), (left, bottom)

@@ -44,12 +44,12 @@ Activation: TypeAlias = Literal["softmax", "sigmoid", "none"]
 
 
 def are_scores(outputs: NDArray[np.floating]) -> bool:
-    """Return whether all outputs are from 0 to 1 and so need no activation."""
+    """Return whether all outputs of a model are from 0 to 1, so that no softmax or sigmoid is needed."""
     return bool(np.all((outputs >= -TOLERANCE) & (outputs <= 1 + TOLERANCE)))
 
 
 def apply_activation(outputs: Floats, activation: Activation) -> Floats:
-    """Convert outputs to scores, 0 to 1: by softmax over the last axis, by sigmoid, or by clipping."""
+    """Convert a model's outputs to scores, 0 to 1: by softmax over the last axis, sigmoid, or (`none`) clipping."""
     match activation:
         case "softmax":
             exponentials = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
@@ -123,7 +123,7 @@ class _OnnxBackend(PictureBackend):
 
     @abstractmethod
     def _entries(self, letterboxed: LetterboxedImage) -> Entries:
-        """Run the model on one picture, resized to its input, and return the entries."""
+        """Run the model on one picture, resized to the model's input, and return the entries (tags, embeddings, …)."""
 
     def _tag(self, label: str, score: float, **fields: Any) -> Tag:
         shown = round(rescale_score(score, self._settings.decision_threshold), DIGITS)
@@ -131,7 +131,7 @@ class _OnnxBackend(PictureBackend):
 
 
 class OnnxClassifier(_OnnxBackend):
-    """Back end for a classifier: feature `tags`, or `nsfw` with numeric scores.
+    """Back end for an ONNX classifier of the operator: feature `tags`, or `nsfw` with numeric scores.
 
     Classes of the same name become one tag, with the highest of their scores.
     """
@@ -168,19 +168,21 @@ class OnnxClassifier(_OnnxBackend):
 
 
 def _may_skip_indices(settings: OnnxModelSettings) -> bool:
-    """Return whether the labels come from a JSON file, which maps indices to names and may leave indices out."""
+    """Return whether the model may have classes without a label: only a JSON file of labels may leave indices out."""
     return isinstance(settings.labels, Path) and settings.labels.suffix.lower() == ".json"
 
 
 def _activation_of(outputs: Floats) -> Activation:
-    """Return the activation that suits a classifier, from its outputs for test pictures: one row for each picture."""
+    """Return the function that converts a classifier's outputs to scores; `outputs` has a row for each test picture."""
     if are_scores(outputs):
         return "none"
     return "softmax" if outputs.shape[1] > 1 else "sigmoid"
 
 
 class OnnxDetector(_OnnxBackend):
-    """Back end for a detector: feature `tags`, one tag for each label, with the highest score of its boxes.
+    """Back end for an ONNX detector of the operator: feature `tags`, one tag for each label that has a box.
+
+    The score of a tag is the highest score of its boxes.
 
     Each tag has a field `boxes`, sorted by falling score: `left`, `top`, `width` and `height` as fractions of the
     picture, 0 to 1, and `score`.
@@ -219,7 +221,7 @@ class OnnxDetector(_OnnxBackend):
         )
 
     def _boxes_of_class(self, candidates: Candidates, index: int) -> tuple[Floats, Floats]:
-        """Return boxes `(n, 4)` and scores `(n,)` of one class: scores from the threshold on, no overlaps."""
+        """Return boxes `(n, 4)` and scores `(n,)` of class `index`, without low scores and overlapping boxes."""
         scores = candidates.scores if candidates.classes is not None else candidates.scores[:, index]
         wanted = (scores >= self._threshold) & np.isfinite(candidates.boxes).all(axis=1)
         if candidates.classes is not None:  # the model has already dropped overlapping boxes
@@ -245,7 +247,7 @@ class OnnxDetector(_OnnxBackend):
 
 
 class OnnxEmbedding(_OnnxBackend):
-    """Back end for an embedding model: feature `embeddings`, a vector of unit length."""
+    """Back end for an ONNX embedding model of the operator: feature `embeddings`, a vector of unit length."""
 
     def __init__(self, name: str, settings: OnnxModelSettings, base_dir: Path) -> None:
         super().__init__(name, settings, base_dir)

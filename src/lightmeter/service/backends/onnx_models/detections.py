@@ -107,17 +107,17 @@ def detect_format(names: Sequence[str], outputs: ModelOutputs, classes: int) -> 
 def decoder_for(
     format_: DetectorFormat, names: Sequence[str], outputs: ModelOutputs, classes: int, size: tuple[int, int]
 ) -> DetectionDecoder:
-    """Return the function that decodes a detector's outputs to candidates.
+    """Return the function that decodes a detector's outputs to candidate boxes.
 
     Args:
-        format_: Export format.
+        format_: Export format of the detector, such as `yolov8`.
         names: Names of the outputs.
         outputs: Outputs for a test picture.
         classes: Number of class names.
         size: Width and height of the input, in pixels.
 
     Raises:
-        SettingsError: the outputs do not have that format with that number of classes.
+        SettingsError: the outputs do not fit the format and the number of classes.
     """
     decoder: DetectionDecoder | None = None
     match format_:
@@ -142,7 +142,7 @@ def decoder_for(
 
 
 def _yolo(outputs: ModelOutputs, *, width: int, leading: int) -> Candidates:
-    """Decode an output of YOLO: rows or columns of `width` numbers, of which `leading` come before the class scores."""
+    """Decode the output of a YOLO detector: `width` numbers a box, of which `leading` come before the class scores."""
     rows = outputs[0][0].astype(np.float32)
     if rows.shape[1] != width:
         rows = rows.T
@@ -158,7 +158,7 @@ def _yolov10(outputs: ModelOutputs) -> Candidates:
 
 
 def _ssd_order(names: Sequence[str], outputs: ModelOutputs) -> tuple[int, ...]:
-    """Return the indices of the outputs boxes, classes, scores and count, found by their names, else by position."""
+    """Return the indices of an SSD detector's outputs: boxes, classes, scores, count; by name, else by position."""
     order = tuple(
         next((index for index, name in enumerate(names) if any(word in name.lower() for word in words)), -1)
         for words in SSD_WORDS
@@ -177,7 +177,7 @@ def _ssd(outputs: ModelOutputs, *, order: tuple[int, ...], size: tuple[int, int]
 
 
 def _score_distance_pairs(outputs: ModelOutputs, classes: int) -> list[tuple[NDArray[Any], NDArray[Any]]] | None:
-    """Return NanoDet's pairs of score and distance outputs, one for each grid, finest first; None if there are none."""
+    """Pair NanoDet's outputs: class scores and box distances of each grid, finest first; None if they do not pair."""
     by_cells: dict[int, list[NDArray[Any]]] = {}
     for output in outputs:
         if output.ndim != 3:  # noqa: PLR2004 (one picture, cells, values)
@@ -194,7 +194,7 @@ def _score_distance_pairs(outputs: ModelOutputs, classes: int) -> list[tuple[NDA
 
 
 def _nanodet_strides(outputs: ModelOutputs, classes: int, size: tuple[int, int]) -> tuple[int, ...] | None:
-    """Return the input pixels for each cell of NanoDet's grids, finest grid first; None if the outputs do not fit."""
+    """Return the cell width, in input pixels, of each of NanoDet's grids, finest first; None if outputs do not fit."""
     if len(outputs) == 1:
         if outputs[0].ndim != 3 or (outputs[0].shape[2] - classes) / BOX_VALUES not in NANODET_STEPS:  # noqa: PLR2004
             return None
@@ -229,7 +229,7 @@ def _nanodet(outputs: ModelOutputs, *, classes: int, size: tuple[int, int], stri
 
 
 def _cell_points(width: int, height: int, stride: int, offset: float) -> Floats:
-    """Return the reference points `(n, 2)` of the cells of a grid, row by row, in pixels."""
+    """Return the corner (`offset` 0) or center (`offset` 0.5) of each cell of a grid, `(n, 2)`, in pixels."""
     columns, rows = -(-width // stride), -(-height // stride)
     x, y = np.meshgrid(np.arange(columns), np.arange(rows))
     points: Floats = ((np.stack([x.ravel(), y.ravel()], axis=1) + offset) * stride).astype(np.float32)

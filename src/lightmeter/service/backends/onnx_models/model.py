@@ -29,8 +29,8 @@ DIGEST_DIGITS: Final = 12
 def check_model_file(path: Path) -> tuple[Path, ...]:
     """Return the files, sorted, that hold weights of an ONNX model outside of its own file.
 
-    Such files must be in the folder of the model. onnxruntime 1.20 reads any path that the model names; newer versions
-    check it.
+    Such files must be in the folder of the model. This is checked here, because onnxruntime 1.20 reads any path that
+    the model names.
 
     Raises:
         SettingsError: the file is missing or not an ONNX model, or its external data are missing or in another folder.
@@ -88,17 +88,17 @@ class OnnxModel:
 
     Args:
         settings: The operator's settings of the model.
-        base_dir: Folder that relative paths start from.
+        base_dir: Folder of the settings file, from which relative paths start.
 
     Attributes:
         name: Name of the file and the first digits of its SHA-256, such as `birds@0a1b2c3d4e5f`.
-        input: Converts a picture to the model's input.
+        input: Converter of a picture to the model's input.
         output_names: Names of the outputs, in order.
 
     Raises:
         SettingsError: a file is missing or invalid, or the model does not take a picture; the message starts with the
             name of a setting.
-        BackendError: onnxruntime cannot load it.
+        BackendError: onnxruntime cannot load the model.
     """
 
     def __init__(self, settings: OnnxModelSettings, base_dir: Path) -> None:
@@ -113,7 +113,7 @@ class OnnxModel:
         self.output_names = [each.name for each in self._session.get_outputs()]
 
     def run(self, canvas: RGB) -> ModelOutputs:
-        """Return all outputs for a picture of the input's size.
+        """Run the model on a picture of the size of the model's input; return all outputs.
 
         Raises:
             BackendError: the model fails.
@@ -145,7 +145,7 @@ class OnnxModel:
         return names.index(name)
 
     def vector(self, outputs: ModelOutputs, index: int) -> Floats:
-        """Return output `index` of a run as a vector.
+        """Return output `index` of the model, from the `outputs` of one run, as a vector.
 
         Raises:
             SettingsError: the output has more than one axis longer than 1.
@@ -163,7 +163,7 @@ class OnnxModel:
         """Return class names by index: those in the settings, else those in the model's metadata.
 
         Args:
-            configured: Names, or the path of a file with names, or None.
+            configured: The setting `labels`: names, the path of a file with names, or None.
             base_dir: Folder that relative paths start from.
 
         Raises:
@@ -183,7 +183,7 @@ class OnnxModel:
         return labels
 
     def _metadata_labels(self) -> dict[int, str]:
-        """Return the entry `names` of the metadata, which Ultralytics writes as the text of a Python dict or list."""
+        """Return the class names by index, from the entry `names` of the model's metadata; empty if it is invalid."""
         try:
             names = ast.literal_eval(self._session.get_modelmeta().custom_metadata_map.get("names", ""))
             by_index = names if isinstance(names, Mapping) else dict(enumerate(names))

@@ -43,10 +43,10 @@ class ModelInput:
     Attributes:
         name: Name of the input.
         width, height: Size of the input, in pixels.
-        dtype: Type of its numbers.
-        layout: Order of its axes.
+        dtype: Type of the input's numbers.
+        layout: Order of the input's axes.
         resize: How a picture is resized to the input.
-        settings: The operator's settings, of which the other fields are already derived.
+        settings: The operator's settings of the model, which also hold the scale, mean and std of pixel values.
     """
 
     name: str
@@ -59,7 +59,7 @@ class ModelInput:
 
     @property
     def transform(self) -> InputTransform:
-        """Transform that the service applies to pictures before `fit`, so that only small pictures are copied."""
+        """Transform, such as a crop, that the service applies to a picture before `fit`, so that it copies less."""
         longer = max(self.width, self.height)
         if self.resize == "letterbox":
             return FitWithin(longer)
@@ -69,7 +69,10 @@ class ModelInput:
         return FitWithin(max(MAX_SIDE, longer))
 
     def fit(self, picture: RGB) -> LetterboxedImage:
-        """Resize a picture, to which `transform` may have been applied, to the input; return it and its position."""
+        """Resize a picture to the model's input size; return the result and where in it the picture is.
+
+        The picture may have been through `transform` already.
+        """
         resized = transform_array(picture, self.transform)
         if self.resize == "letterbox":
             return letterbox(resized, self.width, self.height, self.settings.fill)
@@ -95,7 +98,7 @@ class ModelInput:
 
 
 def read_input(name: str, type_: str, shape: Sequence[int | str | None], settings: OnnxModelSettings) -> ModelInput:
-    """Return the conversion for a model's input.
+    """Return the converter of pictures to a model's input, from the input's description in the model and the settings.
 
     Args:
         name: Name of the input.

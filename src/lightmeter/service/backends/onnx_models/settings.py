@@ -128,11 +128,11 @@ class OnnxModelSettings(BaseModel):
 
     @property
     def offered_feature(self) -> str:
-        """The one feature that the model offers."""
+        """Feature that the back end with this model offers: `tags`, `nsfw` or `embeddings`."""
         return "embeddings" if self.kind == "onnx-embedding" else self.feature
 
     def missing_file(self, base_dir: Path) -> str | None:
-        """Return a sentence that names the first missing file; None if no file is missing. It opens no file.
+        """Return a sentence that names the first missing file, model or labels; None if no file is missing.
 
         Args:
             base_dir: Folder of the settings file, from which relative paths start.
@@ -147,9 +147,8 @@ class OnnxModelSettings(BaseModel):
 def read_labels_file(path: Path) -> dict[int, str]:
     """Read class names by index from a file.
 
-    A `.json` file holds a list of names, or an object index → name that may leave indices out, as COCO's 80 classes
-    with indices up to 90 do. Any other file has one name a line, the first for index 0; empty lines at its end are
-    ignored.
+    A `.json` file holds a list of names, or an object index → name that may leave indices out. Any other file
+    has one name a line, the first for index 0; empty lines at its end are ignored.
 
     Raises:
         SettingsError: the file cannot be read or holds no names.

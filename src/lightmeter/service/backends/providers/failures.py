@@ -50,7 +50,7 @@ _NEXT_STEPS: Final = {
 
 
 class FailureKind(StrEnum):
-    """Kind of a failed call; it is the label of the error metric.
+    """Reason why a call of a provider failed; also the label of the error metric.
 
     `THROTTLED`: rate limit. `TIMEOUT`: no answer in time. `REFUSED`: the provider rejected the request. `BROKEN`: no
     connection, or an error on the provider's side. `MALFORMED`: the answer cannot be used.

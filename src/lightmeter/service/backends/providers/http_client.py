@@ -61,7 +61,7 @@ def _certificates() -> ssl.SSLContext:
 
 
 def timeouts(timeout_s: float) -> httpx2.Timeout:
-    """Return a timeout of `timeout_s` seconds for each step of a call, and of at most `MAX_CONNECT_S` to connect."""
+    """Return the timeouts of a call: `timeout_s` seconds for each read or write, at most `MAX_CONNECT_S` to connect."""
     return httpx2.Timeout(timeout_s, connect=min(timeout_s, MAX_CONNECT_S))
 
 
@@ -101,7 +101,7 @@ def decode_json(body: bytes, kind: type[T]) -> T:
 
 @contextmanager
 def translate_errors(timeout_s: float) -> Iterator[None]:
-    """Convert every exception that the block raises, such as those of an SDK, to `CallFailed`.
+    """Convert every exception that the `with` block raises, such as those of an SDK, to `CallFailed`.
 
     Args:
         timeout_s: Longest time for the call, in seconds, for the message.
@@ -133,7 +133,7 @@ def _to_call_failed(error: Exception, timeout_s: float) -> CallFailed:
 
 
 class RestClient:
-    """Client of a provider's REST interface, with the arguments of `open_client`; several threads may use it at once.
+    """HTTP client for a provider's REST API; several threads may use it at once.
 
     Raises:
         SettingsError: the base URL is not an http or https address.
@@ -144,7 +144,7 @@ class RestClient:
         self._client = open_client(settings, headers)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the provider."""
         self._client.close()
 
     def post(self, path: str, timeout_s: float, **content: Any) -> bytes:

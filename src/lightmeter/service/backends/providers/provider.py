@@ -44,7 +44,7 @@ class Usage:
 
 
 class ProviderMetrics(Protocol):
-    """Counters of provider calls; the methods are called from any thread."""
+    """Protocol of the object that counts calls of providers; its methods are called from any thread."""
 
     def provider_usage(self, backend: str, usage: Usage) -> None:
         """Count one successful call with its tokens and cost."""
@@ -54,7 +54,7 @@ class ProviderMetrics(Protocol):
 
 
 class _NoMetrics:
-    """Metrics that count nothing."""
+    """Implementation of `ProviderMetrics` that counts nothing."""
 
     def provider_usage(self, backend: str, usage: Usage) -> None:
         pass
@@ -68,12 +68,13 @@ NO_METRICS: Final[ProviderMetrics] = _NoMetrics()
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Table row of a provider; it names its adapter and does not import it.
+    """Provider of an analysis API: its defaults, its environment variables, and its adapter, the class that calls it.
 
     Attributes:
-        name: Name in requests, lowercase.
-        adapter: `package.module:Class`. `Class(settings)`, with `ProviderSettings`, creates the back end.
-        features: Features that it offers.
+        name: Name of the provider in requests, lowercase.
+        adapter: `package.module:Class`, not imported yet. `Class(settings)`, with `ProviderSettings`, creates the back
+            end.
+        features: Features that the adapter offers.
         model: Default model; None: the operator must set one.
         base_url: Base URL of its API; None: the operator must set one.
         base_url_variable: Environment variable that overrides the base URL; None: only the settings can.
@@ -108,10 +109,10 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:
-    """Settings of an adapter: a provider's defaults with the operator's overrides.
+    """Settings of an adapter, which calls a provider's API: the provider's defaults with the operator's overrides.
 
     Attributes:
-        name: Name of the back end, the `source` of its entries.
+        name: Name of the back end; also the `source` of its entries.
         base_url: Base URL of the provider's API, without a slash at its end.
         model: Name of the model at the provider; empty if the provider has no choice of models.
         api_key: Key of the account; None if none is needed.
@@ -142,5 +143,5 @@ class ProviderSettings:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Both halves of the key, which no message may show."""
+        """Key and second half of the key, as far as they are set; no message may show them."""
         return tuple(key.get_secret_value() for key in (self.api_key, self.api_secret) if key is not None)

@@ -65,15 +65,15 @@ class Retrier:
         self._not_before = 0.0
 
     def deadline(self) -> float:
-        """Return the deadline, on the clock `monotonic`, of a picture whose first call starts now."""
+        """Return the time on the clock `monotonic` by which a picture must be analyzed if its first call starts now."""
         return self._monotonic() + self._settings.deadline_s
 
     def run(self, call: Callable[[float], T], deadline: float) -> T:
-        """Repeat a call until it succeeds, fails for good, or has no attempts or time left.
+        """Return the result of `call`, which is repeated after transient failures, while attempts and time are left.
 
         Args:
             call: Makes one call; its argument is the longest time that the call may take, in seconds.
-            deadline: Result of `deadline()`; all calls for one picture share it.
+            deadline: Result of `deadline()`; all calls for one picture have the same deadline.
 
         Raises:
             BackendError: the call did not succeed; the message describes the last failure without any key.
@@ -113,7 +113,7 @@ class Retrier:
             return self._not_before - self._monotonic()
 
     def _pause_after(self, failure: CallFailed, attempt: int) -> float | None:
-        """Count a failure; return the seconds to wait before the next call, None if the call must not be repeated."""
+        """Record a failed call; return the seconds to wait before the next attempt, None if there must be none."""
         settings = self._settings
         settings.metrics.provider_error(settings.name, failure.kind)
         pause_s = failure.retry_after_s or min(settings.max_pause_s, FIRST_PAUSE_S * 2 ** (attempt - 1))

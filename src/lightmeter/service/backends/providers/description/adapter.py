@@ -56,7 +56,7 @@ last allowed one themselves: they read it back from the request."""
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Token counts of one call.
+    """Token counts of one call of a language model.
 
     Attributes:
         input: Tokens of prompt and picture, including those from the provider's cache; None if not counted.
@@ -97,14 +97,14 @@ def cost_usd(base_url: str, model: str, tokens: TokenCounts) -> Decimal | None:
 
 
 def _restrict_headers(credentials: Mapping[str, str], request: httpx2.Request) -> None:
-    """Delete the headers of a request that `_ALLOWED_HEADERS` lacks, and add `credentials`, which carry the key."""
+    """Delete all headers of a request except `_ALLOWED_HEADERS`; add the headers `credentials`, which carry the key."""
     for name in [name for name in request.headers if name.lower() not in _ALLOWED_HEADERS]:
         del request.headers[name]
     request.headers.update(credentials)
 
 
 class DescriptionAdapter(ABC):
-    """Base class of back ends in which a provider's language model describes pictures, one in each call.
+    """Base class of back ends in which a provider's language model describes pictures, one picture in each call.
 
     Args:
         settings: Name, address, key and limits. Each of its `options` becomes a field of the request's body: a JSON
@@ -181,9 +181,9 @@ class DescriptionAdapter(ABC):
     @abstractmethod
     @contextmanager
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
-        """Send one request without retries; yield the answer before its body is read.
+        """Ask the provider to describe a picture, without retries; yield the answer before its body is read.
 
-        `timeout_s` limits each step of the call, such as connecting, in seconds.
+        `timeout_s` limits each operation of the call, such as connecting or a read, in seconds.
         """
 
     @abstractmethod
@@ -207,7 +207,7 @@ def token_count(usage: object, *path: str) -> int | None:
 
 
 def request_fields(options: Mapping[str, str]) -> dict[str, Any]:
-    """Convert options to fields of a request's body: JSON values, or text if not JSON; empty options are dropped."""
+    """Convert an adapter's options to fields of a request's body: JSON values, or else text; drop empty options."""
     fields: dict[str, Any] = {}
     for name, value in options.items():
         if value:

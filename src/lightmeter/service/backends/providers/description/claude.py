@@ -53,7 +53,7 @@ class Claude(DescriptionAdapter):
 
     @contextmanager
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
-        """Send one request without retries; yield the answer before its body is read."""
+        """Ask the model to describe a picture, without retries; yield the answer before its body is read."""
         with self._api.messages.with_streaming_response.create(
             model=self.model,
             max_tokens=self._max_tokens,
@@ -94,7 +94,7 @@ class Claude(DescriptionAdapter):
         return clean_description(text, is_cut=stop == "max_tokens")
 
     def extract_tokens(self, usage: object) -> TokenCounts:
-        """Return token counts; input tokens are the sum of uncached, cache-written and cache-read tokens."""
+        """Return the token counts in an answer; input is the sum of uncached, cache-written and cache-read tokens."""
         uncached = token_count(usage, "input_tokens")
         cached = token_count(usage, "cache_read_input_tokens") or 0
         cache_written = token_count(usage, "cache_creation_input_tokens") or 0

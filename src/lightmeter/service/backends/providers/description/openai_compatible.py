@@ -51,7 +51,7 @@ class OpenAICompatible(DescriptionAdapter):
 
     @contextmanager
     def send(self, jpeg: bytes, prompt: str, timeout_s: float) -> Iterator[httpx2.Response]:
-        """Send one request without retries; yield the answer before its body is read."""
+        """Ask the model to describe a picture, without retries; yield the answer before its body is read."""
         picture = f"data:image/jpeg;base64,{b64encode(jpeg).decode()}"
         with self._api.chat.completions.with_streaming_response.create(
             model=self.model,
@@ -94,9 +94,9 @@ class OpenAICompatible(DescriptionAdapter):
         return clean_description(content or "", is_cut=is_cut)
 
     def extract_tokens(self, usage: object) -> TokenCounts:
-        """Return the tokens of prompt and answer.
+        """Return the token counts of prompt and answer.
 
-        The answer includes reasoning, which xAI and Gemini charge for, but count only in `total_tokens`.
+        Those of the answer include reasoning, which xAI and Gemini charge for, but count only in `total_tokens`.
         """
         prompt, completion = token_count(usage, "prompt_tokens"), token_count(usage, "completion_tokens")
         total = token_count(usage, "total_tokens")

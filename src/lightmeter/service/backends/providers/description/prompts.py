@@ -94,9 +94,9 @@ def language_of(requested: str) -> str:
 
 
 def prompt_for(options: AnalysisOptions) -> str:
-    """Return the whole prompt: the user's own, else that of the description role, then the language of the answer.
+    """Return the prompt for a language model: the user's text, else a text for the role, and the answer's language.
 
-    The role is the purpose of a description, such as `general` or `realtor`; an unknown one counts as `general`.
+    The role is the purpose of a description, such as `general` or `realtor`; an unknown role counts as `general`.
     """
     prompt = (options.prompt or "").strip()
     if not prompt:

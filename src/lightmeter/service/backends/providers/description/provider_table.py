@@ -1,8 +1,8 @@
-"""Table of the providers of descriptions. It imports no adapter.
+"""Table of the providers whose language models describe pictures: defaults and environment variables.
 
 Default models are the providers' small, current vision models as documented in November 2026. Reasoning is switched off
 or low: a description needs none, and providers charge for it as output. The operator can set any other model. Other
-endpoints need no row here: the operator's settings name the kind `openai-compatible`, a base URL and a model.
+endpoints are not in the table: the operator's settings name the kind `openai-compatible`, a base URL and a model.
 """
 
 from __future__ import annotations

@@ -29,12 +29,12 @@ MAX_TAGS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class EncodedPicture:
-    """Picture that is encoded for the provider.
+    """Picture that is encoded as JPEG, to be sent to a provider.
 
     Attributes:
         jpeg: JPEG bytes.
-        width: In pixels; coordinates of entries refer to it.
-        height: In pixels.
+        width: Width of the picture, in pixels.
+        height: Height of the picture, in pixels.
         deadline: Time after which no call for this picture starts, on the clock of `Retrier.deadline`.
     """
 
@@ -45,7 +45,7 @@ class EncodedPicture:
 
 
 class VisionAdapter(PictureBackend):
-    """Base class of back ends in which a provider's vision API analyses pictures.
+    """Base class of back ends in which a provider's vision API analyzes pictures.
 
     Pictures are sent one by one, as JPEG of at most 1024 pixels a side, for the requested features only. Coordinates in
     the entries are in pixels of the picture.
@@ -88,7 +88,7 @@ class VisionAdapter(PictureBackend):
         self.connections.close()
 
     def _import_extra(self, module: str, extra: str) -> Any:
-        """Import a module of the package that an extra of lightmeter installs.
+        """Import a module of an optional dependency, which `pip install 'lightmeter[extra]'` installs.
 
         Raises:
             SettingsError: the package is not installed; the message names the command that installs it.
@@ -102,14 +102,14 @@ class VisionAdapter(PictureBackend):
 
     @abstractmethod
     def _entries(self, picture: EncodedPicture, features: frozenset[str]) -> Entries:
-        """Return the entries of one picture.
+        """Call the provider and return the entries (tags, faces, …) of one picture.
 
         Raises:
             BackendError: a call failed, and so did its retries.
         """
 
     def call(self, operation: str, call: Callable[[float], T], picture: EncodedPicture) -> T:
-        """Make a call, repeat it if it fails, and count it when it succeeds.
+        """Call the provider, repeat the call if it fails, count it when it succeeds; return what `call` returns.
 
         Args:
             operation: Name of the model or operation, for the metrics.
@@ -125,10 +125,10 @@ class VisionAdapter(PictureBackend):
 
 
 class OneCallPerFeature(VisionAdapter):
-    """Base class of adapters that make one call for each requested feature; if one fails, the whole picture fails.
+    """Base class of back ends that call a vision API once for each feature; if one call fails, the whole picture fails.
 
     Attributes:
-        operations: Feature → operation or model of the provider that serves it, the label of the call in the metrics.
+        operations: Feature → operation or model of the provider that serves it; the metrics count calls by this name.
     """
 
     operations: Mapping[str, str]
@@ -142,7 +142,7 @@ class OneCallPerFeature(VisionAdapter):
 
     @abstractmethod
     def _request(self, feature: str, picture: EncodedPicture, timeout_s: float) -> Any:
-        """Make one call and return the entries of one feature.
+        """Make one call of the provider and return the entries of one feature, such as a list of faces.
 
         Raises:
             CallFailed: the call failed.
@@ -165,7 +165,7 @@ def to_score(value: float, scale: float = 1.0) -> float:
 
 
 def to_tags(scored_names: Iterable[tuple[str, float]], source: str) -> dict[str, list[Tag]]:
-    """Return at most `MAX_TAGS` tags by name, by falling score; of two tags of one name, the higher score counts.
+    """Return at most `MAX_TAGS` tags by name, in order of falling score; for equal names, the higher score counts.
 
     Args:
         scored_names: Pairs of a tag's name and its score, 0 to 1.

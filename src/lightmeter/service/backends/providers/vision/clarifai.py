@@ -142,7 +142,7 @@ def _rpc_failure(error: Any, timeout_s: float) -> CallFailed:
 
 
 def _requested_wait_s(error: Any) -> float | None:
-    """Return the seconds to wait that a gRPC error names in its trailing metadata; None if it names none."""
+    """Return the seconds to wait that the provider names in the metadata of a gRPC error; None if it names none."""
     metadata = {key: value for key, value in error.trailing_metadata() or () if isinstance(value, str)}
     pushback = metadata.get("grpc-retry-pushback-ms")
     headers = metadata if pushback is None else {**metadata, "retry-after-ms": pushback}
@@ -179,7 +179,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _raise_for_status(status: Any) -> None:
-    """Raise `CallFailed` if a status of the provider is not success; its code decides the kind of the failure."""
+    """Raise `CallFailed` unless the status in Clarifai's answer is success; its code decides the reason of failure."""
     if status.code == _SUCCESS:
         return
     message = ": ".join(filter(None, (str(status.code), status.description, status.details)))

@@ -47,7 +47,7 @@ _TRANSIENT_CODES: Final = frozenset({2, 10, 13, 14})
 
 
 class _Camel(msgspec.Struct, rename="camel", frozen=True):
-    """Base of the types of the answer, with camelCase names; they hold only the fields that the adapter reads.
+    """Base of the types of Google Vision's answer, with camelCase names; they hold only the fields that are used.
 
     The API omits zero and empty values, so nearly all fields have defaults. Unknown fields are ignored.
     """
@@ -61,13 +61,13 @@ class Vertex(_Camel, frozen=True):
 
 
 class BoundingPolygon(_Camel, frozen=True):
-    """Polygon around an object (`BoundingPoly`)."""
+    """Polygon around a logo, text or face in a picture (`BoundingPoly` of the Cloud Vision API)."""
 
     vertices: tuple[Vertex, ...] = ()
 
 
 class Annotation(_Camel, frozen=True):
-    """Label, logo or text (`EntityAnnotation`); `score` is 0 to 1."""
+    """Label, logo or text that Google found (`EntityAnnotation` of the Cloud Vision API); `score` is 0 to 1."""
 
     description: str = ""
     locale: str | None = None
@@ -76,7 +76,7 @@ class Annotation(_Camel, frozen=True):
 
 
 class FaceAnnotation(_Camel, frozen=True):
-    """Face; angles in degrees, confidences 0 to 1."""
+    """Face that Google found (`FaceAnnotation` of the Cloud Vision API); angles in degrees, confidences 0 to 1."""
 
     bounding_poly: BoundingPolygon = BoundingPolygon()
     roll_angle: float = 0.0
@@ -94,7 +94,7 @@ class FaceAnnotation(_Camel, frozen=True):
 
 
 class SafeSearch(_Camel, frozen=True):
-    """Likelihood words, such as `LIKELY`, for five types of unsafe content."""
+    """Likelihood words, such as `LIKELY`, for five types of unsafe content, in Google Vision's answer."""
 
     adult: str = "UNKNOWN"
     violence: str = "UNKNOWN"
@@ -112,7 +112,7 @@ class Channels(_Camel, frozen=True):
 
 
 class DominantColor(_Camel, frozen=True):
-    """Dominant color with its prominence and its fraction of the picture, both 0 to 1."""
+    """Dominant color of a picture, its prominence (`score`) and its fraction of the pixels, both 0 to 1."""
 
     color: Channels = Channels()
     score: float = 0.0
@@ -120,19 +120,19 @@ class DominantColor(_Camel, frozen=True):
 
 
 class DominantColors(_Camel, frozen=True):
-    """Dominant colors of the picture."""
+    """Dominant colors of one picture (`DominantColorsAnnotation` of the Cloud Vision API)."""
 
     colors: tuple[DominantColor, ...] = ()
 
 
 class ImageProperties(_Camel, frozen=True):
-    """Properties of the picture."""
+    """Dominant colors of one picture in a wrapper (`ImageProperties` of the Cloud Vision API)."""
 
     dominant_colors: DominantColors = DominantColors()
 
 
 class RpcStatus(_Camel, frozen=True):
-    """Error for one picture of the answer (`google.rpc.Status`); `code` is a gRPC status code."""
+    """Error of one picture in Google Vision's answer (`google.rpc.Status`); `code` is a gRPC status code."""
 
     code: int = 0
     message: str = ""
@@ -140,7 +140,7 @@ class RpcStatus(_Camel, frozen=True):
 
 
 class AnnotateResult(_Camel, frozen=True):
-    """Result for one picture."""
+    """Labels, logos, texts, faces and so on of one picture, or its error (`AnnotateImageResponse` of Cloud Vision)."""
 
     label_annotations: tuple[Annotation, ...] = ()
     logo_annotations: tuple[Annotation, ...] = ()
@@ -152,7 +152,7 @@ class AnnotateResult(_Camel, frozen=True):
 
 
 class BatchAnnotateResponse(_Camel, frozen=True):
-    """Answer of the API: a result for each picture."""
+    """Answer of the Cloud Vision API to `images:annotate`: a result for each picture of the request."""
 
     responses: tuple[AnnotateResult, ...]
 
@@ -218,7 +218,7 @@ class GoogleVision(VisionAdapter):
 
 
 def read_result(result: AnnotateResult, features: frozenset[str], source: str) -> Entries:
-    """Return the entries of the requested features; `result` is the result for one picture in the provider's answer.
+    """Convert Google Vision's result for one picture to entries (tags, faces, …) of the requested features.
 
     Raises:
         CallFailed: `nsfw` was requested, and the result lacks it.
@@ -227,7 +227,7 @@ def read_result(result: AnnotateResult, features: frozenset[str], source: str) -
 
 
 def _result_failure(error: RpcStatus) -> CallFailed:
-    """Convert the error of one picture, which comes in an answer with HTTP status 200, to a failure."""
+    """Convert Google's error for one picture, which comes in an answer with HTTP status 200, to an exception."""
     message = error.message or f"error {error.code}"
     if error.code == _RESOURCE_EXHAUSTED:
         wait_s = retry_after_s({}, {"error": {"details": list(error.details)}}, time.time())

@@ -1,4 +1,4 @@
-"""Table of the providers of vision APIs. It imports no adapter."""
+"""Table of the providers of vision APIs: their defaults and environment variables, without their adapters' code."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ _PARSER_ERRORS: Final = (AttributeError, LookupError, RecursionError, TypeError,
 
 
 class _Operation(NamedTuple):
-    """Operation of the provider: name, method of the client, further arguments, and function that reads the answer."""
+    """Operation of Amazon Rekognition: name, method of the client, further arguments, and converter of the answer."""
 
     name: str
     method: str
@@ -127,7 +127,7 @@ class Rekognition(OneCallPerFeature):
         )
 
     def _session(self) -> Any:
-        """Return a session that reads neither environment variables nor configuration files."""
+        """Return a botocore session that reads neither environment variables nor configuration files."""
         session = self._import_extra("botocore.session", "rekognition").Session
         variables: dict[str, Any] = {"config_file": os.devnull, "credentials_file": os.devnull}
         isolated = {

@@ -25,7 +25,7 @@ _FLAGS: Final = (
 
 
 class _Pascal(msgspec.Struct, rename="pascal", frozen=True):
-    """Base of types with fields in PascalCase; unknown fields are ignored."""
+    """Base of the types of Rekognition's answers, which have names in PascalCase; unknown fields are ignored."""
 
 
 class _Label(_Pascal, frozen=True):
@@ -35,7 +35,7 @@ class _Label(_Pascal, frozen=True):
 
 
 class _Box(_Pascal, frozen=True):
-    """Box in fractions of the picture's width and height; at the edge, it may reach beyond 0 to 1."""
+    """Box around a face, in fractions of the picture's width and height; at the edge, it may reach beyond 0 to 1."""
 
     left: float
     top: float
@@ -80,7 +80,7 @@ class _FaceDetail(_Pascal, frozen=True):
 
 
 def _convert(answer: dict[str, Any], field: str, kind: type[T]) -> list[T]:
-    """Return the list `field` of an answer as values of the type `kind`; raise `CallFailed` if it does not fit."""
+    """Return the list `answer[field]` as instances of the type `kind`; raise `CallFailed` if the list does not fit."""
     try:
         return msgspec.convert(answer.get(field), type=list[kind])  # type: ignore[valid-type]  # the type is a variable
     except msgspec.ValidationError as error:
@@ -98,7 +98,9 @@ def read_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) ->
 
 
 def read_moderation_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) -> list[Nsfw]:  # noqa: ARG001
-    """Return labels from a decoded answer of DetectModerationLabels; `parent` is the more general label, if any.
+    """Return labels of unsafe content from a decoded answer of DetectModerationLabels.
+
+    A label's `parent` is the more general label, if any; `source` is the name of the back end.
 
     Raises:
         CallFailed: the answer is invalid.

@@ -41,7 +41,7 @@ class ServiceAccount:
         self._lock = Lock()
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to Google's token server."""
         self._client.close()
 
     def headers(self) -> dict[str, str]:
@@ -73,7 +73,7 @@ class ServiceAccount:
         timeout: float | None = None,  # noqa: ARG002 (the client has a timeout)
         **_: Any,
     ) -> SimpleNamespace:
-        """Send a request for google-auth, as its `transport.Request` does; return status, headers and data."""
+        """Send an HTTP request on behalf of google-auth, which calls this function; return status, headers and data."""
         try:
             answer = self._client.request(method, url, content=body, headers=headers)
         except httpx2.HTTPError as error:
