@@ -1,4 +1,4 @@
-"""Input and output of the analyzer: job and result."""
+"""Input and output of `Analyzer`: a prepared request, and its result with the credits to charge."""
 
 from __future__ import annotations
 
