@@ -199,7 +199,7 @@ def _load(
 
 
 async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tuple[Store, Runner, JobQueue, Backends]:
-    """Open the database and start to run requests; closing `stack` stops all. `Backends` is for GET /api/backends."""
+    """Start the store, runner and job queue; closing `stack` stops them. `Backends`: the body of GET /api/backends."""
     logs.enable()
     metrics = Metrics()
     backends, availability, offers, rates = _load(config, metrics)

@@ -68,7 +68,7 @@ class _ConventionalNames(Collector):
 
 
 def _new_registry() -> CollectorRegistry:
-    """Return a registry with metrics of the process and the versions of lightmeter and Python."""
+    """Return a Prometheus registry with metrics of this process and the versions of lightmeter and Python."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     build = Gauge("lightmeter_build_info", "Always 1.", ("version", "python"), registry=registry)
@@ -143,7 +143,7 @@ class Metrics:
         self._failures(backend).inc()
 
     def count_cache_lookup(self, *, hit: bool) -> None:
-        """Count a lookup in the result cache."""
+        """Count a lookup in the cache of results, as a hit or a miss."""
         self._cache("hit" if hit else "miss").inc()
 
     def count_job(self, state: str) -> None:

@@ -189,7 +189,7 @@ class Analyzer:
     def admit(
         self, account_id: int, pictures: int, waiting_requests: Mapping[int, int] = NOTHING
     ) -> AbstractContextManager[None]:
-        """Return a context manager that reserves capacity for a new request until `run`, which reserves it again.
+        """Return a context manager that reserves capacity for a new request while its block stores the request.
 
         Args:
             account_id: Account that sent the request.

@@ -37,7 +37,7 @@ NOTHING: Final[Mapping[int, int]] = {}
 
 
 class ServiceOverloaded(LightmeterError):
-    """The account has reached its limit of pending pictures; no credits were reserved or charged.
+    """The account has reached its limit of unfinished images and video frames; nothing was reserved or charged.
 
     Attributes:
         retry_after_s: Estimated whole seconds until there is capacity, 1 or more.

@@ -120,7 +120,7 @@ def _most_faces(parts: Sequence[list[Face] | None]) -> list[Face] | None:
 def _best_by_name(
     parts: Sequence[list[Scored] | None], get_name: Callable[[Scored], str | None]
 ) -> list[Scored] | None:
-    """Return, of the entries of all frames, the best for each back end and name, and all without a name."""
+    """Return the entry with the highest score for each back end and name in all frames, and all without a name."""
     present = [part for part in parts if part is not None]
     best: dict[Hashable, Scored] = {}
     for number, entry in enumerate(entry for part in present for entry in part):

@@ -47,7 +47,7 @@ InferenceOutcome: TypeAlias = Entries | BackendError
 
 @dataclass(frozen=True, slots=True)
 class InferenceParams:
-    """Features and options (role, language, prompt) for a back end. Pictures with equal ones may share a call."""
+    """Features and options (such as the prompt) for a back end. Pictures with equal parameters may share a call."""
 
     features: frozenset[str]
     options: AnalysisOptions

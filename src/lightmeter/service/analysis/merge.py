@@ -33,12 +33,12 @@ class AssetFindings:
 
 
 def append_slice(findings: AssetFindings | None, metadata: AssetMetadata, entries: EntriesByBackend) -> AssetFindings:
-    """Return metadata and entries (tags, colors and so on) of the frames of a video so far and the next frames.
+    """Append the next frames of a video, with metadata and entries (tags, colors and so on), to the earlier ones.
 
     A back end that failed for some frames has failed for the video.
 
     Args:
-        findings: Metadata and entries of the frames so far; None: there are none.
+        findings: Metadata and entries of the earlier frames; None: there are none.
         metadata: Metadata of the next frames.
         entries: Entries of the next frames.
     """

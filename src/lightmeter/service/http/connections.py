@@ -62,7 +62,7 @@ class ConnectionLimits:
 class Connections:
     """The open HTTP connections of a server.
 
-    A connection is waiting until its client has sent a whole request. If a new connection exceeds the limit, it
+    A connection is waiting until its client has sent a whole request. If a new connection exceeds the maximum, it
     replaces the connection that waits longest. So unfinished requests never keep others out.
     """
 
@@ -87,7 +87,7 @@ class Connections:
         return True
 
     def remove(self, connection: HttpConnection) -> None:
-        """Forget a closed connection."""
+        """Stop counting a closed connection."""
         self._open.discard(connection)
         self._waiting.pop(connection, None)
 
@@ -108,7 +108,7 @@ class Connections:
                 self._wait(connection)
 
     def keep_open(self, request: web.Request) -> None:
-        """Do not let a new connection replace that of this request any more: the body has arrived."""
+        """Protect the connection of a request whose body has arrived from being replaced by a new connection."""
         if isinstance(request.protocol, HttpConnection):
             self._waiting.pop(request.protocol, None)
 
@@ -174,7 +174,7 @@ class HttpConnection(web.RequestHandler):
         super().connection_lost(exc)
 
     def await_request(self, for_s: float) -> None:
-        """Give the next request `for_s` seconds to begin; infinity while the present request is answered."""
+        """Set the deadline: the next request must begin within `for_s` seconds (infinity while one is answered)."""
         self.deadline_s = self._loop.time() + for_s
         self._awaits_head = for_s < math.inf
 

@@ -1,4 +1,4 @@
-"""Middleware that injects faults into requests and answers, so that users can test how their clients bear them.
+"""Middleware that injects faults into requests and answers, so that users can test how their clients handle them.
 
 A fault before the analysis charges nothing. A fault after it does not refund the charge, as with a real service. Each
 fault has its own random generator, so that adding a fault does not change when the others happen.

@@ -99,7 +99,7 @@ def random_hex(size_bytes: int) -> str:
 
 
 class Handlers:
-    """Logic of the API's endpoints.
+    """Logic of the endpoints of the HTTP API, independent of aiohttp.
 
     Args:
         store: Store of requests, accounts and credits.
@@ -134,7 +134,7 @@ class Handlers:
         return account_id
 
     async def credits(self, account_id: int) -> Reply:
-        """Return the reply to GET /api/credits."""
+        """Return the reply to GET /api/credits: the balance of the account."""
         return Reply(200, {"credits": await self._store.read_inline(lambda db: read_balance(db, account_id))})
 
     async def analyze(self, account_id: int, request: AnalyzeRequest, base_url: str, key: str | None) -> Reply:
@@ -249,7 +249,7 @@ class Handlers:
         return earlier
 
     async def result(self, account_id: int, request_id: str) -> Reply:
-        """Return the reply to GET /api/response/REQUEST_ID."""
+        """Return the reply to GET /api/response/REQUEST_ID: the result of a request, or its state."""
         not_before = self._clock.now() - self._policy.result_lifetime_s
         stored = None
         if REQUEST_ID.fullmatch(request_id):  # other text is no id, and PostgreSQL rejects some of it, such as NUL

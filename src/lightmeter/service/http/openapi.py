@@ -51,7 +51,7 @@ ERRORS: Final[Mapping[int, tuple[str, str]]] = {
 
 
 def document(offers: Backends) -> Json:
-    """Return the OpenAPI document of a service with these back ends."""
+    """Return the OpenAPI document of a service that offers these back ends."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -233,7 +233,7 @@ def _schemas(offers: Backends) -> Json:
 
 
 def _answer_schema(description: str, status: str, more: Sequence[str]) -> Json:
-    """Return the schema of an answer with this `status`: its common fields and those in `more` are required."""
+    """Return the schema of an answer with this `status`. Fields of all answers and those in `more` are required."""
     required = (*ECHO, *NUMBERS, "status", *more)
     not_null: Json = {name: {"not": {"type": "null"}} for name in required}
     narrowed = {"type": "object", "properties": {**not_null, "status": {"const": status}}, "required": list(required)}

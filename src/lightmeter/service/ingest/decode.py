@@ -210,7 +210,7 @@ class MediaDecoder:
 def _decode_image(
     payload: AssetPayload, views: frozenset[InputTransform], max_pixels: int | None
 ) -> tuple[ImageInfo, dict[InputTransform, NDArray[np.uint8]] | None]:
-    """Return metadata of an image, and its pixels by transform (scale, crop); None if there are over `max_pixels`."""
+    """Return metadata of an image, and its pixels by transform (scale, crop), None if over `max_pixels`."""
     content = payload.content()
     info = read_image_info(content)
     if max_pixels is not None and info.width * info.height > max_pixels:

@@ -103,7 +103,7 @@ class PostgresQueue(JobQueue):
         db.execute("UPDATE requests SET job_id = ? WHERE request_id = ?", (job_id, request_id))
 
     async def open(self) -> None:
-        """Start to run jobs, to extend the leases of own requests, and to take over requests of dead processes."""
+        """Start to run jobs, to renew the ownership of running ones, and to take over requests of dead processes."""
         await self._stack.enter_async_context(self._worker_app.open_async())
         self._tasks = [asyncio.create_task(self._run_worker()), asyncio.create_task(self._renew_leases())]
 
@@ -144,7 +144,7 @@ class PostgresQueue(JobQueue):
             await asyncio.sleep(self._lease_s / RENEWALS_PER_LEASE)
 
     def _renew_client_leases(self, db: Connection) -> dict[int, int]:
-        """Extend the time for which this process owns requests whose clients wait; return waiting jobs by account."""
+        """Extend how long this process owns requests whose clients wait; return counts of queued jobs by account."""
         request_ids = list(self._runner.running)
         if request_ids:
             db.execute(

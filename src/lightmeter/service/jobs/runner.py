@@ -257,7 +257,7 @@ class Runner:
         return ended
 
     async def _finish(self, attempt: Attempt, result: AttemptResult, *, client_polls: bool) -> StoredRequest:
-        """Store the result and charge of a request. If the database fails, a client that waits gets a free error."""
+        """Store the result of a request. If the database fails, a client that waits gets an error and pays nothing."""
         if client_polls:
             return await self._write_patiently(lambda db: requests.finish(db, attempt, result))
         try:
@@ -284,7 +284,7 @@ class Runner:
     def _delete_later(self, request_id: str) -> None:
         """Delete a request whose client got an error, and release its credits, as soon as the database can be written.
 
-        Without this, its credits stay reserved until a restart (SQLite) or until its lease ends (PostgreSQL).
+        Otherwise the credits stay reserved until the next start (SQLite) or for about `lease_s` seconds (PostgreSQL).
         """
         at = self._clock.now()
         deletion = self._write_patiently(lambda db: requests.delete_unacknowledged(db, request_id, at))
