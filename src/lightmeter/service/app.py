@@ -51,36 +51,36 @@ DEFAULT_DRAIN_S: Final = 15.0
 
 
 def default_workers() -> int:
-    """Return the default of `workers`, two per usable CPU core: one asset is decoded while another is analyzed."""
+    """Return how many videos of an account are decoded and analyzed at once by default: two per usable CPU core."""
     return 2 * process_cpu_count()
 
 
 @dataclass(frozen=True)
 class ServiceConfig:
-    """Configuration of a service.
+    """Configuration of an analysis service, or of a worker that runs requests for it.
 
     Attributes:
         database: `sqlite:///PATH` for one process, or `postgresql://…` for any number of services and workers.
-        backends: Names of back ends; None: all available ones. Requests that name none use the defaults of the catalog,
-            or all if the catalog has no defaults.
+        backends: Names of the back ends to load; None: all available ones. A request that names none uses those that
+            the catalog marks as default, or all if it marks none.
         accounts: Credits by API key. Each key has its own account; a missing account is created with these credits.
         allow_private: Whether to fetch from private addresses too.
         fetch_limits: Limits of each fetch.
         resolver: Function that creates the resolver of host names; None: that of the system. The fetcher checks the
             addresses that it returns.
-        workers: Videos of one account that are decoded and analyzed at once; see `Analyzer` for images.
+        workers: Maximum videos of one account that are decoded and analyzed at once; of images, four times as many.
         limits: Limits of unfinished images and video frames, of memory for cached results, and of decoding.
         max_assets: Maximum URLs and files of a request.
-        rounding: Whether the price of each image or of each request is rounded up to whole credits.
+        rounding: Which price is rounded up to whole credits: that of each image or frame, or that of each request.
         result_lifetime_s: Seconds after completion during which a result can be read.
         lease_s: Seconds without a heartbeat after which other processes take over the work of a process; only with
             PostgreSQL.
         drain_s: Seconds that running requests may take to finish when the service closes.
-        rates: Prices; None: those of the catalog.
+        rates: Prices; None: those of the catalog of back ends.
         clock: Source of the time.
         faults: Faults to inject.
         catalog: Known back ends; None: those that the settings describe.
-        connections: Limits of connections.
+        connections: Limits of the HTTP connections.
         public_url: The base URL that answers contain.
     """
 
@@ -106,10 +106,10 @@ class ServiceConfig:
 
 
 class RunningService:
-    """A service that accepts connections.
+    """A started analysis service, which accepts HTTP connections.
 
     Attributes:
-        base_url: Its URL, without a slash at the end.
+        base_url: URL of the service, without a slash at the end.
         port: TCP port.
         fault_counts: Number of injected faults so far, by name.
     """
@@ -153,7 +153,7 @@ def _add_key(db: Connection, name: str, credits_: int, key: str) -> None:
 
 
 def _load_usable(catalog: BackendCatalog, metrics: Metrics) -> tuple[BackendCatalog, dict[str, AnyBackend]]:
-    """Load every available back end; return the catalog without those that failed to load, and the others by name."""
+    """Load every available back end; return the catalog without those that failed, and the loaded ones by name."""
     backends = {}
     for name in catalog.available:
         try:
@@ -167,7 +167,11 @@ def _load_usable(catalog: BackendCatalog, metrics: Metrics) -> tuple[BackendCata
 def _load(
     config: ServiceConfig, metrics: Metrics
 ) -> tuple[dict[str, AnyBackend], BackendAvailability, Backends, RateTable]:
-    """Load the back ends; return them, which of them requests can name, the body of GET /api/backends, and prices."""
+    """Load the back ends that the configuration names.
+
+    Return the back ends by name, the rules for which of them a request can name, the body of GET /api/backends, and
+    the prices.
+    """
     catalog = config.catalog or read_catalog()
     if config.backends is None:
         catalog, backends = _load_usable(catalog, metrics)
@@ -195,7 +199,7 @@ def _load(
 
 
 async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tuple[Store, Runner, JobQueue, Backends]:
-    """Start the store, runner and job queue until `stack` is closed; `Backends` is the body of GET /api/backends."""
+    """Start the store, runner and job queue; closing `stack` stops them. `Backends`: the body of GET /api/backends."""
     logs.enable()
     metrics = Metrics()
     backends, availability, offers, rates = _load(config, metrics)
@@ -236,7 +240,7 @@ async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tup
 
 
 def _start_facts(config: ServiceConfig, offers: Backends) -> dict[str, str]:
-    """Return what the start line of a service and of a worker says alike."""
+    """Return database and back ends, as fields of the log line that says that a service or worker has started."""
     names = ",".join(offer.name for offer in offers.backends if offer.available)
     return {"database": url_scheme(config.database), "backends": names}
 
@@ -244,7 +248,7 @@ def _start_facts(config: ServiceConfig, offers: Backends) -> dict[str, str]:
 async def start_worker(
     config: ServiceConfig, *, metrics_host: str = "127.0.0.1", metrics_port: int | None = None
 ) -> AsyncExitStack:
-    """Start to run requests of a shared database, without the API.
+    """Start a worker: it runs requests from a shared PostgreSQL database, and has no HTTP API.
 
     Closing the returned stack stops the worker after running requests have ended or `drain_s` has passed.
 

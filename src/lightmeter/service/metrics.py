@@ -32,7 +32,7 @@ PICTURES: Final = (1, 2, 4, 8, 16, 32)
 
 @contextmanager
 def _time(histogram: Callable[..., Histogram], name: str) -> Iterator[None]:
-    """Observe how long the block takes, with the labels `name` and `ok` or `failed`."""
+    """Record how long the `with` block takes, with the labels `name` and `ok`, or `failed` if the block raises."""
     start_s = time.perf_counter()
     outcome = "failed"
     try:
@@ -51,7 +51,7 @@ CONVENTIONAL_NAMES: Final = {
 
 
 class _ConventionalNames(Collector):
-    """Shows histograms of a registry once more, under their conventional names."""
+    """Collector that reports histograms a second time, under names that follow the conventions of Prometheus."""
 
     def __init__(self, histograms: Iterable[Histogram]) -> None:
         self._histograms = tuple(histograms)
@@ -68,7 +68,7 @@ class _ConventionalNames(Collector):
 
 
 def _new_registry() -> CollectorRegistry:
-    """Return a registry with metrics of the process and the versions of lightmeter and Python."""
+    """Return a Prometheus registry with metrics of this process and the versions of lightmeter and Python."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     build = Gauge("lightmeter_build_info", "Always 1.", ("version", "python"), registry=registry)
@@ -77,7 +77,7 @@ def _new_registry() -> CollectorRegistry:
 
 
 class Metrics:
-    """Counters, gauges and histograms of one service, for any thread."""
+    """Prometheus metrics of one service: counters, gauges and histograms. Any thread may change them."""
 
     def __init__(self) -> None:
         self._registry = _new_registry()
@@ -143,7 +143,7 @@ class Metrics:
         self._failures(backend).inc()
 
     def count_cache_lookup(self, *, hit: bool) -> None:
-        """Count a lookup in the result cache."""
+        """Count a lookup in the cache of results, as a hit or a miss."""
         self._cache("hit" if hit else "miss").inc()
 
     def count_job(self, state: str) -> None:
@@ -169,7 +169,7 @@ class Metrics:
         self._credits.inc(credits_)
 
     def count_refusal(self, queue: str) -> None:
-        """Count a request that was refused because this queue was full."""
+        """Count a request that was refused because the queue called `queue` was full."""
         self._refused(queue).inc()
 
     def watch_queue_depth(self, queue: str, depth: Callable[[], float]) -> None:
@@ -181,18 +181,18 @@ class Metrics:
 
     @contextmanager
     def time_step(self, step: str) -> Iterator[None]:
-        """Record how long the block takes, a `fetch` or `decode` of one asset; an exception counts as failed."""
+        """Record how long the `with` block takes to `fetch` or `decode` an asset; an exception counts as failed."""
         with _time(self._work_s, step):
             yield
 
     @contextmanager
     def time_transaction(self, operation: str) -> Iterator[None]:
-        """Record how long the block waits for the database; `operation` is `read` or `write`."""
+        """Record how long the `with` block waits for the database; `operation` is `read` or `write`."""
         with _time(self._database_s, operation):
             yield
 
     def serve(self, host: str, port: int) -> tuple[str, Callable[[], None]]:
-        """Serve the metrics on a thread, as workers do; return the URL, and a function that stops it.
+        """Serve the metrics over HTTP in a thread, as workers do; return the URL, and a function that stops the server.
 
         Raises:
             SettingsError: the address cannot be used.

@@ -1,1 +1,1 @@
-"""Analysis of assets: admission limits, inference queues, result cache, and merging of entries."""
+"""Analysis of images and videos: limit of pending work, queues for the back ends, cache and merging of results."""

@@ -1,4 +1,4 @@
-"""Analyzes a request: fetches and decodes its assets, calls the back ends, merges their entries, computes the charge.
+"""Analyzes requests: fetches and decodes images and videos, calls back ends, merges results, computes charges.
 
 An asset that cannot be analyzed becomes a message in `all.errors`; the other assets are answered.
 """
@@ -84,7 +84,7 @@ _LIMITS: Final = AnalyzerLimits()
 
 @dataclass(frozen=True, slots=True)
 class _AssetResult:
-    """Result of one asset, and `asset` as JSON; None if it could not be analyzed.
+    """Result of one image or video; `asset` is its JSON in the answer, None if it could not be analyzed.
 
     Attributes:
         backends: Names of the back ends that succeeded and are charged.
@@ -100,13 +100,13 @@ class _AssetResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RunningJob:
-    """A job in progress. It identifies its request in fair queues, so it compares by identity.
+    """A request that is being analyzed. Fair queues tell requests apart by the identity of this object.
 
     Attributes:
-        hold_more: Holds the price of a number of additional pictures; raises OutOfCredits.
+        hold_more: Reserves the price of a number of additional pictures; raises OutOfCredits.
         on_video: Called when an asset is a video.
-        open_assets: Semaphore for the assets of this job that are open at once.
-        params: Inference parameters by back end.
+        open_assets: Limits how many assets of the request are fetched or analyzed at once.
+        params: Features and options for each back end, by its name.
         views: Transforms (scale, crop) that make the inputs of these back ends from a picture.
     """
 
@@ -140,7 +140,7 @@ class Analyzer:
         fetcher: Fetches assets by URL.
         tariff: Prices.
         workers: Maximum videos of an account that are analyzed at once; `IMAGES_PER_VIDEO` times as many images are.
-        limits: Further limits.
+        limits: Limits of pending pictures, of the cache and of decoding.
         metrics: Receives counts and times.
         clock: Clock.
     """
@@ -189,12 +189,12 @@ class Analyzer:
     def admit(
         self, account_id: int, pictures: int, waiting_requests: Mapping[int, int] = NOTHING
     ) -> AbstractContextManager[None]:
-        """Return a context manager that reserves capacity for a new request during its block; `run` reserves its own.
+        """Return a context manager that reserves capacity for a new request while its block stores the request.
 
         Args:
             account_id: Account that sent the request.
             pictures: Maximum number of images and frames of the request.
-            waiting_requests: Requests in the job queue, not passed to `run` yet, by account; each is one picture.
+            waiting_requests: Number of requests in the job queue, by account; each counts as one picture.
 
         Raises:
             ServiceOverloaded: there is no capacity now.
@@ -212,7 +212,7 @@ class Analyzer:
 
         Args:
             job: The job.
-            hold_more: Holds the price of a number of additional pictures; raises OutOfCredits.
+            hold_more: Reserves the price of a number of additional pictures; raises OutOfCredits.
             on_video: Called when an asset is a video.
 
         Raises:
@@ -233,7 +233,7 @@ class Analyzer:
         return AnalysisResult(orjson.dumps({"assets": analyzed, "errors": errors}), paid)
 
     def _inference_params(self, request: AnalyzeRequest) -> dict[str, InferenceParams]:
-        """Return the parameters of each requested back end, and of those whose entries the others build on."""
+        """Return features and options of each requested back end, and of those whose results it needs as input."""
         options = AnalysisOptions(role=request.role, language=request.language, prompt=request.prompt)
         requested = frozenset(request.feature)
         features = {name: self._backends[name].features & requested for name in request.backend}
@@ -244,7 +244,7 @@ class Analyzer:
         return {name: InferenceParams(each, options) for name, each in features.items()}
 
     async def _run_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
-        """Wait until few enough assets are open, and analyze this one; a failure is an error message in the result."""
+        """Analyze one asset as soon as few enough others are in progress; a failure becomes a message in the result."""
         with self._admission.reserve(running.job.account_id, asset.held_pictures):
             async with running.open_assets, self._open_assets.acquire(running.caller):
                 try:
@@ -316,7 +316,7 @@ class Analyzer:
             return await anext(slices, None)
 
     async def _infer_all(self, pictures: DecodedPictures, running: _RunningJob) -> EntriesByBackend:
-        """Call all back ends, those that build on the entries of others last; return their entries."""
+        """Return the results of all back ends for some pictures; back ends that need results of others come last."""
         entries = dict(
             await _gather(
                 [
@@ -342,7 +342,7 @@ class Analyzer:
         return backend, in_asset_pixels(entries, view, pictures)
 
     def _cached_findings(self, content: ContentKey | None, running: _RunningJob) -> AssetFindings | None:
-        """Return the cached entries of all back ends for an asset; None if those of any are missing."""
+        """Return the cached results of all back ends for an asset; None if the result of any back end is missing."""
         if self._cache is None or content is None:
             return None
         metadata = self._cache.get_metadata(content)

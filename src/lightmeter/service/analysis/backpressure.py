@@ -37,7 +37,7 @@ NOTHING: Final[Mapping[int, int]] = {}
 
 
 class ServiceOverloaded(LightmeterError):
-    """The account has reached its limit of pending pictures; no credits were reserved or charged.
+    """The account has reached its limit of unfinished images and video frames; nothing was reserved or charged.
 
     Attributes:
         retry_after_s: Estimated whole seconds until there is capacity, 1 or more.
@@ -52,8 +52,8 @@ class AdmissionController:
     """Counts pending pictures (images and video frames), measures throughput, and refuses requests beyond a limit.
 
     Args:
-        max_pending_pictures: Limit of pending pictures of one account; all accounts together may have twice as many. An
-            account gets at most half of what the others leave. It may exceed its limit with a single request.
+        max_pending_pictures: Maximum pending pictures of one account; all accounts together may have twice as many. An
+            account gets at most half of what the other accounts leave, but may exceed that with a single request.
         clock: Clock.
     """
 
@@ -108,7 +108,7 @@ class AdmissionController:
                 self._finished.clear()
 
     def record_finished(self, pictures: int) -> None:
-        """Record finished pictures for the measurement of throughput."""
+        """Record that `pictures` images and video frames have been analyzed, to measure the throughput."""
         self._finished.append((self._clock.monotonic(), pictures))
         self._drop_old_measurements()
 
@@ -125,6 +125,6 @@ class AdmissionController:
             self._finished.popleft()
 
     def _retry_after_s(self, waiting: int, excess: int) -> int:
-        """Return the seconds until `excess` of the waiting pictures have been analyzed, or all of them."""
+        """Return the estimated seconds until `excess` of the `waiting` pictures, at most all, have been analyzed."""
         seconds = math.ceil(min(waiting, excess) / self.pictures_per_s())
         return min(max(seconds, MIN_RETRY_S), MAX_RETRY_S)

@@ -18,7 +18,7 @@ _IDENTITY: Final = PixelMapping(0, 0, 1, 1)
 
 
 def in_asset_pixels(entries: Sequence[Entries], view: InputTransform, pictures: DecodedPictures) -> list[Entries]:
-    """Return the entries of a back end with coordinates in pixels of the asset.
+    """Return what a back end found (faces, texts and so on) with coordinates in pixels of the image or video.
 
     Args:
         entries: Entries of each image or frame, in order.

@@ -21,7 +21,7 @@ ACCOUNT_SHARES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who waits: the number of an account, and a key that identifies one of its requests."""
+    """Who waits in a fair queue: the number of an account, and a key that identifies one request of the account."""
 
     account_id: int
     request: Hashable
@@ -43,7 +43,7 @@ class RoundRobinQueue(Generic[T]):
         self._length += 1
 
     def pop(self) -> T:
-        """Remove and return the first item of the next caller.
+        """Remove and return the first item of the caller whose turn it is.
 
         Raises:
             IndexError: the queue is empty.
@@ -83,7 +83,7 @@ class FairQueue(Generic[T]):
 
     @property
     def accounts(self) -> tuple[int, ...]:
-        """The accounts that have items, the next one first."""
+        """Numbers of the accounts that have items, in the order of their turns."""
         return tuple(self._accounts)
 
     def add(self, caller: Caller, item: T) -> None:
@@ -91,7 +91,7 @@ class FairQueue(Generic[T]):
         self._accounts.setdefault(caller.account_id, RoundRobinQueue()).add(caller.request, item)
 
     def pop(self, account_id: int | None = None) -> T:
-        """Remove and return the first item of an account, by default of the next one.
+        """Remove and return the first item of an account; None: of the account whose turn it is.
 
         Raises:
             IndexError: the queue is empty.
@@ -106,7 +106,7 @@ class FairQueue(Generic[T]):
         return item
 
     def pop_batch(self, max_items: int, batch_key: Callable[[T], Hashable]) -> list[T]:
-        """Remove and return up to `max_items` items in the order of `pop`, while `batch_key` equals that of the first.
+        """Remove and return items in the order of `pop`, up to `max_items`, while their `batch_key` is the same.
 
         Raises:
             IndexError: the queue is empty.
@@ -123,11 +123,12 @@ class FairQueue(Generic[T]):
 class FairSemaphore:
     """Semaphore that limits each account, and serves accounts in turn.
 
-    An account gets a permit only while more permits are free than it has. So an account alone gets `permits`, and
-    leaves as many to others; a second account gets at most half of these, and so on.
+    An account gets a permit only while more permits are free than the account holds. So an account alone gets
+    `permits`, and leaves as many to others; a second account gets at most half of these, and so on.
 
     Args:
-        permits: How many blocks one account may run at once, 1 or more; all accounts together may run twice as many.
+        permits: Maximum permits that one account holds at once, 1 or more; all accounts together hold up to twice as
+            many.
     """
 
     def __init__(self, permits: int) -> None:
@@ -137,7 +138,7 @@ class FairSemaphore:
 
     @asynccontextmanager
     async def acquire(self, caller: Caller) -> AsyncIterator[None]:
-        """Wait for one of the permits, and return it at the end of the block."""
+        """Wait for a permit, and hold it during the `with` block."""
         await self._acquire(caller)
         try:
             yield

@@ -43,7 +43,7 @@ MIN_VECTOR_LENGTH: Final = 1e-6
 
 
 def summarize_frames(frames: Sequence[Entries]) -> Entries:
-    """Return the entries of a whole video.
+    """Return the entries (tags, colors and so on) of a whole video, made from the entries of its frames.
 
     tags: the mean of the two highest scores, 0 for frames without the tag. A single frame keeps its scores. Other
         fields of tags are omitted.
@@ -51,7 +51,7 @@ def summarize_frames(frames: Sequence[Entries]) -> Entries:
         merged, and only the `MAX_COLORS` with the highest scores remain.
     nsfw: the highest score of each label, and the lowest of `sfw`, because one unsafe frame makes the video unsafe.
     descriptions: all texts without duplicates, in the order of the frames.
-    faces: for each back end, those of the frame with the most faces, because it is unknown whether two frames show
+    faces: for each back end, the faces in the frame with the most faces, because it is unknown whether two frames show
         the same person.
     texts, brands: each text or name once, from the frame with its highest score.
     embeddings: for each model, the normalized mean of the vectors.
@@ -120,7 +120,7 @@ def _most_faces(parts: Sequence[list[Face] | None]) -> list[Face] | None:
 def _best_by_name(
     parts: Sequence[list[Scored] | None], get_name: Callable[[Scored], str | None]
 ) -> list[Scored] | None:
-    """Return, for each back end and name, the entry with the highest score, and all entries without a name."""
+    """Return the entry with the highest score for each back end and name in all frames, and all without a name."""
     present = [part for part in parts if part is not None]
     best: dict[Hashable, Scored] = {}
     for number, entry in enumerate(entry for part in present for entry in part):

@@ -47,7 +47,7 @@ InferenceOutcome: TypeAlias = Entries | BackendError
 
 @dataclass(frozen=True, slots=True)
 class InferenceParams:
-    """Features and options of an inference. Pictures with equal parameters may share a call."""
+    """Features and options (such as the prompt) for a back end. Pictures with equal parameters may share a call."""
 
     features: frozenset[str]
     options: AnalysisOptions
@@ -61,7 +61,7 @@ class _QueuedPicture:
 
 
 class _BackendQueue:
-    """A back end with its queue and threads. Its state changes only on the event loop, so it needs no lock."""
+    """A back end, the queue of pictures for it, and its threads. Only the event loop changes it: there is no lock."""
 
     def __init__(self, backend: Backend, metrics: Metrics) -> None:
         traits = traits_of(backend)
@@ -96,7 +96,7 @@ class _BackendQueue:
                 result.cancel()
 
     def _start_calls(self) -> None:
-        """Start calls until no thread is free or the queue is empty."""
+        """Start calls of the back end with queued pictures, until no thread is free or the queue is empty."""
         while self._free_threads and self._queue:
             # Divided evenly, so that a call does not get pictures that another free thread could process.
             batch_size = min(self._pictures_a_call, ceil(len(self._queue) / self._free_threads))

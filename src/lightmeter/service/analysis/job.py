@@ -1,4 +1,4 @@
-"""Input and output of the analyzer: job and result."""
+"""Input and output of `Analyzer`: a prepared request, and its result with the credits to charge."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AnalysisJob:
         held_pictures: For each asset, the number of images or frames for whose price credits are reserved.
         max_frames: Maximum frames captured of a video; 0: no limit.
         digests: SHA-256 of each upload; empty: not computed yet.
-        requested_features: Features that the request names, available or not; every asset has their fields.
+        requested_features: Features that the request names, available or not; each answered asset has their fields.
         unavailable_errors: Messages for `all.errors` on requested back ends and features that are not available.
         account_id: Number of the account that pays; accounts take turns.
     """

@@ -33,7 +33,9 @@ class AssetFindings:
 
 
 def append_slice(findings: AssetFindings | None, metadata: AssetMetadata, entries: EntriesByBackend) -> AssetFindings:
-    """Add the entries of the next frames to those of a video; a back end that failed once has failed for the video.
+    """Append the next frames of a video, with metadata and entries (tags, colors and so on), to the earlier ones.
+
+    A back end that failed for some frames has failed for the video.
 
     Args:
         findings: Metadata and entries of the earlier frames; None: there are none.
@@ -56,10 +58,10 @@ def append_slice(findings: AssetFindings | None, metadata: AssetMetadata, entrie
 def compose_entries(
     backend: ComposingBackend, entries: EntriesByBackend, count: int, options: AnalysisOptions
 ) -> list[Entries] | BackendError:
-    """Return the entries that a back end makes from those of other back ends, or the error that it raises.
+    """Return the entries (tags and so on) that a back end makes from those of others, or the error that it raises.
 
     Args:
-        backend: The back end.
+        backend: Back end that analyzes no pictures, but entries of other back ends.
         entries: Entries of the other back ends.
         count: Number of images or frames.
         options: Options of the request.
@@ -72,7 +74,7 @@ def compose_entries(
 
 
 def select_features(entries: Entries, features: Collection[str]) -> Entries:
-    """Return the entries of these features only."""
+    """Return the entries (tags, colors and so on) of `features` only."""
     extra = [name for name in (*FEATURES, *EXTRA_FEATURES) if name not in features and getattr(entries, name)]
     if not extra:
         return entries
@@ -80,7 +82,7 @@ def select_features(entries: Entries, features: Collection[str]) -> Entries:
 
 
 def merge_entries(entries_of_backends: Sequence[Entries]) -> Entries:
-    """Merge the entries of all back ends for one image or frame."""
+    """Merge the entries (tags, colors and so on) that all back ends found in one image or frame."""
     if len(entries_of_backends) == 1:
         return entries_of_backends[0]
     merged = Entries()
@@ -101,11 +103,11 @@ def merge_entries(entries_of_backends: Sequence[Entries]) -> Entries:
 def as_json(
     name: str, metadata: AssetMetadata, frames: Sequence[Entries], tag_score: float, requested_features: frozenset[str]
 ) -> dict[str, Any]:
-    """Return an asset as JSON.
+    """Return the entries (tags, colors and so on) and metadata of an image or video as JSON for the answer.
 
     Args:
         name: URL or file name of the asset.
-        metadata: Its metadata.
+        metadata: Metadata of the asset.
         frames: Entries of the image, or of each frame.
         tag_score: Minimum score of a tag in the answer.
         requested_features: Features whose fields the answer has, even if they are empty.

@@ -39,7 +39,9 @@ _EntriesKey: TypeAlias = tuple[ContentKey, str, InferenceParams]
 
 
 class ResultCache:
-    """LRU cache of metadata and entries. Not thread-safe: use it only on one event loop.
+    """LRU cache of metadata of files, and of entries (tags, colors and so on) that back ends found in the files.
+
+    Not thread-safe: use it only on one event loop.
 
     Args:
         max_bytes: Maximum size: values as JSON, with an estimated overhead per value.
@@ -57,16 +59,16 @@ class ResultCache:
         return len(self._items)
 
     def get_metadata(self, content: ContentKey) -> AssetMetadata | None:
-        """Return the metadata of a file; None if it is not cached."""
+        """Return the cached metadata of an image or video, such as its size; None if they are not cached."""
         value = self._get(content)
         return value if isinstance(value, AssetMetadata) else None
 
     def put_metadata(self, content: ContentKey, metadata: AssetMetadata) -> None:
-        """Cache the metadata of a file."""
+        """Cache the metadata of an image or video."""
         self._put(content, metadata)
 
     def get_entries(self, content: ContentKey, backend: str, params: InferenceParams) -> list[Entries] | None:
-        """Return new copies of the entries that a back end found with `params`; None if they are not cached."""
+        """Return the cached entries (tags and so on) of a back end for a file, as new copies; None: not cached."""
         value = self._get((content, backend, params))
         # Cached as JSON, so that callers get independent copies, and the size is known.
         return [Entries.model_validate_json(each) for each in value] if isinstance(value, tuple) else None
@@ -74,7 +76,7 @@ class ResultCache:
     def put_entries(
         self, content: ContentKey, backend: str, params: InferenceParams, entries: Sequence[Entries]
     ) -> None:
-        """Cache the entries that a back end found with `params` in each image or frame of a file."""
+        """Cache the entries (tags and so on) that a back end found with `params` in each picture of a file."""
         self._put((content, backend, params), tuple(each.model_dump_json().encode() for each in entries))
 
     def _get(self, key: ContentKey | _EntriesKey) -> AssetMetadata | tuple[bytes, ...] | None:

@@ -44,13 +44,13 @@ TOO_MANY_RESPONSE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Limits of connections.
+    """Limits of HTTP connections.
 
     Attributes:
         max_connections: Maximum number of open connections. Half of the process's file descriptors is a further limit.
         head_s: Seconds from the first byte of a request to the end of its headers.
         idle_s: Seconds for which a connection may stay open without a request, and a client may take to read an answer.
-        body_s: Seconds without which a body must arrive, beside the time that its size allows; see `read_body`.
+        body_s: Seconds that the body of a request may take to arrive, plus one for each 128 KiB of the body.
     """
 
     max_connections: int = 1024
@@ -60,9 +60,9 @@ class ConnectionLimits:
 
 
 class Connections:
-    """The open connections of a server.
+    """The open HTTP connections of a server.
 
-    A connection is waiting until its client has sent a whole request. If a new connection exceeds the limit, it
+    A connection is waiting until its client has sent a whole request. If a new connection exceeds the maximum, it
     replaces the connection that waits longest. So unfinished requests never keep others out.
     """
 
@@ -74,7 +74,10 @@ class Connections:
         self._waiting: dict[HttpConnection, None] = {}  # ordered: longest first
 
     def admit(self, connection: HttpConnection) -> bool:
-        """Register a new connection; return False if all others are in use and there is no room for it."""
+        """Register a new connection. If too many are open, close the one that waits longest for a whole request.
+
+        Return False if too many are open and none waits.
+        """
         if len(self._open) >= self._max_connections:
             if not self._waiting:
                 return False
@@ -84,13 +87,13 @@ class Connections:
         return True
 
     def remove(self, connection: HttpConnection) -> None:
-        """Forget a closed connection."""
+        """Stop counting a closed connection."""
         self._open.discard(connection)
         self._waiting.pop(connection, None)
 
     @contextmanager
     def handling(self, request: web.Request) -> Iterator[None]:
-        """Suspend the deadlines of a connection while its request is handled; the body has a deadline of its own."""
+        """Suspend the deadline of a request's connection during the `with` block, which answers the request."""
         connection = request.protocol
         if not isinstance(connection, HttpConnection) or connection not in self._open:
             yield
@@ -105,7 +108,7 @@ class Connections:
                 self._wait(connection)
 
     def keep_open(self, request: web.Request) -> None:
-        """Do not replace the connection of a request while it is handled: its body has arrived."""
+        """Protect the connection of a request whose body has arrived from being replaced by a new connection."""
         if isinstance(request.protocol, HttpConnection):
             self._waiting.pop(request.protocol, None)
 
@@ -135,11 +138,11 @@ class Connections:
 
 
 class HttpConnection(web.RequestHandler):
-    """aiohttp's connection, which reports its state to `Connections`, and answers malformed HTTP as JSON.
+    """HTTP connection (aiohttp's) with a deadline for the next request; answers malformed HTTP with JSON.
 
     Attributes:
-        deadline_s: Time of the event loop at which it is closed unless it has sent a request head.
-        request: The request that is handled; None: none.
+        deadline_s: Event-loop time at which `Connections` closes it unless a request head has arrived.
+        request: The request that is being answered; None: no request.
     """
 
     def __init__(self, server: web.Server, connections: Connections) -> None:
@@ -159,24 +162,24 @@ class HttpConnection(web.RequestHandler):
         self._connections = connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Register the connection; refuse it if there are too many."""
+        """Register the connection; refuse it with status 503 if too many are open."""
         super().connection_made(transport)
         if not self._connections.admit(self) and self.transport is not None:
             self.transport.write(TOO_MANY_RESPONSE)
             self.force_close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget the connection."""
+        """Remove the closed connection from `Connections`."""
         self._connections.remove(self)
         super().connection_lost(exc)
 
     def await_request(self, for_s: float) -> None:
-        """Set the deadline; the next byte that arrives begins a request head, unless `for_s` is infinite."""
+        """Set the deadline: the next request must begin within `for_s` seconds (infinity while one is answered)."""
         self.deadline_s = self._loop.time() + for_s
         self._awaits_head = for_s < math.inf
 
     def data_received(self, data: bytes) -> None:
-        """Note when a request begins, and whether the body of a request is malformed."""
+        """Parse bytes of the client; set the deadline of a new request's head, and report a malformed body."""
         if self._awaits_head:
             self._awaits_head = False
             self.deadline_s = self._loop.time() + self._connections.limits.head_s
@@ -197,10 +200,10 @@ class HttpConnection(web.RequestHandler):
         """Return the JSON answer to a request that is not valid HTTP; one line is logged.
 
         Args:
-            request: aiohttp's stand-in for the request.
+            request: Placeholder that aiohttp creates, because no request could be parsed.
             status: HTTP status.
             exc: Error of the HTTP parser.
-            message: Its text, with parts of the request.
+            message: Text of the parser's error; not used, because it contains parts of the request.
         """
         if request.writer.output_size > 0:
             raise ConnectionError("An answer was sent already.")

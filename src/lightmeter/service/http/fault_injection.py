@@ -1,4 +1,4 @@
-"""Middleware that injects faults, which users choose to rehearse failures, into requests and answers.
+"""Middleware that injects faults into requests and answers, so that users can test how their clients handle them.
 
 A fault before the analysis charges nothing. A fault after it does not refund the charge, as with a real service. Each
 fault has its own random generator, so that adding a fault does not change when the others happen.
@@ -92,7 +92,7 @@ class FaultInjector:
         log.info("fault on purpose: %s", fault.name)
 
     def _draw_fault(self, name: FaultName, lane: Lane) -> Fault | None:
-        """Draw at random for each fault with this name and request purpose until one happens; return it, or None."""
+        """Return the first fault of this name and request purpose that happens by chance; None if none happens."""
         for fault in self._faults.active(name, lane):
             if self._random[fault].random() < fault.chance:
                 self._count(fault)
@@ -100,7 +100,7 @@ class FaultInjector:
         return None
 
     def _request_random(self, fault: Fault, request_id: str) -> Random:
-        """Return a random generator that gives the same numbers at each poll of a request, in each process."""
+        """Return a generator that gives the same random numbers for each poll of a request, in every process."""
         return Random(f"{self._faults.seed}:{fault.name}:{request_id}")  # noqa: S311 (reproducible, no secret)
 
     def _rate_limited(self, limit: Fault, wait_s: float) -> web.Response:
@@ -116,7 +116,7 @@ class FaultInjector:
         return response
 
     async def _handle(self, request: web.Request, handler: Handler, lane: Lane) -> web.StreamResponse:
-        """Answer a request that no rate limit has rejected, and inject the other faults."""
+        """Answer a request, and inject all faults but rate limits, which the caller has applied before."""
         for queue in self._faults.active("queue", lane):
             await self._clock.sleep(self._queues[queue].delay_s(self._clock.monotonic()))
         error = self._draw_fault("5xx", lane)
@@ -148,7 +148,10 @@ class FaultInjector:
         return web.Response(status=status, text=ERROR_PAGE.format(status), content_type="text/html")
 
     def _is_delayed(self, name: FaultName, request: web.Request) -> bool:
-        """Whether the fault `name` still delays this poll; its delay starts when the client gets the request id."""
+        """Whether the fault `name` (`late` or `unknown`) still hides the result from this poll.
+
+        The delay of the fault starts when the client gets the request id.
+        """
         request_id = request.match_info["request_id"]
         acknowledged_s = self._acknowledged_s.get(request_id)
         if acknowledged_s is None:
@@ -161,7 +164,7 @@ class FaultInjector:
         return False
 
     def _change_response(self, request: web.Request, response: web.StreamResponse, lane: Lane) -> web.StreamResponse:
-        """Return the response with its JSON changed by faults."""
+        """Return the response with its JSON changed by faults; only answers with status 200 are changed."""
         needs_json = any(fault.name in _BODY_READERS for fault in self._faults.entries)
         if not needs_json or not isinstance(response, web.Response) or response.status != 200:  # noqa: PLR2004 (an answer)
             return response
@@ -174,7 +177,7 @@ class FaultInjector:
         return response
 
     def _hide_late_charges(self, request: web.Request, body: dict[str, Any], lane: Lane) -> dict[str, Any]:
-        """Return the body with the balance as if charges that the fault `charge-late` delays were not made yet."""
+        """Return the answer with a balance from which charges that the fault `charge-late` delays are not deducted."""
         late = self._late_charges.setdefault(read_key(request.headers) or "", [])
         now_s = self._clock.monotonic()
         for fault in self._faults.active("charge-late", lane):
@@ -187,7 +190,7 @@ class FaultInjector:
         return {**body, "credits": body["credits"] + sum(credits_paid for _, credits_paid in late)}
 
     def _change_result(self, request: web.Request, body: dict[str, Any], lane: Lane) -> bytes:
-        """Return the body of an analysis answer as bytes, changed by faults."""
+        """Return the JSON of an answer to /api/fetch or to a poll as bytes, changed by faults."""
         is_final = body.get("status") in {"completed", "failed"}
         if is_final and lane is Lane.POLL and self._is_delayed("late", request):
             return orjson.dumps(as_unfinished(body))
@@ -212,7 +215,7 @@ class FaultInjector:
 
 
 def _request_lane(request: web.Request) -> Lane | None:
-    """Return the purpose of an API request; None for requests of other paths and methods, such as GET /healthz."""
+    """Return what an API request is for: submit, poll or read the balance; None for others, such as GET /healthz."""
     if request.method not in {"GET", "POST"}:
         return None
     if request.path.startswith(RESPONSE_PATH) and "request_id" in request.match_info:

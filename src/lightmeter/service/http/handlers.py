@@ -99,7 +99,7 @@ def random_hex(size_bytes: int) -> str:
 
 
 class Handlers:
-    """Logic of the API's endpoints.
+    """Logic of the endpoints of the HTTP API, independent of aiohttp.
 
     Args:
         store: Store of requests, accounts and credits.
@@ -134,7 +134,7 @@ class Handlers:
         return account_id
 
     async def credits(self, account_id: int) -> Reply:
-        """Return the reply to GET /api/credits."""
+        """Return the reply to GET /api/credits: the balance of the account."""
         return Reply(200, {"credits": await self._store.read_inline(lambda db: read_balance(db, account_id))})
 
     async def analyze(self, account_id: int, request: AnalyzeRequest, base_url: str, key: str | None) -> Reply:
@@ -197,7 +197,7 @@ class Handlers:
         )
 
     async def _synchronous_reply(self, running: RunningRequest, new: NewRequest, base_url: str) -> Reply:
-        """Wait for the result of a single asset, and return it; return only its id if the asset is a video."""
+        """Wait for the result of a request with one asset, and return it; return only the request id for a video."""
         if await asyncio.shield(running.is_video):
             return await self._acknowledge(new, base_url)
         return _result_reply(await asyncio.shield(running.task), FAILED_STATUS)
@@ -212,10 +212,10 @@ class Handlers:
         return _acknowledgment_reply(request, base_url)
 
     async def _reply_to_repeat(self, earlier: StoredRequest, new: NewRequest, base_url: str) -> Reply:
-        """Return the reply to an earlier request with the same idempotency key, without another charge.
+        """Return the reply of the earlier request to a new one with the same idempotency key; charge nothing.
 
         Raises:
-            BadRequest: the two requests differ.
+            BadRequest: the new request differs from the earlier one.
         """
         if not earlier.is_same_request(new):
             raise BadRequest(OTHER_BODY, OTHER_BODY_STATUS)
@@ -231,10 +231,12 @@ class Handlers:
         return await self._acknowledge(earlier, base_url)
 
     async def _wait_for_other_process(self, earlier: StoredRequest) -> StoredRequest:
-        """Wait until another process's request has ended, its client polls, or `MAX_WAIT_FOR_OTHER_S` pass; return it.
+        """Wait for a request that another process runs, and return its present record in the database.
+
+        Stop waiting when the request has ended, when its client polls, or after `MAX_WAIT_FOR_OTHER_S`.
 
         Raises:
-            Superseded: its process has died, and the request was deleted.
+            Superseded: the other process has died, and the request was deleted.
         """
         until = self._clock.monotonic() + MAX_WAIT_FOR_OTHER_S
         while not earlier.acknowledged and earlier.state not in FINISHED and self._clock.monotonic() < until:
@@ -247,7 +249,7 @@ class Handlers:
         return earlier
 
     async def result(self, account_id: int, request_id: str) -> Reply:
-        """Return the reply to GET /api/response/REQUEST_ID."""
+        """Return the reply to GET /api/response/REQUEST_ID: the result of a request, or its state."""
         not_before = self._clock.now() - self._policy.result_lifetime_s
         stored = None
         if REQUEST_ID.fullmatch(request_id):  # other text is no id, and PostgreSQL rejects some of it, such as NUL

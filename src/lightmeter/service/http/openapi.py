@@ -51,7 +51,7 @@ ERRORS: Final[Mapping[int, tuple[str, str]]] = {
 
 
 def document(offers: Backends) -> Json:
-    """Return the OpenAPI document of a service with these back ends."""
+    """Return the OpenAPI document of a service that offers these back ends."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -92,7 +92,7 @@ def document(offers: Backends) -> Json:
 
 
 def _operation(name: str, summary: str, answer: Json, error_statuses: Sequence[int], **more: Any) -> Json:
-    """Return the OpenAPI operation of an endpoint that needs an API key."""
+    """Return the OpenAPI operation of an endpoint that needs an API key; `more` are further fields of the operation."""
     errors = {str(status): {"$ref": f"#/components/responses/Refused{status}"} for status in error_statuses}
     return {
         "operationId": name,
@@ -233,7 +233,7 @@ def _schemas(offers: Backends) -> Json:
 
 
 def _answer_schema(description: str, status: str, more: Sequence[str]) -> Json:
-    """Return the schema of an answer with this `status`: its common fields and those in `more` are required."""
+    """Return the schema of an answer with this `status`. Fields of all answers and those in `more` are required."""
     required = (*ECHO, *NUMBERS, "status", *more)
     not_null: Json = {name: {"not": {"type": "null"}} for name in required}
     narrowed = {"type": "object", "properties": {**not_null, "status": {"const": status}}, "required": list(required)}
@@ -265,7 +265,10 @@ def _describe_backend(offer: BackendOffer) -> str:
 
 
 def _field_schema(name: str, field: Json, names: Sequence[str] | None) -> Json:
-    """Return the schema of a field that allows `names` (None: any); null and "" mean omitted, a number may be text."""
+    """Return the schema of a request field whose allowed values are `names` (None: all values).
+
+    null and "" mean that the field is omitted; a number may be sent as a string.
+    """
     unset: list[Json] = [{"const": ""}, {"type": "null"}]
     if name in {"backend", "feature"}:
         item: Json = {"type": "string", "maxLength": MAX_NAME_CHARS}

@@ -17,7 +17,7 @@ HOST: Final = re.compile(r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9
 
 @dataclass(frozen=True, slots=True)
 class PublicUrl:
-    """The base URL of the service.
+    """The base URL of the service, such as `https://api.example.org`: fixed, or taken from each request.
 
     Attributes:
         fixed: Base URL without a slash at the end; None: the host of each request decides.
@@ -28,7 +28,7 @@ class PublicUrl:
     trusted_proxies: tuple[Network, ...] = ()
 
     def base_url(self, request: web.Request) -> str:
-        """Return the base URL for the answer to a request."""
+        """Return the base URL of the service, without a slash at the end, for URLs in the answer to `request`."""
         if self.fixed is not None:
             return self.fixed
         scheme, host = request.scheme, request.headers.get("Host", "")
@@ -48,7 +48,7 @@ class PublicUrl:
 
 
 def _last(request: web.Request, header: str) -> str:
-    """Return the last value of a header that is a list: the nearest proxy has added it."""
+    """Return the last of the values in a header, which are separated by commas: the nearest proxy has added it."""
     return ",".join(request.headers.getall(header, ())).rpartition(",")[2].strip()
 
 

@@ -1,4 +1,4 @@
-"""Reads the bodies of requests within limits of memory and time."""
+"""Reads the bodies of HTTP requests within limits of memory and time."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ TOO_SLOW: Final = "The body of the request did not arrive in time. Send it again
 
 
 class BodyMemory:
-    """Limits the bytes of bodies that are in memory at one time, in total and for each account."""
+    """Limits the bytes of HTTP request bodies that are in memory at one time, in total and for each account."""
 
     def __init__(self) -> None:
         self._bytes: Counter[int] = Counter()  # by account
 
     @contextmanager
     def share(self, account_id: int) -> Iterator[BodyShare]:
-        """Yield the memory for one body; it is free again at the end of the block."""
+        """Yield a reservation, at first of 0 bytes, for one request body; the end of the `with` block releases it."""
         share = BodyShare(self._bytes, account_id)
         try:
             yield share
@@ -47,7 +47,7 @@ class BodyMemory:
 
 
 class BodyShare:
-    """Memory that is reserved for one body."""
+    """Memory that is reserved for the body of one HTTP request."""
 
     def __init__(self, reserved: Counter[int], account_id: int) -> None:
         self._reserved = reserved
@@ -55,7 +55,7 @@ class BodyShare:
         self._size_bytes = 0
 
     def resize(self, size_bytes: int) -> None:
-        """Reserve `size_bytes` in all.
+        """Change the size of the reservation to `size_bytes`.
 
         Raises:
             ServiceOverloaded: the bodies of the account, or of all accounts, would take too much memory.
@@ -87,12 +87,12 @@ async def read_body(request: web.Request, share: BodyShare, body_s: float) -> by
 
     Args:
         request: The request.
-        share: Memory for the body. The size that the request declares is reserved before a byte is read.
-        body_s: Seconds within which the body must arrive, beside the time that `MIN_BYTES_PER_S` allows its bytes.
+        share: Memory reservation for the body. The size that the request declares is reserved before a byte is read.
+        body_s: Seconds that the body may take to arrive, plus one for each `MIN_BYTES_PER_S` bytes of the body.
 
     Raises:
         BadRequest: the body is compressed, too large, too slow, or not valid HTTP.
-        ServiceOverloaded: there is no memory for it.
+        ServiceOverloaded: there is no memory for the body.
     """
     check_head(request)
     share.resize(request.content_length or 0)
@@ -123,4 +123,4 @@ async def read_body(request: web.Request, share: BodyShare, body_s: float) -> by
 
 
 async def defer_continue(_: web.Request) -> None:
-    """Do not ask for the body of a request with `Expect: 100-continue` yet: `read_body` does, after all checks."""
+    """Send no `100 Continue` yet for a request with `Expect: 100-continue`: `read_body` sends it after all checks."""

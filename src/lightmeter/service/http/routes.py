@@ -55,7 +55,7 @@ PREFLIGHT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class HttpContext:
-    """What the HTTP layer needs beside the endpoints' logic.
+    """What the HTTP routes need beside `Handlers`, which have the logic of the endpoints.
 
     Attributes:
         is_ready: Function that returns whether new requests are accepted: False while the service starts or stops.
@@ -73,7 +73,7 @@ class HttpContext:
 
 
 def application(handlers: Handlers, context: HttpContext) -> web.Application:
-    """Return the service as an aiohttp application."""
+    """Return an aiohttp application with the routes and middlewares of the service."""
     faults = [] if context.injector is None else [context.injector.middleware()]
     app = web.Application(middlewares=[_log_requests(context), *faults, _respond_in_json])
     endpoints = _Endpoints(handlers, context)
@@ -142,7 +142,7 @@ async def _respond_in_json(request: web.Request, handler: Handler) -> web.Stream
 
 
 async def _handle_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Call the handler, and turn its errors into JSON answers of the same form."""
+    """Call the handler of a route, and turn its exceptions into JSON answers with a status and a message."""
     try:
         return await handler(request)
     except web.HTTPException as error:

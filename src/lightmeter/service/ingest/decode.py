@@ -43,9 +43,9 @@ class DecodingLimits:
     Attributes:
         decoders: Maximum processes that decode videos at once.
         threads: Number of threads that decode images.
-        pixels_in_flight: Maximum pixels of all images that are decoded at once, each up to 10 bytes (measured with
-            palette images with transparency); a larger image is decoded alone.
-        slice_frames: Maximum frames of one video in memory at once, each up to 3 MB.
+        pixels_in_flight: Maximum pixels of all images that are decoded at once; a larger image is decoded alone. A
+            pixel takes up to 10 bytes (measured with palette images with transparency).
+        slice_frames: Maximum frames of one video in memory at once; a frame takes up to 3 MB.
         video: Limits of time, memory and pixels of each decoder process.
     """
 
@@ -84,7 +84,10 @@ class AssetMetadata:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodedPictures:
-    """A decoded image, or some consecutive frames of a video; `metadata.times_s` are the times of these frames."""
+    """Pixels of an image, or of some consecutive frames of a video, by the transform (scale, crop) applied to them.
+
+    `metadata.times_s` has the times of only these frames.
+    """
 
     metadata: AssetMetadata
     pixels_by_view: PixelsByView
@@ -207,7 +210,7 @@ class MediaDecoder:
 def _decode_image(
     payload: AssetPayload, views: frozenset[InputTransform], max_pixels: int | None
 ) -> tuple[ImageInfo, dict[InputTransform, NDArray[np.uint8]] | None]:
-    """Return metadata and transformed copies of an image; None as the copies if it has more than `max_pixels`."""
+    """Return metadata of an image, and its pixels by transform (scale, crop), None if over `max_pixels`."""
     content = payload.content()
     info = read_image_info(content)
     if max_pixels is not None and info.width * info.height > max_pixels:

@@ -41,7 +41,7 @@ def _temp_folder_errors() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AssetPayload:
-    """Undecoded content of an asset.
+    """Undecoded content of an image or video.
 
     Attributes:
         source: The content, or a file that contains it and must not change.
@@ -127,7 +127,7 @@ class PayloadWriter:
             self._stack.close()
 
     def add(self, chunk: bytes) -> None:
-        """Append a chunk; it may be buffered until `payload` is called.
+        """Append a chunk of bytes, which may be buffered until `payload` is called.
 
         Raises:
             TempFolderError: the file cannot be written.
@@ -148,7 +148,7 @@ class PayloadWriter:
                 self._file.write(chunk)
 
     def payload(self) -> AssetPayload:
-        """Return the payload with all chunks; call it after the last chunk.
+        """Return all added content as a payload; call this method after the last `add`.
 
         Raises:
             TempFolderError: the file cannot be written.

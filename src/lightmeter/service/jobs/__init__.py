@@ -1,1 +1,1 @@
-"""Runs requests: job queues, the class that runs one request, and the lock that lets a request run alone."""
+"""Runs stored requests: job queues, the class `Runner`, and the lock for a request that must run alone."""

@@ -1,7 +1,7 @@
-"""procrastinate's access to its tables, changed so that accounts take turns across all processes.
+"""Chooses the next job of the PostgreSQL job queue, so that accounts take turns across all processes.
 
-procrastinate itself starts jobs in the order in which they were added, so that an account with a thousand jobs delays
-all others.
+The library procrastinate, which keeps the queue, would start jobs in the order in which they were added, so that an
+account with a thousand jobs delays all others.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ slow jobs of one account leave places to others. A job whose request has ended g
 
 
 class FairJobManager(JobManager):
-    """procrastinate's job manager with another choice of the next job."""
+    """procrastinate's job manager, changed to start the oldest job of the account with the fewest running jobs."""
 
     _on_notification: NotificationCallback | None = None
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Job | None:
-        """Start the next job and return it; None if there is none that this worker may start."""
+        """Start the next job and return it; None if no job waits that this worker may start."""
         rows = await self.connector.execute_query_all_async(
             _FETCH_JOB,
             queues=list(queues or ()),
@@ -67,7 +67,7 @@ class FairJobManager(JobManager):
         await super().listen_for_jobs(on_notification=on_notification, queues=queues)
 
     async def finish_job(self, job: Job, status: Status, delete_job: bool) -> None:  # noqa: FBT001 (procrastinate's signature)
-        """Store that a job has ended, and let the worker fetch another one of its account."""
+        """Store that a job has ended, and wake the worker, which may now start another job of the same account."""
         await super().finish_job(job, status, delete_job)
         if self._on_notification is not None:
             await self._on_notification(channel="", notification={"type": "job_inserted", "job_id": job.id or 0})

@@ -29,7 +29,7 @@ Their uploads are in memory, and a crash of the process counts as a crash of eac
 
 
 class JobQueue(ABC):
-    """Job queue of the requests whose clients poll for the result, which also runs them in this process.
+    """Base class of the job queues, which run the requests whose clients poll for the result.
 
     Args:
         store: Store of requests.
@@ -46,12 +46,12 @@ class JobQueue(ABC):
     @property
     @abstractmethod
     def waiting_requests(self) -> Mapping[int, int]:
-        """Number of requests in the queue that are not running, by account; may be a few seconds old."""
+        """Number of queued requests that do not run yet, by account number; may be a few seconds old."""
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:  # noqa: B027 (by default, its row is its queue entry)
         """Enqueue a request whose client polls, in the transaction that stores it.
 
-        A request whose client waits is not queued; it is deleted if this process dies before it answers.
+        A request whose client waits for the answer is not queued; if this process dies first, it is deleted.
         """
 
     def notify_admitted(self, request_id: str, account_id: int) -> None:  # noqa: B027 (by default, the commit notifies the workers)
@@ -80,7 +80,7 @@ class LocalQueue(JobQueue):
 
     @property
     def waiting_requests(self) -> Mapping[int, int]:
-        """Number of requests that wait until running ones end, by account."""
+        """Number of requests that wait until running ones end, by account number."""
         return self._waiting.copy()
 
     def notify_admitted(self, request_id: str, account_id: int) -> None:
@@ -99,11 +99,11 @@ class LocalQueue(JobQueue):
             await self._runner.run_acknowledged(request_id)
 
     async def open(self) -> None:
-        """Delete unfinished requests whose clients waited for their answer, and run those whose clients poll."""
+        """Delete requests of a dead process whose clients waited for the answer, and run those whose clients poll."""
         at = self._clock.now()
         for request_id, account_id in await self._store.write(lambda db: requests.recover(db, at)):
             self.notify_admitted(request_id, account_id)
 
     async def drain(self, seconds: float) -> None:
-        """Wait up to `seconds` for running requests, then cancel them; the next start runs them again."""
+        """Wait up to `seconds` for running requests, then cancel them; they run again at the next start."""
         await finish_or_cancel(self._tasks, seconds)

@@ -1,4 +1,4 @@
-"""Runs stored requests until they are charged or have failed, for clients that wait and for the job queue."""
+"""Runs stored requests until they are charged or have failed: at once if the client waits, else from the job queue."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class RunningRequest:
 
     Attributes:
         task: The task that runs the request.
-        is_video: Done when the service can answer the client. True: the asset is a video, for which the client must
-            poll. False: the request has ended.
+        is_video: Future, done when the service can answer the client. True: the asset is a video, for which the client
+            must poll. False: the request has ended.
     """
 
     task: asyncio.Task[StoredRequest]
@@ -100,7 +100,7 @@ class Runner:
     def make_job(
         self, account_id: int, request: AnalyzeRequest, uploads: tuple[bytes, ...], digests: Sequence[bytes] = ()
     ) -> AnalysisJob:
-        """Return the analysis job of a request; the same request gives the same job after a restart.
+        """Return a request as a job for the analyzer; the same request gives the same job after a restart.
 
         The service reserves the price of one picture (image or video frame) for an image. For any other asset it
         reserves the price of `max_frames` pictures, or of one if the request sets no maximum; if a video turns out to
@@ -128,27 +128,27 @@ class Runner:
     def credits_to_hold(self, job: AnalysisJob, pictures: int | None = None) -> int:
         """Return the credits to reserve for `pictures` images and video frames of a job: the most that they can cost.
 
-        Where that is 0, one credit is reserved for each picture, so that no account can queue more work than it has
-        credits. `pictures` None: as many pictures as are expected when the job starts.
+        If they cost nothing, one credit is reserved for each picture, so that no account can queue more work than it
+        has credits. `pictures` None: as many as `job.held_pictures` says.
         """
         request, count = job.request, sum(job.held_pictures) if pictures is None else pictures
         return self.policy.tariff.max_credits(request.backend, request.feature, request.prompt, count) or count
 
     def reserve_capacity(self, job: AnalysisJob, waiting_requests: Mapping[int, int]) -> AbstractContextManager[None]:
-        """Return a context manager that reserves capacity for a new job while it is stored.
+        """Return a context manager that reserves capacity for the images and video frames of a job while it is stored.
 
-        Each of the `waiting_requests` in the job queue, which are counted by account, is taken for one image.
+        `waiting_requests` is the number of requests in the job queue by account; each counts as one image.
 
         Raises:
-            ServiceOverloaded: there is no capacity for the account now.
+            ServiceOverloaded: the account has too many unfinished images and video frames.
         """
         return self._analyzer.admit(job.account_id, sum(job.held_pictures), waiting_requests)
 
     async def wait_for_isolated_request(self) -> None:
-        """Wait while this process runs a request that may crash it, and therefore no other request.
+        """Wait while this process runs a request that may crash the process, and therefore starts no other.
 
         Raises:
-            ServiceOverloaded: it still runs after `MAX_ISOLATION_WAIT_S`.
+            ServiceOverloaded: that request still runs after `MAX_ISOLATION_WAIT_S`.
         """
         if self._isolation.is_open:
             return
@@ -159,7 +159,10 @@ class Runner:
             raise ServiceOverloaded(math.ceil(MAX_ISOLATION_WAIT_S)) from None
 
     def start(self, attempt: Attempt, job: AnalysisJob) -> RunningRequest:
-        """Start a request whose client waits; its task raises Superseded if another process has taken it over."""
+        """Start to run a request whose client waits for the answer.
+
+        The task in the result raises Superseded if another process has taken the request over or deleted it.
+        """
         is_video: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def answer_client(*, with_video: bool) -> None:
@@ -187,7 +190,10 @@ class Runner:
         return running
 
     async def run_acknowledged(self, request_id: str) -> None:
-        """Run a request whose client polls, unless it has ended; after repeated crashes, run no other meanwhile."""
+        """Run a request whose client polls, unless the request has ended.
+
+        If earlier attempts to run the request crashed repeatedly, this process runs no other request meanwhile.
+        """
         try:
             async with self._isolation.shared():
                 await self._run_next_attempt(request_id, alone=False)
@@ -251,7 +257,7 @@ class Runner:
         return ended
 
     async def _finish(self, attempt: Attempt, result: AttemptResult, *, client_polls: bool) -> StoredRequest:
-        """Store the outcome of an attempt. If the database fails, a client that waits gets an error, uncharged."""
+        """Store the result of a request. If the database fails, a client that waits gets an error and pays nothing."""
         if client_polls:
             return await self._write_patiently(lambda db: requests.finish(db, attempt, result))
         try:
@@ -261,9 +267,9 @@ class Runner:
             raise
 
     async def _write_patiently(self, change: Callable[[Connection], T]) -> T:
-        """Run a transaction again until the database does not fail: the disk has space again, the server is back.
+        """Run a transaction; while the database fails (disk full, server down), run it again every second.
 
-        If a failed attempt was committed all the same, the request is no longer this attempt's: see `Superseded`.
+        If a transaction that seemed to fail was committed, the repetition may raise Superseded.
         """
         is_failing = False
         while True:
@@ -278,7 +284,7 @@ class Runner:
     def _delete_later(self, request_id: str) -> None:
         """Delete a request whose client got an error, and release its credits, as soon as the database can be written.
 
-        Until then, nobody else does so: with SQLite only a restart would, with PostgreSQL the end of its lease.
+        Otherwise the credits stay reserved until the next start (SQLite) or for about `lease_s` seconds (PostgreSQL).
         """
         at = self._clock.now()
         deletion = self._write_patiently(lambda db: requests.delete_unacknowledged(db, request_id, at))
@@ -287,7 +293,7 @@ class Runner:
         task.add_done_callback(self._deletions.discard)
 
     async def _analyze(self, attempt: Attempt, analysis: Coroutine[Any, Any, AnalysisResult]) -> AnalysisResult:
-        """Await an analysis, which `stop_cancelled` may stop.
+        """Await the analysis of a request; `stop_cancelled` stops it if the operator cancels the request.
 
         Raises:
             Superseded: the operator has cancelled the request.
@@ -305,7 +311,7 @@ class Runner:
                 del self._analyses[attempt.request_id]
 
     async def stop_cancelled(self) -> None:
-        """Stop the requests of this process that the operator cancels, until this task is cancelled."""
+        """Check every second, forever, which requests of this process the operator has cancelled, and stop them."""
         while True:
             await asyncio.sleep(CANCEL_CHECK_INTERVAL_S)
             request_ids = list(self._analyses)

@@ -24,7 +24,7 @@ class Tariff:
 
     Attributes:
         rates: Prices by back end and feature.
-        rounding: Whether the price of each image or of each request is rounded up to whole credits.
+        rounding: Which price is rounded up to whole credits: that of each image or frame, or that of each request.
         factor: Multiplier of all prices; other than 1 only with the injected fault `prices`.
     """
 
@@ -75,7 +75,7 @@ class Tariff:
 
 
 class LedgerAccount(StrEnum):
-    """Part of a customer's account; every entry of the ledger moves credits from one part to another."""
+    """One of the four ledger accounts of each customer; a ledger entry moves credits from one to another."""
 
     GRANTS = "grants"
     FREE = "free"
@@ -85,14 +85,14 @@ class LedgerAccount(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Balance of a customer's account, and the sums of its ledger, which must agree.
+    """Credits of a customer's account, and the sums of the account's ledger entries, which must agree with them.
 
     Attributes:
         account_id: Number of the account.
         name: Name of the account.
         free: Credits that the customer can spend.
         held: Credits held for unfinished requests.
-        ledger: Sum of the ledger entries of each part; `grants` is negative, because credits move from it.
+        ledger: Sum of the entries of each ledger account; `grants` is negative, because credits move from there.
     """
 
     account_id: int
@@ -103,14 +103,14 @@ class Balance:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether the ledger has the same free and held credits as the account, and all its sums add up to 0."""
+        """Whether `ledger` has the same free and held credits as the account, and its four sums add up to 0."""
         sums = (self.ledger[LedgerAccount.FREE], self.ledger[LedgerAccount.HELD])
         return sums == (self.free, self.held) and sum(self.ledger.values()) == 0
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerReference:
-    """What a ledger entry is about: account, request (None: credits were added) and seconds since the epoch."""
+    """Account, request (None: credits were added) and time in seconds since the epoch, stored in a ledger entry."""
 
     account_id: int
     request_id: str | None

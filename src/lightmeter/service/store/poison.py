@@ -34,12 +34,12 @@ FAIL_AFTER_CRASHES_ALONE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class CrashRecord:
-    """Number of crashes of processes while they ran a request.
+    """How often processes of the service crashed while they ran a certain request.
 
     Attributes:
         deaths: Crashes of processes that ran other requests too.
         deaths_alone: Crashes of processes that ran only this request.
-        alone: Whether its process ran only this request in the last attempt.
+        alone: Whether the process of the latest attempt runs only this request.
     """
 
     deaths: int = 0
@@ -54,10 +54,10 @@ class CrashRecord:
 
     @property
     def must_run_alone(self) -> bool:
-        """Whether its process may run no other request: its processes crashed `ALONE_AFTER_CRASHES` times."""
+        """Whether the request must run alone in its process, because of `ALONE_AFTER_CRASHES` crashes."""
         return self.deaths >= ALONE_AFTER_CRASHES
 
     @property
     def must_fail(self) -> bool:
-        """Whether the request must fail: its process crashed `FAIL_AFTER_CRASHES_ALONE` times while it ran alone."""
+        """Whether the request must fail, because of `FAIL_AFTER_CRASHES_ALONE` crashes while it ran alone."""
         return self.deaths_alone >= FAIL_AFTER_CRASHES_ALONE

@@ -167,7 +167,7 @@ def _create_or_migrate_tables(connection: psycopg.Connection[tuple[Any, ...]]) -
 
 
 def _queue_migrations() -> dict[str, Path]:
-    """Return the SQL scripts of the installed procrastinate by name, in the order in which they are applied."""
+    """Return the SQL scripts for the job queue of the library procrastinate, by name, in the order of application."""
     return {path.stem: path for path in sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))}
 
 
@@ -180,13 +180,13 @@ def _record_queue_migrations(connection: psycopg.Connection[tuple[Any, ...]], na
 
 
 def _migrate_queue(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-    """Apply the migrations of the job queue that the database lacks, because procrastinate does not do so itself.
+    """Apply the migrations of the job queue that the database lacks; the library procrastinate itself applies none.
 
-    Earlier versions of lightmeter did not record them. In their databases, a script is skipped if it would create what
-    exists already.
+    Earlier versions of lightmeter did not record applied migrations. In their databases, a migration is skipped if it
+    would create what exists already.
 
     Raises:
-        SettingsError: a newer procrastinate has changed the job queue.
+        SettingsError: a newer version of procrastinate has changed the job queue.
     """
     scripts = _queue_migrations()
     _record_queue_migrations(connection, ())

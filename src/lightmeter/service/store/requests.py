@@ -27,7 +27,7 @@ class Superseded(LightmeterError):
 
 
 class IsolationRequired(LightmeterError):
-    """The service crashed several times while it ran the request: its process must run no other at the same time."""
+    """Processes crashed while they ran the request, so it may run only in a process that runs no other request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +94,22 @@ class StoredRequest:
     crashes: CrashRecord
 
     def is_same_request(self, new: NewRequest) -> bool:
-        """Whether a new request equals this one, with its uploads if this one has a digest (from schema version 2)."""
+        """Whether a new request has the same parameters and uploads as this one.
+
+        Uploads are not compared if this request was stored with schema version 1, which has no digest of them.
+        """
         return (
             self.digest == new.digest if self.digest else self.request == AnalyzeRequest.model_validate_json(new.echo)
         )
 
     @property
     def request(self) -> AnalyzeRequest:
-        """The request without uploads."""
+        """The parameters of the request, without uploads."""
         return AnalyzeRequest.model_validate_json(self.echo)
 
     @property
     def attempt(self) -> Attempt:
-        """The latest attempt to run it."""
+        """The latest attempt to run the request."""
         return Attempt(self.request_id, self.attempts)
 
 
@@ -162,7 +165,7 @@ def admit(db: Connection, new: NewRequest, enqueue: Callable[[Connection, NewReq
 
 
 def acknowledge(db: Connection, request_id: str) -> bool:
-    """Record that the client of a request polls, so that a crash does not delete it; return whether it exists."""
+    """Record that a request's client polls, so that the request survives a crash; return whether it still exists."""
     sql = "UPDATE requests SET acknowledged = 1 WHERE request_id = ? RETURNING request_id"
     return bool(db.execute(sql, (request_id,)))
 
@@ -313,11 +316,11 @@ def requeue(db: Connection, attempt: Attempt) -> None:
 
 
 def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
-    """Release credits beyond `amount` that an earlier attempt reserved; this one reserves them again if needed.
+    """Release credits beyond `amount` that an earlier attempt to run a request reserved.
 
     Args:
         db: A transaction.
-        attempt: This attempt.
+        attempt: The latest attempt; it reserves more credits again if needed.
         amount: Credits that stay reserved.
         at: Seconds since the epoch.
 
@@ -331,12 +334,12 @@ def release_excess_hold(db: Connection, attempt: Attempt, amount: int, at: float
 
 
 def recover(db: Connection, at: float) -> list[tuple[str, int]]:
-    """Delete unfinished requests whose clients waited for a dead process; return the others, to run again.
+    """Return the requests that a dead process left and that must run again: request ids with account numbers.
 
-    Each is a request id with the number of its account.
+    Unfinished requests whose clients waited for the answer are deleted.
 
-    Requests with most crashes come first, because a process that has just started is least likely to be killed by
-    chance; then older ones. `at` is the time in seconds since the epoch.
+    Requests with the most crashes come first, because a process that has just started is least likely to be killed by
+    chance; after that, older requests come first. `at` is the time in seconds since the epoch.
     """
     rows = db.execute(
         "SELECT request_id, account_id, acknowledged FROM requests WHERE state IN (?, ?) "
@@ -366,5 +369,5 @@ def delete_unacknowledged(db: Connection, request_id: str, at: float) -> None:
 
 
 def purge(db: Connection, before: float) -> None:
-    """Delete requests that finished before this time in seconds since the epoch; their charges stay in the ledger."""
+    """Delete requests that finished earlier than `before`, in seconds since the epoch; the ledger keeps the charges."""
     db.execute("DELETE FROM requests WHERE finished_at < ?", (before,))

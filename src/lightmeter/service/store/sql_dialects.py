@@ -68,18 +68,18 @@ def sqlite_path(database: str) -> str:
 
 @lru_cache(maxsize=256)
 def to_sqlite(sql: str) -> str:
-    """Return a statement without `FOR UPDATE`: SQLite runs one writing transaction at a time, without row locks."""
+    """Return SQL without `FOR UPDATE`: SQLite runs one writing transaction at a time, and has no row locks."""
     return sql.replace(" FOR UPDATE", "")
 
 
 @lru_cache(maxsize=256)
 def to_postgres(sql: str) -> str:
-    """Return a statement with psycopg's placeholders."""
+    """Return an SQL statement with psycopg's placeholder `%s` instead of `?`."""
     return sql.replace("%", "%%").replace("?", "%s")
 
 
 def to_postgres_tables(sql: str) -> str:
-    """Return statements that create or change tables with PostgreSQL's column types."""
+    """Return statements that create or change tables, with the column types translated for PostgreSQL."""
     for sqlite_type, postgres_type in _POSTGRES_TYPES:
         sql = sql.replace(sqlite_type, postgres_type)
     return sql

@@ -77,7 +77,7 @@ class SqliteDatabase:
             raise _store_error(error) from error
 
     async def read_inline(self, query: Callable[[Connection], T]) -> T:
-        """Run a query on the caller's thread, or on the writer thread if the file is locked; return its result."""
+        """Run a query in the calling thread, or in the writer thread if the file is locked; return the result."""
         try:
             return query(_SqliteTransaction(self._inline_reads))
         except sqlite.BusyError:
@@ -102,7 +102,7 @@ def _check_names(path: Path) -> None:
 
 
 def _hold_lock(path: Path) -> sqlite.Connection:
-    """Lock a second file beside the database until the returned connection is closed.
+    """Lock the file `PATH.lock` beside the database; closing the returned connection releases the lock.
 
     Raises:
         SettingsError: another service holds the lock.

@@ -29,7 +29,8 @@ class Store:
     Args:
         database: `sqlite:///PATH` or `postgresql://…`.
         exclusive: Whether this process runs requests; an SQLite file allows one such process at a time.
-        timer: Function that returns a context in which a `read` or `write` runs, to measure it; None: no measurement.
+        timer: Function that takes "read" or "write" and returns a context manager that measures the transaction; None:
+            no measurement.
 
     Raises:
         SettingsError: the database cannot be used.
@@ -72,9 +73,9 @@ class Store:
             return await self._database.run(query)
 
     async def read_inline(self, query: Callable[[Connection], T]) -> T:
-        """Run a `query` that reads a few rows, which are probably in memory; return its result.
+        """Run a fast `query`, which reads only a few rows; return its result.
 
-        With SQLite it runs on the thread of the event loop, which is faster than switching threads.
+        With SQLite the query blocks the event loop, which takes less time than switching threads.
         """
         if isinstance(self._database, SqliteDatabase):
             with self._timer("read"):
