@@ -33,7 +33,7 @@ from lightmeter.errors import InvalidTransition
 
 
 class State(StrEnum):
-    """State of a submission (one POST to the service); the values are stored in the journal."""
+    """State of a submission (one POST to the service), such as `sent` or `answered`, as stored in the journal."""
 
     PLANNED = "planned"
     HELD = "held"
@@ -52,7 +52,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """Event that changes the state of a submission (one POST to the service); the values are stored in the journal."""
+    """What happens to a submission (one POST to the service) and changes its state, as stored in the journal."""
 
     HOLD = "hold"
     SEND = "send"
@@ -123,7 +123,7 @@ IN_DOUBT: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS})
 
 
 def step(state: State, event: Event) -> State:
-    """Return the state of a submission after an event.
+    """Return the state that a submission (one POST) in `state` has after `event`.
 
     Raises:
         InvalidTransition: the event is not allowed in this state.
