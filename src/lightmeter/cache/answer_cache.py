@@ -1,7 +1,7 @@
 """A cache of paid answers in one SQLite file, which many processes of a machine may read and write.
 
-Each answer is stored once, unchanged. The assets in it are found by a digest of the request's options and the service,
-and by the asset's canonical URL or the hash of its content.
+Each answer is stored once, unchanged. An asset (image or video) in an answer is found by a digest of the request's
+options and the service, and by the asset's canonical URL or the hash of its content.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class AnswerCache:
         return CachedAnswer(*row) if row and _is_intact(sha256, row[-1]) else None
 
     def last_scanned(self, run_id: str) -> int:
-        """Return the last transition id (state change of a request) up to which a run's answers were read; else 0."""
+        """Return the last transition id (state change of a request) up to which a run's answers were read, or 0."""
         with _errors_translated(self._path):
             row = self._db.execute("SELECT read_to FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         return row[0] if row else 0

@@ -45,12 +45,12 @@ _KEY_PREFIX: Final = "key:"
 
 
 def ledger_account(key: str) -> str:
-    """Return the name of a key's account, which does not reveal the key."""
+    """Return the name under which the credits spent with an API key are recorded; it does not reveal the key."""
     return _KEY_PREFIX + hashlib.sha256(key.encode()).hexdigest()
 
 
 def legacy_ledger_account(base_url: str, key: str) -> str:
-    """Return the name that older versions gave the account, for one spelling of the service's address."""
+    """Return the name under which older versions recorded the credits spent with an API key at a service's URL."""
     return hashlib.sha256(f"{base_url}\0{key}".encode()).hexdigest()
 
 
@@ -112,7 +112,7 @@ class KeyLedger:
         """Write this run's credits, unless the sum of all runs would exceed `cap`; return whether they were written.
 
         Args:
-            period: The current period, such as `2026-03`; a later one with entries of this key takes its place.
+            period: The current period, such as `2026-03`; a later one counts instead if the key was used in it already.
             totals_: Credits that the run has paid since it began, and reserves now.
             cap: Budget of the account in the period, in credits; with None the totals are always written.
         """
@@ -199,7 +199,7 @@ class KeyLedger:
             self._correct_dead_runs(self.latest_period(period), self._folder)
 
     def _correct_dead_runs(self, period: str, only: str | None = None) -> None:
-        """Correct the recorded credits of runs whose process has ended by their journals; `only`: in this folder."""
+        """Set the credits of runs whose process has ended to those in their journals; with `only`, in that folder."""
         account, run_id = self._run
         query = "SELECT run_id, folder, process FROM runs WHERE account = ? AND period = ? AND run_id <> ?"
         for other, folder, process in list(self._db.execute(query, (account, period, run_id))):

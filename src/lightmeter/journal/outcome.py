@@ -69,7 +69,7 @@ class AnswerOutcome:
 
     @property
     def charge_evidence(self) -> int:
-        """0 if the answer reports no charge, 1 for a charge and an error, 2 for a charge alone: the full price."""
+        """How exact the charge is: 0 if the answer reports none, 1 with an error, 2 without one (the full price)."""
         return self.charge_reported + (self.charge_reported and self.error_free)
 
     @property

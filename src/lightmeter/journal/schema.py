@@ -181,7 +181,7 @@ INSERT INTO money VALUES (1, 0, 0);
 
 
 def migrate(db: sqlite.Connection, path: Path) -> None:
-    """Migrate an older journal to `VERSION` in one transaction, without changing its data.
+    """Migrate an older journal to the schema version `VERSION` in one transaction, without changing its data.
 
     Raises:
         JournalVersion: a newer lightmeter wrote the journal.

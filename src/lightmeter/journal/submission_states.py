@@ -3,11 +3,11 @@
 A literal table of (state, event) → state, without I/O. `step` raises for a pair that is not in the table, because
 credits depend on the state.
 
-- An `acked` submission can still lose its answer, and become `uncertain`.
-- An `ambiguous` submission may have been charged, and no balance of the account could prove it. A later one still can.
+- An `acked` submission (accepted, to be polled for) can still lose its answer, and become `uncertain`.
+- An `ambiguous` submission may have been charged, and no balance of the account could prove it. A later balance can.
 - `charge_unknown`: the request failed and its answer reports no charge. It may have been charged.
 - An answer that an older version could not read makes the submission `answered` when a newer version can read it.
-- `pay_again` sends the rows again in a new submission. The credits reserved for this one stay reserved.
+- `pay_again` sends the rows again in a new submission. The credits of the old one stay reserved.
 
 ::
 

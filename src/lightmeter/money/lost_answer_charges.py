@@ -164,7 +164,7 @@ def _resolutions(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> 
 
 
 def _split_charge(total: int | None, holds: dict[int, int]) -> dict[int, int]:
-    """Split `total` credits over requests: each gets 1 to its reserved credits (`holds`), or all if it is None."""
+    """Split `total` credits over requests: each gets 1 to its hold (reserved credits), or its hold without `total`."""
     if total is None:
         return holds
     shares, left = {}, total

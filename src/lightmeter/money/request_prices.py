@@ -102,7 +102,7 @@ class RequestPrices:
 
     @property
     def retry_price_known(self) -> bool:
-        """Whether the price of asking the user's question (`--ask`) again is known. Until then, the run asks singly."""
+        """Whether the price of asking the question (`--ask`) again is known. If not, that is sent one at a time."""
         return self.trusted or self._retries > 0
 
     def observe_retry(self, pictures: int | None, paid: int) -> None:

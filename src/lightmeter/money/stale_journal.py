@@ -44,7 +44,7 @@ def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: 
 
     The watermark is a file outside of the run's folder that is rewritten after each commit until the `with` block ends.
     If it cannot be written, log a warning and continue without it. Yield `latest` (the journal is the newest state),
-    `accepted` (it is not, but the user accepts it) or `unknown`.
+    `accepted` (the user accepts the journal as it is) or `unknown`.
 
     Args:
         journal: The journal, open for writing.

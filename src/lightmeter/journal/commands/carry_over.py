@@ -1,7 +1,7 @@
 """Carry over what an earlier run of a folder paid for, or may have paid for, into the journal of the next run.
 
-The functions that read an earlier run expect its journal attached as `old`. Rows of two runs are compared by asset:
-equal content is the same asset; an equal URL or path is, unless the content, the size or the entity tag differs.
+Rows of two runs are compared by asset (image or video): equal content is the same asset; an equal URL or path is the
+same asset too, unless the content, the size or the entity tag differs.
 """
 
 from __future__ import annotations

@@ -57,13 +57,13 @@ class PlannedRow:
         item_id: Id of the row; `add_rows` replaces an id that an earlier row has.
         url: Its URL or path, as in the manifest.
         path: Absolute path of a local file; None for a URL.
-        identity: Canonical URL or path; None for rows that are no image or video.
+        identity: Canonical URL or path; None if the row names no image or video.
         kind: `image`, `video`, or None while unknown.
         extra: The manifest's additional columns, as JSON.
         own_id: Whether the id comes from the manifest.
         status: `pending`, `skipped`, `duplicate` and so on.
         reason: Code for why the row is not sent, such as `same_asset`; None if it is.
-        error: The same as a sentence for the user.
+        error: Why the row is not sent, as a sentence for the user.
         frames_low: Least number of frames that will be charged; 1 for an image.
         frames_high: Most frames that will be charged; None if no bound is known.
         width: In pixels.

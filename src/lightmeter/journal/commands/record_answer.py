@@ -18,7 +18,7 @@ from lightmeter.journal.submission_states import HOLDING, Event, State, step
 
 @dataclass(slots=True)
 class _ReceiveAndSettle:
-    """A call records one answer and its charge in a journal; `apply_all` does so for many answers at once."""
+    """A callable that records one answer and its charge in a journal; `apply_all` does so for many at once."""
 
     submission_id: int
     received: ReceivedAnswer

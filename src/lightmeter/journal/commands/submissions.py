@@ -60,7 +60,7 @@ def last_transition_id(db: sqlite.Connection) -> int:
 
 @dataclass(slots=True)
 class _HoldAndSend:
-    """A call reserves the price of one request and records the request as sent; `apply_all` does so for many."""
+    """A callable that reserves the price of a request and records it as sent; `apply_all` does so for many."""
 
     rows: Sequence[int]
     hold: int
@@ -336,7 +336,7 @@ def add_retries(db: sqlite.Connection, rows: Sequence[RetryRow]) -> None:
 
 @sqlite.command
 def set_retry_obstacle(db: sqlite.Connection, reason: str | None, first: int, last: int) -> None:
-    """Record why `--ask` cannot be asked again for rows first ≤ seq ≤ last that wait for that; None if it can."""
+    """Record why rows first ≤ seq ≤ last that wait for a second answer to `--ask` cannot be sent; None: they can."""
     db.execute(
         "UPDATE answer_retries SET reason = ?1 "
         "WHERE submission_id IS NULL AND (reason IS NULL OR ?1 IS NULL) AND seq BETWEEN ?2 AND ?3",
