@@ -1,7 +1,7 @@
 """A cache of paid answers in one SQLite file, which many processes of a machine may read and write.
 
-Each answer is stored once, unchanged. The assets in it are found by a digest of the request's options and the service,
-and by the asset's canonical URL or the hash of its content.
+Each answer is stored once, unchanged. An asset (image or video) in an answer is found by a digest of the request's
+options and the service, and by the asset's canonical URL or the hash of its content.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ ORDER BY a.answered_at DESC
 
 @dataclass(frozen=True, slots=True)
 class AssetFingerprint:
-    """The known properties of an asset that identify it; None for unknown ones.
+    """The properties that identify an asset (image or video); an unknown property is None.
 
     Attributes:
         identity: Canonical URL; None for a local file, whose path does not identify its content.
@@ -80,7 +80,7 @@ class AssetFingerprint:
 
 @dataclass(frozen=True, slots=True)
 class CachedAsset:
-    """An asset to be stored: its fingerprint, its position in the answer, and its name there."""
+    """An image or video to be stored with an answer: what identifies it, its position and its name in the answer."""
 
     fingerprint: AssetFingerprint
     asset: int
@@ -88,10 +88,10 @@ class CachedAsset:
 
 
 def is_same_asset(cached: AssetFingerprint, current: AssetFingerprint) -> bool:
-    """Whether two fingerprints belong to the same asset, as far as their known properties show.
+    """Whether two fingerprints belong to the same asset (image or video), as far as their known properties show.
 
-    Equal content is the same asset, whatever its URL. An equal URL is the same asset, unless both fingerprints have the
-    content hash, the size or the entity tag, and it differs.
+    Two content hashes alone decide. Otherwise an equal URL is the same asset, unless the size or the entity tag is
+    known for both and differs.
     """
     if cached.content_sha256 is not None and current.content_sha256 is not None:
         return cached.content_sha256 == current.content_sha256
@@ -102,7 +102,7 @@ def is_same_asset(cached: AssetFingerprint, current: AssetFingerprint) -> bool:
 
 
 class AnswerCache:
-    """The cache in a folder; create it with `open`."""
+    """A cache of the service's answers about images and videos, in a file of a folder; create it with `open`."""
 
     def __init__(self, connection: sqlite.Connection, path: Path) -> None:
         self._db = connection
@@ -111,7 +111,7 @@ class AnswerCache:
     @classmethod
     @contextmanager
     def open(cls, folder: Path) -> Iterator[AnswerCache]:
-        """Open the cache in a folder, or create it.
+        """Open the cache of answers in a folder, or create it; for a `with` statement.
 
         Raises:
             SettingsError: the folder cannot be used, or the file in it is damaged.
@@ -135,7 +135,7 @@ class AnswerCache:
 
         Args:
             question: Digest of the options of a request and the service, from `question_digest`.
-            asset: The asset.
+            asset: What identifies the image or video.
             since: Oldest time of an answer, in seconds since the epoch.
 
         Raises:
@@ -153,7 +153,7 @@ class AnswerCache:
         return None
 
     def answer(self, sha256: str) -> CachedAnswer | None:
-        """Return the answer with a hash, however old it is; None if it is not cached, or damaged."""
+        """Return the answer whose bytes have this hash, however old it is; None if it is not cached, or damaged."""
         with _errors_translated(self._path):
             row = self._db.execute(
                 "SELECT sha256, request_id, answered_at, raw FROM answers WHERE sha256 = ?", (sha256,)
@@ -161,7 +161,7 @@ class AnswerCache:
         return CachedAnswer(*row) if row and _is_intact(sha256, row[-1]) else None
 
     def last_scanned(self, run_id: str) -> int:
-        """Return up to which transition (state change of a request; its id) a run's journal was scanned; 0 for none."""
+        """Return the last transition id (state change of a request) up to which a run's answers were read, or 0."""
         with _errors_translated(self._path):
             row = self._db.execute("SELECT read_to FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         return row[0] if row else 0
@@ -169,13 +169,13 @@ class AnswerCache:
     def store(
         self, question: str, answers: Iterable[tuple[CachedAnswer, Sequence[CachedAsset]]], run_id: str, scanned: int
     ) -> None:
-        """Store answers with their assets, and how far the run's journal was scanned, in one transaction.
+        """Store answers of a run, and how far the run's journal was searched for answers, in one transaction.
 
         Args:
             question: Digest of the options of the requests and the service, from `question_digest`.
-            answers: Each answer with its assets.
-            run_id: The run that they come from.
-            scanned: Id of the last transition (state change of a request) in the run's journal that was scanned.
+            answers: Each answer with the images and videos in it.
+            run_id: Id of the run.
+            scanned: Id of the last transition (recorded change of a request's state) that was searched.
         """
         with _errors_translated(self._path), self._db:
             for answer, assets in answers:
@@ -193,7 +193,7 @@ class AnswerCache:
             self._db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (run_id, scanned))
 
     def remove_older(self, before: float) -> int:
-        """Remove assets whose answer is older than a time (seconds since the epoch); return their number."""
+        """Remove assets (images, videos) whose answer is older than `before` (epoch seconds); return their number."""
         with _errors_translated(self._path), self._db:
             self._db.execute("DELETE FROM assets WHERE answered_at < ?", (before,))
             removed = self._db.changes()
@@ -204,7 +204,7 @@ class AnswerCache:
 
 @contextmanager
 def _errors_translated(path: Path) -> Iterator[None]:
-    """Raise SettingsError for an error of the cache's file; errors of a journal that the block reads pass."""
+    """Raise SettingsError for SQLite and file errors in the `with` block; `path` is the cache's file."""
     try:
         yield
     except (sqlite.Error, OSError) as error:

@@ -65,7 +65,7 @@ def question_digest(options: Options, settings: Settings) -> str | None:
 
 
 def reuse_answers(journal: Journal, options: Options, settings: Settings, now: float) -> int:
-    """Answer pending rows of a plan from the cache; return their number.
+    """Answer pending rows of a plan from the cache of earlier runs' answers; return the number of rows answered.
 
     A local file is found only by the hash of its content, and so only if a pre-check has read the file.
 
@@ -96,11 +96,12 @@ def reuse_answers(journal: Journal, options: Options, settings: Settings, now: f
 def find_planned_answers(
     settings: Settings, planned_answers: Sequence[tuple[int, tuple[int, str | None, str]]]
 ) -> list[CachedRow]:
-    """Return the cached answers that a plan file refers to, however old they are.
+    """Return the cached answers that a saved plan refers to, however old they are.
 
     Args:
         settings: The cache's folder.
-        planned_answers: (row, (asset, name, sha256 of the answer)) for each row.
+        planned_answers: For each row (row number, (position of its image or video in the answer, name of it there,
+            sha256 of the answer)).
 
     Raises:
         PlanChanged: an answer is no longer cached, so the run would cost more than the plan says.
@@ -126,7 +127,7 @@ def _plan_changed(why: str) -> PlanChanged:
 
 
 def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, now: float) -> int:
-    """Add the answers of a run that are not cached yet to the cache; return their number.
+    """Add the answers of a run that are not cached yet to the cache; return the number of answers added.
 
     Answers with errors, and invalid answers to the user's question, are not cached: a later request may succeed. If the
     cache cannot be written, that is logged and does not fail the run.
@@ -158,7 +159,7 @@ def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, 
 
 
 def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAnswer, list[CachedAsset]] | None:
-    """Return the one answer of `rows` with its assets; None if it should not be cached."""
+    """Return the answer that all `rows` share and its cacheable assets; None if it has errors or no such asset."""
     _, request_id, answered_at, compressed, *_ = rows[0]
     raw = decompress(compressed)
     if answered_at is None or _has_errors(raw):
@@ -175,7 +176,7 @@ def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAns
 
 
 def _has_errors(raw: bytes) -> bool:
-    """Whether an answer is not strict JSON, has no results, or reports errors beside its assets."""
+    """Whether an answer is not strict JSON, has no results, or reports errors beside its results."""
     results = WireAnswer(parse_object_strict(raw) or {}).results
     return not results or bool(results.get("errors"))
 

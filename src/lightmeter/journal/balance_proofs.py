@@ -1,8 +1,8 @@
 """Balances of the account, and proofs from them of what was charged for requests that got no answer.
 
-A proof compares two balances: an opening one without submissions that may still be charged, and a later one without
-requests in flight. The submissions sent between them are the proof's window. The proof document lists every number and
-every assumption. It is stored in the transaction that applies what the proof decides.
+A proof compares two balances of the account: an opening balance, read when no sent request could still be charged, and
+a later balance, read while no request was in flight. It decides about the requests sent between the two. The proof is
+stored as a JSON document with every number and assumption, in the transaction that applies its decisions.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _OPEN: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class BalanceReading:
-    """A balance of the account, read while no request was in flight. Stored proofs contain its fields.
+    """A balance of the account in credits, read while no request was in flight.
 
     Attributes:
-        reading_id: Number in order of time.
+        reading_id: Id of the balance in the journal; later balances have larger ids.
         at: When it was read, in seconds since the epoch.
         balance: Credits.
         place: Id of the last transition (change of state of a submission) before it was read.
@@ -42,11 +42,13 @@ class BalanceReading:
 
 @dataclass(frozen=True, slots=True)
 class WindowSubmission:
-    """What the journal knows about the charge of a submission that was sent between two balances.
+    """What the journal knows about the charge of one submission (POST), to be compared with two account balances.
+
+    The submission was sent after the first balance was read and before the second was.
 
     Attributes:
-        submission_id: The submission.
-        state: Its state.
+        submission_id: Id of the submission.
+        state: State of the submission, such as `uncertain`.
         hold: Credits reserved for it: the most that it can have cost.
         paid: Credits charged; None while unknown.
         remaining: The balance that its answer reported; None without one.
@@ -69,11 +71,11 @@ class WindowSubmission:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionResolution:
-    """What a proof decides about one submission (one POST): the event that changes its state, and why.
+    """Whether a request without an answer was charged, as decided by comparing two balances of the account.
 
     Attributes:
-        submission_id: The submission.
-        event: `PROVE_UNPAID`, `PROVE_PAID` or `GIVE_UP`.
+        submission_id: Id of the request.
+        event: `PROVE_UNPAID` (not charged), `PROVE_PAID` (charged) or `GIVE_UP` (not known); changes its state.
         proof: The reason, as a sentence.
         paid: Credits that count as paid; only for `PROVE_PAID`.
     """
@@ -92,7 +94,7 @@ def record_balance(db: sqlite.Connection, balance: int, at: float, *, opens: boo
         db: The journal, in a transaction.
         balance: Credits.
         at: When it was read, in seconds since the epoch.
-        opens: Whether the next proof begins with this balance.
+        opens: Whether later balances are to be compared with this one, to prove what requests in between did cost.
     """
     last = last_transition_id(db)
     db.execute("INSERT INTO readings (at, balance, place, opens) VALUES (?, ?, ?, ?)", (at, balance, last, int(opens)))
@@ -100,7 +102,7 @@ def record_balance(db: sqlite.Connection, balance: int, at: float, *, opens: boo
 
 
 def opening_reading(db: sqlite.Connection) -> BalanceReading | None:
-    """Return the balance with which the next proof begins; None before the first."""
+    """Return the balance that the next balance is compared with, to prove what requests have cost; None without one."""
     row = db.execute(
         "SELECT reading_id, at, balance, place FROM readings WHERE opens ORDER BY reading_id DESC LIMIT 1"
     ).fetchone()
@@ -108,7 +110,7 @@ def opening_reading(db: sqlite.Connection) -> BalanceReading | None:
 
 
 def open_submissions(db: sqlite.Connection) -> int:
-    """Return the number of requests that may still be charged, or whose charge is not recorded yet."""
+    """Return the number of requests (POSTs) that are still in flight, unanswered, or without a recorded charge."""
     marks = ", ".join("?" * len(_OPEN))
     return int(db.execute(f"SELECT count(*) FROM submissions WHERE state IN ({marks})", _OPEN).get)  # noqa: S608 (marks are ?, ?, …)
 
@@ -126,9 +128,10 @@ WHERE t.sent <= ?2 ORDER BY s.submission_id
 
 
 def submissions_sent_between(db: sqlite.Connection, after: int, until: int) -> list[WindowSubmission]:
-    """Return the submissions (POSTs) first sent after the state change with id `after`, at the latest by `until`.
+    """Return the submissions (POSTs) that were first sent in a stretch of time.
 
-    The journal numbers all changes of state of submissions in order of time.
+    The journal numbers all changes of state of submissions, such as "sent", in order of time. A submission is returned
+    if the number of the change that first sent it is greater than `after` and at most `until`.
     """
     rows = db.execute(_SENT_BETWEEN, (after, until))
     return [
@@ -159,17 +162,18 @@ SELECT s.submission_id, s.sent_at FROM submissions s WHERE s.state = 'charge_unk
 
 
 def unknown_charges_since(db: sqlite.Connection, after: int) -> dict[int, float]:
-    """Return when each request was sent that failed with an unknown charge: submission id → seconds since the epoch.
+    """Return the failed requests whose charge is unknown, as submission id → time sent (seconds since the epoch).
 
-    Only requests sent after the state change with id `after` count.
+    Only requests that were sent after the state change with id `after` are returned.
     """
     return dict(db.execute(_UNKNOWN_CHARGES, (after,)))
 
 
 def windows_in_doubt(db: sqlite.Connection) -> list[tuple[BalanceReading, BalanceReading]]:
-    """Return the (opening, closing) balances of proofs that left a charge undecided, one pair for each opening balance.
+    """Return pairs of (earlier, later) balances that could not prove whether some request between them was charged.
 
-    A new proof may decide it if it assumes that nobody else spends from the account.
+    For each earlier balance, only its latest comparison is returned. The same pair may prove more once the user says
+    that nobody else spends from the account.
     """
     windows = db.execute(
         "SELECT o.reading_id, o.at, o.balance, o.place, c.reading_id, c.at, c.balance, c.place "
@@ -190,16 +194,17 @@ def apply_resolutions(
     document: dict[str, Any],
     resolutions: Sequence[SubmissionResolution],
 ) -> None:
-    """Store a proof and write what it decides.
+    """Store what two balances of the account prove about unanswered requests, and update the rows of these requests.
 
-    Rows proven unpaid become pending, rows proven paid fail, and all others get the status `in_doubt`.
+    Rows of a request that was not charged become pending, rows of a charged one fail, and rows of a request that may
+    have been charged get the status `in_doubt`.
 
     Args:
         db: The journal, in a transaction.
-        opening: The balance before the submissions.
-        closing: The balance after them.
+        opening: The balance read before the requests were sent.
+        closing: The balance read after they were sent.
         document: The proof, with every number that it uses; stored as JSON.
-        resolutions: One for each submission that the proof decides.
+        resolutions: The decision about each request.
     """
     db.execute(
         "INSERT INTO proofs (at, opening, closing, document) VALUES (?, ?, ?, ?)",
@@ -229,13 +234,14 @@ def _apply_resolution(db: sqlite.Connection, resolution: SubmissionResolution, a
 
 @sqlite.command
 def requeue_unanswered_rows(db: sqlite.Connection, allowance: int, at: float) -> tuple[int, int]:
-    """Make rows of unanswered requests pending again although they may have been charged, oldest first.
+    """Make rows of unanswered requests pending again, although these requests may have been charged.
 
-    The credits of those requests stay reserved. Return (sum of those credits, number of rows).
+    The oldest requests come first. Their credits stay reserved. Return (reserved credits of the requests whose rows
+    are pending again, number of these rows).
 
     Args:
         db: The journal, in a transaction.
-        allowance: Most credits that sending them again may cost; it limits the sum of their reserved credits.
+        allowance: Most credits to pay twice; a request that reserves more than what is left of it is passed over.
         at: Seconds since the epoch.
     """
     left, rows = allowance, 0
@@ -256,5 +262,5 @@ def requeue_unanswered_rows(db: sqlite.Connection, allowance: int, at: float) ->
 
 
 def read_proofs(db: sqlite.Connection) -> list[dict[str, Any]]:
-    """Return all proof documents, oldest first."""
+    """Return, oldest first, the JSON documents that say what balances prove about unanswered requests."""
     return [orjson.loads(document) for (document,) in db.execute("SELECT document FROM proofs ORDER BY proof_id")]

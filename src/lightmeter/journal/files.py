@@ -42,7 +42,7 @@ def copy_journal(
         source: The journal file.
         target: The copy; replaced if it exists.
         meta: Values that replace those of the table `meta` in the copy.
-        change: A function that changes the copy before it is there.
+        change: A function that changes the copy before it appears at `target`.
 
     Raises:
         JournalError: the copy cannot be written.
@@ -61,7 +61,7 @@ def copy_journal(
 
 
 def replace_journal(source: Path, target: Path) -> None:
-    """Move a journal to the place of another one, after merging that one's write-ahead log into its file.
+    """Move the journal file `source` to `target`, where it replaces another journal, if there is one.
 
     Raises:
         JournalLocked: a process is reading the journal at `target`.
@@ -99,7 +99,7 @@ def run_lock(folder: Path) -> closing[sqlite.Connection]:
 
 
 def is_run_locked(folder: Path) -> bool:
-    """Return whether a process has the lock that `run_lock` acquires."""
+    """Return whether a process is changing the run in `folder` now: whether it has the lock of `run_lock`."""
     return sqlite.is_exclusively_locked(folder / LOCK_NAME)
 
 
@@ -122,7 +122,7 @@ class DiskReserve:
             raise cannot_write(folder, error.strerror or error) from error
 
     def release(self) -> bool:
-        """Delete the file; return False if it was deleted before."""
+        """Delete the file that reserves disk space; return False if it was deleted before."""
         try:
             self._path.unlink()
         except OSError:

@@ -1,4 +1,4 @@
-"""The header of a run: the values of the journal's table `meta`."""
+"""The header of a run: its id, options, prices, balances and so on, from the table `meta` of the run's journal."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class RunHeader:
         former_runs: Earlier ids of the run, oldest first, each with the last submission id that was sent under it.
         retry_per_image_milli: Millicredits per image or frame for asking the user's question (`--ask`) a second time;
             0 without a question.
-        carried_from: Earlier runs whose open requests this run took over, oldest first, each with the last submission
-            id that was sent under it.
+        carried_from: Ids of earlier runs whose unanswered or unsettled requests this run took over, oldest first, each
+            with the last submission id that was sent under it.
     """
 
     run_id: str
@@ -110,7 +110,7 @@ def read_run_header(out: Path) -> RunHeader:
 
 
 def archived_runs(out: Path) -> list[Path]:
-    """Return the folders of the earlier runs of an output folder, oldest first.
+    """Return the folders `out/runs/*` of the earlier runs that an output folder keeps, oldest first.
 
     Raises:
         JournalError: a journal cannot be read.
@@ -127,7 +127,7 @@ def archived_runs(out: Path) -> list[Path]:
 
 
 def _folded_run(folder: Path) -> str | None:
-    """Return the id of the last removed run whose rows were added to the journal in a folder; None without one."""
+    """Return the id of the earlier run that was last merged into the journal in `folder` and removed, or None."""
     with open_read_only(folder) as db:
         return get_meta(db).get(FOLDED)
 
@@ -139,12 +139,12 @@ def fresh_run_id(clock: Clock) -> str:
 
 @command
 def put_balance_meta(db: Connection, values: Mapping[str, str]) -> None:
-    """Write values, one of them a balance just read with no request in flight, to `meta`; record that it is current."""
+    """Write values to the table `meta`, with the account's balance just read, and mark this balance as current."""
     put_meta({**values, _BALANCE_PLACE: str(last_transition_id(db))})(db)
 
 
 def is_balance_current(db: Connection) -> bool:
-    """Return whether no request was sent or answered after the balance was last read."""
+    """Return whether no request was sent or answered since the run last read the balance of the account."""
     meta = get_meta(db)
     if _BALANCE_PLACE not in meta and "seconds" in meta:  # an older journal, whose run came to its end
         return True

@@ -45,12 +45,12 @@ _KEY_PREFIX: Final = "key:"
 
 
 def ledger_account(key: str) -> str:
-    """Return the name of a key's account, which does not reveal the key."""
+    """Return the name under which the credits spent with an API key are recorded; it does not reveal the key."""
     return _KEY_PREFIX + hashlib.sha256(key.encode()).hexdigest()
 
 
 def legacy_ledger_account(base_url: str, key: str) -> str:
-    """Return the name that older versions gave the account, for one spelling of the service's address."""
+    """Return the name under which older versions recorded the credits spent with an API key at a service's URL."""
     return hashlib.sha256(f"{base_url}\0{key}".encode()).hexdigest()
 
 
@@ -67,12 +67,14 @@ class _CapExceeded(Exception):
 
 
 class KeyLedger:
-    """The ledger of one account, opened by one run. Any number of processes may use the file at once.
+    """A file that counts the credits that all runs on this machine spend with one API key in each period.
+
+    Any number of processes may use the file at once.
 
     Args:
         path: The SQLite file; created if it is missing.
-        account: The account, from `ledger_account`.
-        run_id: The run.
+        account: Name of the API key's account, from `ledger_account`.
+        run_id: Id of the run that opens the file and reports its own credits.
         folder: The run's output folder.
 
     Raises:
@@ -107,11 +109,11 @@ class KeyLedger:
             self._db.close()
 
     def record(self, period: str, totals_: RunTotals, cap: int | None = None) -> bool:
-        """Write this run's totals, unless the sum of all runs would exceed the cap; return whether they were written.
+        """Write this run's credits, unless the sum of all runs would exceed `cap`; return whether they were written.
 
         Args:
-            period: The current period, such as `2026-03`; the totals count in `latest_period(period)`.
-            totals_: The run's totals.
+            period: The current period, such as `2026-03`; a later one counts instead if the key was used in it already.
+            totals_: Credits that the run has paid since it began, and reserves now.
             cap: Budget of the account in the period, in credits; with None the totals are always written.
         """
         account, run_id = self._run
@@ -133,17 +135,17 @@ class KeyLedger:
         return True
 
     def latest_period(self, period: str) -> str:
-        """Return the given period, or a later one of the same length in which the account was used."""
+        """Return `period`, or a later one of its length with records of this key: the clock may have been set back."""
         # Names of periods of one length have the same number of characters, and sort by time.
         query = "SELECT coalesce(max(period), '') FROM runs WHERE account = ? AND length(period) = length(?)"
         return max(period, str(self._db.execute(query, (self._run[0], period)).get))
 
     def migrate_legacy_accounts(self, period: str, is_mine: Callable[[str, Path], bool]) -> None:
-        """Add the totals that older versions recorded under another name of this account.
+        """Add the credits that older versions of lightmeter recorded for this API key under other account names.
 
         Args:
             period: The first period to migrate.
-            is_mine: Returns whether an account name, found with a run's folder, is a former name of this account.
+            is_mine: Returns whether (account name, folder of a run recorded under it) belongs to this API key.
         """
         with self._errors_translated(), sqlite.write_transaction(self._db):
             rows = self._db.execute(
@@ -161,12 +163,14 @@ class KeyLedger:
                 self._db.execute("DELETE FROM runs WHERE account = ?", (former,))
 
     def replace_former_runs(self, former: Collection[str], period: str, totals_: RunTotals) -> None:
-        """Replace the rows of former ids of this run in the same folder by this run's id and totals.
+        """Record the credits of this run under its current id instead of the ids that it had before.
+
+        A run gets another id when the user continues it from a restored journal.
 
         Args:
-            former: The former ids.
+            former: Ids that the run had before.
             period: The current period.
-            totals_: Totals of this run. They include credits that a former id spent and the journal does not contain.
+            totals_: Credits of this run, including those spent under a former id that are not in the journal.
         """
         account, run_id = self._run
         with self._errors_translated(), sqlite.write_transaction(self._db):
@@ -190,12 +194,12 @@ class KeyLedger:
                 raise _CapExceeded
 
     def correct_earlier_runs(self, period: str) -> None:
-        """Replace the totals of earlier runs in the same folder: requests that were open moved to this run."""
+        """Correct the credits of earlier runs in this folder: this run took over their requests of unknown charge."""
         with self._errors_translated(), sqlite.write_transaction(self._db):
             self._correct_dead_runs(self.latest_period(period), self._folder)
 
     def _correct_dead_runs(self, period: str, only: str | None = None) -> None:
-        """Replace the totals of runs whose process has ended by the totals in their journals; `only`: of one folder."""
+        """Set the credits of runs whose process has ended to those in their journals; with `only`, in that folder."""
         account, run_id = self._run
         query = "SELECT run_id, folder, process FROM runs WHERE account = ? AND period = ? AND run_id <> ?"
         for other, folder, process in list(self._db.execute(query, (account, period, run_id))):

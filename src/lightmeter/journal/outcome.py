@@ -53,7 +53,7 @@ class AnswerOutcome:
         reason: Code of the failure of rows without an asset.
         charge_reported: Whether the answer reports `paid`; otherwise `paid` is the most that it can be.
         error_free: Whether the answer reports no error; with errors `paid` may be less than the price.
-        rows_identified: Whether the name of each asset identifies its row; None if the answer has no assets.
+        rows_identified: Whether each asset's name tells which row it answers; None if the answer has no assets.
         charge_unknown: Whether the request failed and its answer reports no charge: its credits stay reserved.
     """
 
@@ -69,17 +69,17 @@ class AnswerOutcome:
 
     @property
     def charge_evidence(self) -> int:
-        """Column `said`: 0 if the answer reports no charge, 1 if it does, 2 if it also is the full price (no error)."""
+        """How exact the charge is: 0 if the answer reports none, 1 with an error, 2 without one (the full price)."""
         return self.charge_reported + (self.charge_reported and self.error_free)
 
     @property
     def event(self) -> Event:
-        """The event that ends the submission (one POST): `FAIL` if the charge is unknown, else `SETTLE`."""
+        """What to record for the submission (one POST): `FAIL` if its charge is unknown, else `SETTLE`."""
         return Event.FAIL if self.charge_unknown else Event.SETTLE
 
     @property
     def known_paid(self) -> int | None:
-        """Credits that count as paid; None while the charge is unknown."""
+        """Credits charged for the request; None if it failed and its answer reports no charge."""
         return None if self.charge_unknown else self.paid
 
 

@@ -181,7 +181,7 @@ INSERT INTO money VALUES (1, 0, 0);
 
 
 def migrate(db: sqlite.Connection, path: Path) -> None:
-    """Migrate an older journal to `VERSION` in one transaction, without changing its data.
+    """Migrate an older journal to the schema version `VERSION` in one transaction, without changing its data.
 
     Raises:
         JournalVersion: a newer lightmeter wrote the journal.
@@ -204,8 +204,8 @@ def migrate(db: sqlite.Connection, path: Path) -> None:
 def remove_credentials(db: sqlite.Connection, path: Path) -> None:
     """Remove credentials that an earlier version stored in a journal and in the `plan.json` beside it.
 
-    They were part of the manifest's location. The whole table is written anew, so that no freed page keeps them. A
-    journal on a read-only medium stays as it is.
+    The credentials were part of the manifest's URL or the service's base URL. They are erased from the file, not only
+    from the table `meta`. A journal on a read-only medium stays as it is.
     """
     query = "SELECT value FROM meta WHERE key IN ('manifest', 'manifest_path')"
     query += " UNION SELECT json_extract(value, '$.base_url') FROM meta WHERE key = 'options' AND json_valid(value)"

@@ -67,9 +67,9 @@ def open_read_only(folder: Path) -> Iterator[sqlite.Connection]:
 
 
 def _open_for_reading(path: Path) -> sqlite.Connection:
-    """Open a journal with write access, because a reader must be able to rebuild the WAL index after a crash.
+    """Open a journal for a reader, also from a read-only medium.
 
-    On a read-only medium the file is read without its write-ahead log, unless that log has content.
+    Where possible the file is opened with write access: after a crash SQLite must rebuild the index of its log.
     """
     connection = sqlite.connect(path, create=False)
     try:
@@ -92,7 +92,7 @@ class Journal:
 
     Attributes:
         folder: The run's output folder.
-        disk_is_full: Whether the disk was full at a commit, so that its reserved space is now in use.
+        disk_is_full: Whether the disk was once full, so that the disk space reserved for this case was freed.
 
     Raises:
         JournalLocked: another process writes to this folder.
@@ -125,11 +125,11 @@ class Journal:
         self._resources.close()
 
     def call_after_commits(self, callback: Callable[[sqlite.Connection], None] | None) -> None:
-        """Let the writer's thread call a function after each commit, before any `write` returns; None ends that."""
+        """Set a function that the writer's thread calls after each commit, before `write` returns; None unsets it."""
         self._writer.after_commit = callback
 
     async def write(self, change: Change[T]) -> T:
-        """Run a function on the journal; return its result when it is on disk. Cancelling the caller does not undo it.
+        """Apply a change to the journal and return its result when it is on disk; a cancelled caller does not undo it.
 
         Raises:
             JournalError: the journal is closed, or cannot be written.

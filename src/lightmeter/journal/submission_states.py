@@ -3,11 +3,11 @@
 A literal table of (state, event) → state, without I/O. `step` raises for a pair that is not in the table, because
 credits depend on the state.
 
-- An `acked` submission can still lose its answer, and become `uncertain`.
-- An `ambiguous` submission may have been charged, and no balance of the account could prove it. A later one still can.
+- An `acked` submission (accepted, to be polled for) can still lose its answer, and become `uncertain`.
+- An `ambiguous` submission may have been charged, and no balance of the account could prove it. A later balance can.
 - `charge_unknown`: the request failed and its answer reports no charge. It may have been charged.
 - An answer that an older version could not read makes the submission `answered` when a newer version can read it.
-- `pay_again` sends the rows again in a new submission. The credits reserved for this one stay reserved.
+- `pay_again` sends the rows again in a new submission. The credits of the old one stay reserved.
 
 ::
 
@@ -33,7 +33,7 @@ from lightmeter.errors import InvalidTransition
 
 
 class State(StrEnum):
-    """State of a submission (one POST to the service); the values are stored in the journal."""
+    """State of a submission (one POST to the service), such as `sent` or `answered`, as stored in the journal."""
 
     PLANNED = "planned"
     HELD = "held"
@@ -52,7 +52,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """Event that changes the state of a submission (one POST to the service); the values are stored in the journal."""
+    """What happens to a submission (one POST to the service) and changes its state, as stored in the journal."""
 
     HOLD = "hold"
     SEND = "send"
@@ -123,7 +123,7 @@ IN_DOUBT: Final = frozenset({State.UNCERTAIN, State.AMBIGUOUS})
 
 
 def step(state: State, event: Event) -> State:
-    """Return the state of a submission after an event.
+    """Return the state that a submission (one POST) in `state` has after `event`.
 
     Raises:
         InvalidTransition: the event is not allowed in this state.

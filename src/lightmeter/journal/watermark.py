@@ -40,7 +40,7 @@ SELECT (SELECT coalesce(max(rowid), 0) FROM transitions), (SELECT coalesce(max(s
 
 @dataclass(frozen=True, slots=True)
 class JournalPosition:
-    """How far a journal has come. In the life of a run only `credits` can decrease.
+    """How much a run's journal records, to tell which of two copies of it is older. Only `credits` can decrease.
 
     Attributes:
         steps: Number of recorded changes of state of submissions.
@@ -55,13 +55,12 @@ class JournalPosition:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkRecord:
-    """The content of a watermark file, which records how far a run's journal has come.
+    """The content of a watermark file, which shows whether a run's journal was replaced by an older copy.
 
     Attributes:
         folder: Folder of the run when it was last started on this machine.
-        position: How far its journal had come.
-        checked: Whether a process of the run has ended regularly since the file was created: then its journal was the
-            latest state.
+        position: How many requests and changes the run's journal contained when the file was last written.
+        checked: Whether that journal was known to be, or accepted as, the latest one of the run.
     """
 
     folder: Path
@@ -70,22 +69,23 @@ class WatermarkRecord:
 
 
 def read_position(db: sqlite.Connection) -> JournalPosition:
-    """Return how far a journal has come."""
+    """Return how many requests, changes of their states and credits a journal contains."""
     return JournalPosition(*db.execute(_POSITION).get)
 
 
 def watermark_path(state_dir: Path, run_id: str) -> Path:
-    """Return the path of the file that records how far a run's journal has come, in this machine's state folder."""
+    """Return the path, in `state_dir`, of the watermark file, which shows if a run's journal is an older copy."""
     return state_dir / "journals" / f"{hashlib.sha256(run_id.encode()).hexdigest()[:32]}.json"
 
 
 class Watermark:
-    """The file that records how far the journal of one run has come; it is outside of the run's folder.
+    """A file outside of the run's folder that records how many requests and changes the run's journal contains.
 
-    Another process that opens it waits until this one calls `begin` or `close`.
+    A journal that contains less than the file says is an old copy. Another process that opens the file waits until
+    this process calls `begin` or `close`.
 
     Attributes:
-        known: Its content when it was opened; None if it was missing or unreadable.
+        known: Content of the file when it was opened; None if it was missing or unreadable.
 
     Raises:
         OSError: the file cannot be created or read.
@@ -111,8 +111,8 @@ class Watermark:
         Args:
             run_id: The run.
             folder: The run's folder.
-            position: How far its journal has come.
-            checked: Whether a process of the run has ended regularly since the file was created.
+            position: How many requests and changes the run's journal contains now.
+            checked: Whether the journal is known to be, or accepted as, the latest one of the run.
 
         Raises:
             OSError: the file cannot be written.
@@ -128,7 +128,7 @@ class Watermark:
         self._written, self._checked, self._flushed_at = position, checked, position.requests
 
     def advance(self, db: sqlite.Connection) -> None:
-        """Write how far the journal has come; to be called after each commit.
+        """Write how many requests and changes the journal contains now; to be called after each commit.
 
         An error is logged once and does not stop the run.
         """
@@ -174,14 +174,14 @@ def _read(content: bytes) -> WatermarkRecord | None:
 
 @sqlite.command
 def write_off(db: sqlite.Connection, credits_: int, requests: int, why: str, at: float) -> None:
-    """Count credits as spent for good that may have been spent on requests that the journal does not contain.
+    """Reserve credits for good that may have been spent on requests that the journal does not contain.
 
-    The journal gets one submission without rows, with the transitions of a lost request whose rows were sent again.
+    Requests are missing if the journal is an older copy. One submission without rows stands for all of them.
 
     Args:
         db: The journal, in a transaction.
-        credits_: Most credits that were spent.
-        requests: Number of those requests.
+        credits_: Most credits that the missing requests can have cost.
+        requests: Number of missing requests.
         why: The reason, as a sentence.
         at: Seconds since the epoch.
     """

@@ -35,13 +35,13 @@ class SavedCredits:
 
 @dataclass(frozen=True, slots=True)
 class CostShare:
-    """The cost of one feature of one back end.
+    """The credits that one feature (tags, colors, …) of one back end cost in a run.
 
     Attributes:
         backend: Name of the back end.
         feature: Name of the feature.
-        pictures: Number of images and video frames.
-        credits: Exact credits, before rounding up.
+        pictures: Number of images and video frames that were analyzed.
+        credits: Exact credits by the planned prices; the service charges whole credits.
     """
 
     backend: str
@@ -52,12 +52,12 @@ class CostShare:
 
 @dataclass(frozen=True, slots=True)
 class CostBreakdown:
-    """The credits paid, by back end and feature, and the credits that rounding up added.
+    """The credits paid for a run, split by back end and feature, and the credits that rounding up added.
 
     Attributes:
-        shares: A share for each back end and feature, most expensive first.
-        rounding: Exact credits paid beyond the sum of the shares.
-        unknown: Why there is no breakdown; None if there is one.
+        shares: The cost of each feature of each back end, most expensive first.
+        rounding: Credits paid beyond the sum of `shares`, because the service rounds up.
+        unknown: Why the credits cannot be split, as a clause; None if they are.
     """
 
     shares: tuple[CostShare, ...] = ()
@@ -66,11 +66,11 @@ class CostBreakdown:
 
 
 def saved_credits(db: sqlite.Connection, learner: PriceLearner, options: Options) -> SavedCredits:
-    """Return the credits that duplicates, cached answers and pre-checks saved, by the learned prices.
+    """Return the credits that a run saved by duplicates, cached answers and pre-checks.
 
     Args:
         db: The journal of the run.
-        learner: The prices learned from the charges of the run.
+        learner: The prices learned from the run's charges; they value the rows that were not sent.
         options: The options of the run.
     """
     prechecks = CreditRange(0, 0)
@@ -93,12 +93,13 @@ def _times(one: CreditRange, count: int) -> CreditRange:
 
 
 def cost_breakdown(db: sqlite.Connection, prices_json: str | None) -> CostBreakdown:
-    """Split the credits paid by back end and feature, if the planned prices explain them.
+    """Split the credits that a run paid by back end and feature.
+
+    That is possible if all charges and numbers of frames are known, and the charges agree with the planned prices.
 
     Args:
         db: The journal of the run.
-        prices_json: JSON object that the plan stored: `backend feature` to millicredits for an image; None if the plan
-            stored none.
+        prices_json: The planned prices as JSON: `{"backend feature": millicredits per image}`; None if not stored.
     """
     low, high, unbounded, paid, incomplete = paid_frames(db)
     prices: dict[str, Any] = json.loads(prices_json or "{}")

@@ -120,12 +120,12 @@ def open_key_budget(
 
 
 def _is_legacy_account(account: str, key: str, base_urls: list[str]) -> bool:
-    """Whether an older version of lightmeter used this account name for the key at one of the base URLs."""
+    """Whether an older version of lightmeter recorded spending with `key` at one of the base URLs as `account`."""
     return any(legacy_ledger_account(one, key) == account for url in base_urls for one in equivalent_base_urls(url))
 
 
 def _used_base_urls(folder: Path) -> Iterator[str]:
-    """Yield the base URLs in the journal of a folder."""
+    """Yield the base URLs of the service that the run in `folder` used, from its journal; nothing without one."""
     try:
         with open_read_only(folder) as db:
             meta = get_meta(db)

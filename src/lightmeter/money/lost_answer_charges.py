@@ -1,4 +1,4 @@
-"""Prove from account balances whether requests without an answer were charged. Pure.
+"""Prove from account balances whether requests without an answer were charged. Nothing is read or written here.
 
 By default other users may spend from the account. Then only one thing can be proven: if no credits are missing, the
 requests were not charged. If the user says that nobody else spends, missing credits can also prove that a request was
@@ -35,10 +35,10 @@ _SEQUENTIAL: Final = "One request at a time was in flight: each answer names the
 
 
 def balance_window(opening: int, closing: tuple[int, int], submissions: Sequence[WindowSubmission]) -> BalanceWindow:
-    """Return what is known about the charges of all requests between two balances.
+    """Sort the requests sent between two balances into those with a known and those with an uncertain charge.
 
-    A request that the service refused as too fast (429) should cost nothing. It counts as uncertain, so that the
-    balances show whether it was charged all the same.
+    The result is the input of `reconcile`, which compares the charges with the balances. A request that the service
+    refused as too fast (429) should cost nothing; it counts as uncertain, so that the balances show what it did cost.
 
     Args:
         opening: The balance before the first request, in credits.
@@ -65,7 +65,9 @@ def build_proof(
     *,
     sole_spender: bool,
 ) -> tuple[dict[str, Any], list[SubmissionResolution]]:
-    """Return the proof as a JSON document, and the result for each request without an answer.
+    """Prove, from account balances before and after requests, which of those without an answer were charged.
+
+    Return the proof as a JSON document, and the decision about each request that it decides.
 
     Args:
         opening: The balance before the first of the requests.
@@ -111,11 +113,13 @@ def build_proof(
 def unprovable_document(
     reading: BalanceReading, resolutions: Sequence[SubmissionResolution], why: str
 ) -> dict[str, Any]:
-    """Return a document with the fields of a proof, for a balance that cannot be compared with an earlier one.
+    """Return a JSON document that says why the account balance proves nothing about requests without an answer.
+
+    It has the fields that `build_proof` writes if there is an earlier balance to compare with.
 
     Args:
-        reading: The balance.
-        resolutions: The result for each request without an answer: nothing is proven.
+        reading: The balance of the account.
+        resolutions: The decision about each request without an answer: nothing is proven.
         why: Why there is no earlier balance to compare with, as a sentence.
     """
     outcome = ProofOutcome.AMBIGUOUS.value
@@ -160,7 +164,7 @@ def _resolutions(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> 
 
 
 def _split_charge(total: int | None, holds: dict[int, int]) -> dict[int, int]:
-    """Split `total` credits over requests: each gets from 1 to its hold; all get their holds if `total` is None."""
+    """Split `total` credits over requests: each gets 1 to its hold (reserved credits), or its hold without `total`."""
     if total is None:
         return holds
     shares, left = {}, total

@@ -30,18 +30,18 @@ MAX_RECENT_CHARGES: Final = 2000
 
 
 def price_key_of(kinds: Sequence[str | None]) -> str:
-    """Return the kind of a request (image, video or unknown): that of its assets, or unknown if they differ."""
+    """Return the key of a request's price: the media type that all its rows have (`image`, `video`), or `unknown`."""
     kind = kinds[0] if len(set(kinds)) == 1 else None
     return kind if kind in _KINDS else _UNKNOWN
 
 
 def learner_from_journal(db: sqlite.Connection, header: RunHeader, recent: int | None = None) -> PriceLearner:
-    """Return a price learner that starts with the planned price and has observed the charges of a run.
+    """Return the prices of a run's requests as learned from their charges, starting from the planned price.
 
     Args:
-        db: The journal.
-        header: The header of the run.
-        recent: Number of the latest charges to observe; None for all.
+        db: The journal of the run.
+        header: The header of the run, with the planned price.
+        recent: Number of the latest charges to learn from; None for all.
     """
     learner = PriceLearner(dict.fromkeys(_KINDS, header.price_per_image_milli))
     for paid, low, high, *kinds in charged_frames(db, recent):
@@ -102,7 +102,7 @@ class RequestPrices:
 
     @property
     def retry_price_known(self) -> bool:
-        """Whether the price of a retry is known. Until then, retries are sent one at a time."""
+        """Whether the price of asking the question (`--ask`) again is known. If not, that is sent one at a time."""
         return self.trusted or self._retries > 0
 
     def observe_retry(self, pictures: int | None, paid: int) -> None:
@@ -115,26 +115,26 @@ class RequestPrices:
 
     @property
     def price_known(self) -> bool:
-        """Whether the price of an image is known. Until then, one image at a time is sent."""
+        """Whether the price of an image is learned, or taken from the price table; else images are sent singly."""
         learned = any(self.learner.knows(kind) for kind in _KINDS)
         return self.trusted or learned or self.unpriced_answers >= MAX_UNPRICED_ANSWERS
 
     @property
     def unpriced_answers(self) -> int:
-        """Number of answers that taught no price."""
+        """Number of answers from which no price could be learned: without a charge, or with an error."""
         return self._unpriced.total()
 
     def observe_unpriced(self, names: Sequence[str | None]) -> None:
-        """Count an answer that teaches no price, because it names no charge or reports an error as well."""
+        """Count an answer from which no price can be learned; `names`: the media type of each row of the request."""
         self._unpriced[price_key_of(names)] += 1
 
     def observe(self, names: Sequence[str | None], frames: FrameRange, paid: int) -> str | None:
-        """Learn from a charge, and return a sentence about it if it contradicts earlier charges.
+        """Learn the price of requests from a charge, and return a sentence about it if it contradicts earlier charges.
 
-        An answer that cost nothing teaches nothing, because the next one may cost something.
+        A charge of 0 is ignored, because the next request may cost something.
 
         Args:
-            names: Kind (image, video or None) of each row of the request.
+            names: Media type (image, video or None) of each row of the request.
             frames: Images and video frames that were charged.
             paid: Credits charged.
         """

@@ -40,9 +40,11 @@ _log: Final = logging.getLogger(__name__)
 
 @contextmanager
 def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: bool) -> Iterator[JournalCheck]:
-    """Check the journal against its watermark, and advance the watermark with each commit until the block ends.
+    """Check that a run's journal is not an older state or a copy, and keep the file for this check up to date.
 
-    If the watermark cannot be written, log a warning and continue without it.
+    The watermark is a file outside of the run's folder that is rewritten after each commit until the `with` block ends.
+    If it cannot be written, log a warning and continue without it. Yield `latest` (the journal is the newest state),
+    `accepted` (the user accepts the journal as it is) or `unknown`.
 
     Args:
         journal: The journal, open for writing.
@@ -97,7 +99,7 @@ def _open(state_dir: Path, run_id: str) -> Watermark | None:
 
 
 def _conflict(known: WatermarkRecord, folder: Path, run_id: str, now: JournalPosition) -> JournalConflict | None:
-    """Return the error for a journal that is outdated or a copy; None if the watermark shows neither."""
+    """Return the error for a journal that is outdated, or a copy of another one; None for any other journal."""
     again = f"lightmeter resume {folder} --accept-journal"
     if _is_copy(known, folder, run_id):
         return JournalConflict(
@@ -116,7 +118,7 @@ def _conflict(known: WatermarkRecord, folder: Path, run_id: str, now: JournalPos
 
 
 def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
-    """Whether the watermark names another folder that still contains the run: it was copied, not moved."""
+    """Whether `folder` is a copy of the folder in which the run was last started, and which still has the run."""
     last, here = journal_path(known.folder), journal_path(folder)
     try:
         if not last.exists() or last.samefile(here):
@@ -130,7 +132,7 @@ def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
 def _assign_new_id(
     journal: Journal, former: str, now: JournalPosition, lost: JournalPosition, clock: Clock
 ) -> tuple[str, JournalPosition]:
-    """Give the run a new id, and reserve the credits by which its watermark (`lost`) exceeds its journal (`now`)."""
+    """Give the run a new id; reserve the credits of its latest state (`lost`) that its journal (`now`) lacks."""
     run_id, at = fresh_run_id(clock), clock.now()
 
     def change(db: sqlite.Connection) -> JournalPosition:
@@ -157,14 +159,15 @@ def balance_gap(db: sqlite.Connection, balance: int) -> int:
 
 
 async def judge_balance_gap(journal: Journal, check: JournalCheck, gap: int, at: float, *, sole_spender: bool) -> int:
-    """Warn or raise if, at the start of a run, the balance is lower than the journal explains.
+    """Warn or raise if, at the start of a run, the balance is lower than the charges in the journal explain.
 
-    If others may spend from the account, only log a warning. If nobody else spends, the journal must be outdated or a
-    copy, unless the watermark proves that it is the latest. If the user accepts that, reserve the missing credits.
+    Nothing happens if the journal is known to be the latest one. If others may spend from the account, only log a
+    warning. If nobody else does, the journal must be outdated or a copy: raise, or, if the user accepts the journal,
+    reserve the missing credits.
 
     Args:
         journal: The journal, open for writing.
-        check: The result of the check against the watermark.
+        check: Whether the journal is the latest one, as `track_watermark` found.
         gap: The missing credits, from `balance_gap`.
         at: The time, in seconds since the epoch.
         sole_spender: Whether the user says that nobody else spends from the account.

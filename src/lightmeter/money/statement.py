@@ -257,7 +257,7 @@ def _reconciliation(db: sqlite.Connection, header: RunHeader) -> Reconciliation 
 
 
 def _lines_of_proof(proof: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of one balance proof; requests that it found charged (or uncharged) alike share a line."""
+    """Yield a balance proof as text: the balances, then which requests were charged, equal results on one line."""
     read, expected = proof["readings"][-1]["balance"], proof["expected"]
     expectation = f"a balance of {expected} was expected, " if expected is not None else ""
     yield f"proof       {expectation}{read} was read"

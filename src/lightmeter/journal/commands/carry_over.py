@@ -1,7 +1,7 @@
 """Carry over what an earlier run of a folder paid for, or may have paid for, into the journal of the next run.
 
-The functions that read an earlier run expect its journal attached as `old`. Rows of two runs are compared by asset:
-equal content is the same asset; an equal URL or path is, unless the content, the size or the entity tag differs.
+Rows of two runs are compared by asset (image or video): equal content is the same asset; an equal URL or path is the
+same asset too, unless the content, the size or the entity tag differs.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ FROM temp.found f JOIN old.findings o ON o.seq = f.old_seq ORDER BY o.rowid
 
 @contextmanager
 def _attached(db: sqlite.Connection, folder: Path) -> Iterator[None]:
-    """Attach the journal of a folder as `old` and open a transaction with the temporary tables, for the block."""
+    """For a `with` block, attach the journal of `folder` to `db` as `old`, in a transaction with temporary tables."""
     digest: Any = _digest
     db.create_scalar_function("digest", digest, 1, deterministic=True)
     db.execute("ATTACH ? AS old", (str(journal_path(folder)),))
@@ -195,30 +195,32 @@ def has_open_requests(db: sqlite.Connection) -> bool:
 
 
 def move_open_requests(db: sqlite.Connection, folder: Path) -> None:
-    """Move the open requests of the run in `folder` into the journal `db` of the next run, with what they hold."""
+    """Copy requests without a known answer or charge from the run in `folder` to the next run's journal `db`."""
     with _attached(db, folder):
         _run_all(db, _MOVE_OPEN)
 
 
 def forget_open_requests(db: sqlite.Connection) -> None:
-    """Remove the requests from an archived journal that `move_open_requests` moved into the next one."""
+    """Remove requests without a known answer or charge from an older run's journal, after the next run has them."""
     with db:
         _run_all(db, _FORGET_OPEN)
 
 
 def carry_results(db: sqlite.Connection, folder: Path) -> None:
-    """Give pending rows of `db` the answer that the run in `folder` has for the same asset, or its charged failure."""
+    """Give pending rows of `db` the answer, or charged failure, of the same image or video in the run in `folder`."""
     with _attached(db, folder):
         _run_all(db, (_SAME, _ANSWERED, _CHARGED, *_COPY_ANSWERS, _MARK_FOUND))
 
 
 def fold_run(db: sqlite.Connection, folder: Path, put: sqlite.Change[None]) -> None:
-    """Add to the journal `db` what only the older run in `folder` has: items, answers, and the credits of each item.
+    """Add the items of an older run that are not in the journal `db`, with their answers, so that it can be removed.
+
+    The credits that each item cost in the older run are added too.
 
     Args:
         db: The journal of the next run.
         folder: The folder of the older run.
-        put: What else to write in the same transaction.
+        put: Another change of the journal, made in the same transaction.
     """
     with _attached(db, folder):
         put(db)

@@ -12,7 +12,7 @@ from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 
 @dataclass(frozen=True, slots=True)
 class PlannedFinding:
-    """A problem or property of a row that a pre-check found; `facts` is JSON."""
+    """A problem or property of a manifest row that the pre-check `name` found; `facts` is its details as JSON."""
 
     name: str
     severity: str
@@ -29,7 +29,7 @@ class CachedAnswer:
         sha256: Hash of its bytes, in hexadecimal.
         request_id: The service's id of the request, if it reported one.
         answered_at: Seconds since the epoch.
-        raw: Its bytes, compressed.
+        raw: The answer's bytes, compressed with zstd.
     """
 
     sha256: str
@@ -40,7 +40,7 @@ class CachedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CachedRow:
-    """A row with a cached answer, and the position and name of its image or video in that answer."""
+    """Manifest row `seq` with its answer from an earlier run, and its image's or video's position and name in there."""
 
     seq: int
     asset: int
@@ -54,16 +54,16 @@ class PlannedRow:
 
     Attributes:
         seq: Number of the row.
-        item_id: Its id; `add_rows` replaces one that is already used.
+        item_id: Id of the row; `add_rows` replaces an id that an earlier row has.
         url: Its URL or path, as in the manifest.
         path: Absolute path of a local file; None for a URL.
-        identity: Canonical URL or path; None for rows that cannot be an asset.
+        identity: Canonical URL or path; None if the row names no image or video.
         kind: `image`, `video`, or None while unknown.
         extra: The manifest's additional columns, as JSON.
         own_id: Whether the id comes from the manifest.
-        status: Status to store.
-        reason: Code that groups the rows that are not sent.
-        error: A sentence for the user.
+        status: `pending`, `skipped`, `duplicate` and so on.
+        reason: Code for why the row is not sent, such as `same_asset`; None if it is.
+        error: Why the row is not sent, as a sentence for the user.
         frames_low: Least number of frames that will be charged; 1 for an image.
         frames_high: Most frames that will be charged; None if no bound is known.
         width: In pixels.
@@ -71,7 +71,7 @@ class PlannedRow:
         duration_s: Length of a video.
         content_sha256: Hash of the content, in hexadecimal.
         findings: What pre-checks found.
-        duplicate_of: Id of the row with the same asset; `add_rows` finds it, `restore_rows` stores it.
+        duplicate_of: `item_id` of an earlier row with the same image or video; None without one.
     """
 
     seq: int
@@ -113,13 +113,13 @@ SELECT EXISTS (SELECT 1 FROM items WHERE item_id = ?1),
 
 @sqlite.command
 def add_rows(db: sqlite.Connection, rows: Sequence[PlannedRow]) -> None:
-    """Write new rows, and mark those that duplicate an earlier row's asset or id."""
+    """Write new rows; mark rows that repeat an earlier row's image or video (`duplicate`) or id (`skipped`)."""
     for row in rows:
         _insert(db, _without_conflicts(db, row))
 
 
 def _without_conflicts(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
-    """Return the row as it is stored: with an unused id, and not pending if an earlier row has its id or its asset."""
+    """Return the row with an unused id, and not pending if an earlier row has its id or its image or video."""
     ((id_is_used, same_identity, same_content),) = db.execute(
         _CONFLICTS, (row.item_id, row.identity, row.content_sha256)
     )
@@ -147,7 +147,7 @@ def _insert(db: sqlite.Connection, row: PlannedRow) -> None:
 
 @sqlite.command
 def restore_rows(db: sqlite.Connection, rows: Sequence[PlannedRow]) -> None:
-    """Write rows of a plan file unchanged, with the ids and duplicates that the earlier plan found."""
+    """Write the rows of a saved plan unchanged: ids and duplicates were checked when the plan was made."""
     for row in rows:
         _insert(db, row)
 
@@ -166,7 +166,10 @@ ORDER BY r.seq
 
 
 def planned_rows(db: sqlite.Connection) -> Iterator[tuple[PlannedRow, tuple[int, str | None, str] | None]]:
-    """Yield all rows in order, each with None or (asset position, asset name, answer's sha256) of a cached answer."""
+    """Yield all rows of the plan in manifest order, each with its cached answer of an earlier run, or None.
+
+    A cached answer is (position of the row's image or video in the answer, its name there, the answer's sha256).
+    """
     findings: Iterator[Any] = iter(db.execute(_FINDINGS))
     cached: Iterator[Any] = iter(db.execute(_CACHED_ROWS))
     finding, cached_row = next(findings, None), next(cached, None)
@@ -183,10 +186,10 @@ def planned_rows(db: sqlite.Connection) -> Iterator[tuple[PlannedRow, tuple[int,
 
 @sqlite.command
 def set_frames(db: sqlite.Connection, groups: Sequence[tuple[str | None, int | None, int, int | None]]) -> None:
-    """Set the number of frames of all rows that are pending, over budget or answered.
+    """Set how many frames will be charged for the rows that are pending, over budget or answered.
 
     Each group is (`image`, `video` or None if unknown; video length in whole seconds, rounded up, or None; least
-    frames; most frames, or None without a bound).
+    frames; most frames, or None without a bound). It applies to the rows with that type and length.
     """
     db.execute("CREATE TEMP TABLE lengths (kind TEXT, seconds INTEGER, low INTEGER, high INTEGER)")
     try:
@@ -202,7 +205,7 @@ def set_frames(db: sqlite.Connection, groups: Sequence[tuple[str | None, int | N
 
 @sqlite.command
 def apply_cached_rows(db: sqlite.Connection, rows: Sequence[CachedRow]) -> None:
-    """Store cached answers and mark their rows as `ok`; they cost nothing."""
+    """Store answers of earlier runs in the journal and mark the rows that they answer as `ok`; nothing is charged."""
     for row in rows:
         answer = row.answer
         db.execute(

@@ -1,7 +1,6 @@
-"""Record an answer and its charge together, in six SQL statements: the bytes, the credits and the rows.
+"""Record a complete, valid answer in one step: its bytes, its charge and the results of its rows.
 
-Most answers are complete and valid. For them one function does the work of `record_answer` and `settle` of
-`commands.submissions`, with the same changes of state. The journal's writer applies all queued ones at once.
+The effect is that of `record_answer` followed by `settle`, but the journal's writer can record many answers at once.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from lightmeter.journal.submission_states import HOLDING, Event, State, step
 
 @dataclass(slots=True)
 class _ReceiveAndSettle:
-    """What `receive_and_settle` returns: a function of the connection that records one answer and its charge."""
+    """A callable that records one answer and its charge in a journal; `apply_all` does so for many at once."""
 
     submission_id: int
     received: ReceivedAnswer
@@ -32,7 +31,7 @@ class _ReceiveAndSettle:
 
     @staticmethod
     def apply_all(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[None]:
-        """Record all answers or none, with one SQL statement for all of them."""
+        """Record the answer and charge of each of these objects in the journal, or raise and record none."""
         steps = _steps(db, settled)
         db.executemany(
             "INSERT OR REPLACE INTO answers VALUES (?, ?)",
@@ -65,7 +64,7 @@ class _ReceiveAndSettle:
 
 
 def _steps(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[tuple[State, State, int]]:
-    """Return (state after the answer, state after the charge, credits released) for each submission.
+    """Return (state after its answer, state after its charge, reserved credits freed) for each submission (POST).
 
     Raises:
         InvalidTransition: a submission already had its answer.
@@ -88,10 +87,12 @@ def _steps(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[
 def receive_and_settle(
     submission_id: int, received: ReceivedAnswer, event: Event, outcome: AnswerOutcome, note: str | None = None
 ) -> sqlite.Change[None]:
-    """Return a function for `Journal.write`: it stores an answer, replaces the hold by the charge, sets row results.
+    """Return a function for `Journal.write` that records an answer, its charge and the results of its rows.
+
+    The charge replaces the credits that were reserved for the request.
 
     Args:
-        submission_id: The submission.
+        submission_id: The submission (POST) that was answered.
         received: The answer.
         event: `ANSWER` if it answered the POST, `COLLECT` if it answered a poll.
         outcome: The charge and the rows' results.
@@ -104,14 +105,14 @@ def receive_and_settle(
 def receive_and_release(
     db: sqlite.Connection, submission_id: int, received: ReceivedAnswer, event: Event, outcome: AnswerOutcome
 ) -> None:
-    """Store an answer without results or charge; its rows become pending again, to be sent in another request.
+    """Store an answer that has no results and cost nothing; the request's rows become pending, to be sent again.
 
     Args:
         db: The journal, in a transaction.
-        submission_id: The submission.
+        submission_id: The submission (POST) that was answered.
         received: The answer.
         event: `ANSWER` if it answered the POST, `COLLECT` if it answered a poll.
-        outcome: The charge, which is 0.
+        outcome: What the answer reports: a charge of 0; results of rows are ignored.
     """
     receive_and_settle(submission_id, received, event, replace(outcome, rows=()), "nothing was charged")(db)
     requeue_rows(db, submission_id)

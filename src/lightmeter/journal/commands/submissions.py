@@ -60,7 +60,7 @@ def last_transition_id(db: sqlite.Connection) -> int:
 
 @dataclass(slots=True)
 class _HoldAndSend:
-    """What `hold_and_send` returns: a function of the connection that records one request."""
+    """A callable that reserves the price of a request and records it as sent; `apply_all` does so for many."""
 
     rows: Sequence[int]
     hold: int
@@ -73,7 +73,7 @@ class _HoldAndSend:
 
     @staticmethod
     def apply_all(db: sqlite.Connection, holds: Sequence[_HoldAndSend]) -> list[int]:
-        """Reserve the credits of all requests, or of none if the budget is too small for their sum."""
+        """Reserve these requests' credits and return their ids; raise BudgetReached if the sum exceeds the budget."""
         held = step(State.PLANNED, Event.HOLD)
         sent = step(held, Event.SEND)
         total = sum(one.hold for one in holds)
@@ -115,17 +115,17 @@ def _link_retry(db: sqlite.Connection, submission_id: int, seq: int) -> None:
 def hold_and_send(
     rows: Sequence[int], hold: int, budget: int | None, at: float, *, retry: bool = False
 ) -> sqlite.Change[int]:
-    """Return a function for `Journal.write`: it reserves a request's price, records the POST as sent, returns its id.
+    """Return a function for `Journal.write` that reserves a request's price and records the request as sent.
 
-    `Journal.write` raises `BudgetReached` and writes nothing if the credits paid and reserved would exceed the budget.
-    It raises `InvalidTransition` if `retry` is set and the row does not wait for a repeated question.
+    `Journal.write` then returns the submission id. It raises `BudgetReached` and writes nothing if the credits paid and
+    reserved would exceed the budget, and `InvalidTransition` if `retry` is set for a row that waits for no retry.
 
     Args:
-        rows: Numbers of its rows.
+        rows: Numbers of the manifest rows in the request.
         hold: The most that the request can cost, in whole credits.
         budget: The run's budget in credits; None without one.
         at: Seconds since the epoch.
-        retry: Whether it repeats the user's question (`--ask`) for its row, whose first answer and status remain.
+        retry: Whether the request repeats the user's question (`--ask`) because the first answer to it was invalid.
     """
     return _HoldAndSend(rows, hold, budget, at, retry)
 
@@ -172,11 +172,11 @@ def acknowledge(db: sqlite.Connection, submission_id: int, request_id: str, at: 
 def settle(
     db: sqlite.Connection, submission_id: int, outcome: AnswerOutcome, at: float, note: str | None = None
 ) -> None:
-    """Replace the credits reserved for a request by its charge, and write the result of every row.
+    """Replace the credits reserved for an answered request by its charge, and write the result of each of its rows.
 
     Args:
         db: The journal, in a transaction.
-        submission_id: The submission; its answer is recorded.
+        submission_id: The submission (POST); its answer must be in the journal already.
         outcome: The charge and the rows' results.
         at: Seconds since the epoch.
         note: What was unexpected about the charge; stored with the change of state.
@@ -192,7 +192,7 @@ def settle(
 
 
 def write_row_results(db: sqlite.Connection, outcomes: Iterable[AnswerOutcome]) -> None:
-    """Write the status of each row in these outcomes, with the error or the position of its asset in the answer."""
+    """Set each answered row to `ok`, with its image's or video's position in the answer, or to `failed`."""
     db.executemany(
         "UPDATE items SET status = ?, reason = ?, error = ?, asset = ?, name = ? WHERE seq = ?",
         [
@@ -224,10 +224,10 @@ def record_refusal(db: sqlite.Connection, submission_id: int, refusal: Refusal, 
 
 
 def requeue_rows(db: sqlite.Connection, submission_id: int) -> None:
-    """Make the rows of a submission (one POST) pending again; skip rows that the manifest no longer has.
+    """Make the rows of a submission (one POST) pending again, or skipped if the manifest no longer has them.
 
-    `db.changes()` then returns the number of rows whose status changed: 0 if the submission was a second request for a
-    row with an invalid answer to `--ask`, because such a row keeps its status.
+    If the submission repeated the user's question (`--ask`), its row keeps its status and waits for another request.
+    `db.changes()` then returns the number of rows whose status changed.
     """
     db.execute("UPDATE answer_retries SET submission_id = NULL WHERE submission_id = ?", (submission_id,))
     db.execute(
@@ -327,7 +327,7 @@ def clear_over_budget(db: sqlite.Connection, first: int, last: int) -> None:
 
 @sqlite.command
 def add_retries(db: sqlite.Connection, rows: Sequence[RetryRow]) -> None:
-    """Make rows with an invalid answer to the user's question (`--ask`) wait for a second request, once each."""
+    """Note that the user's question (`--ask`) is to be asked again for these rows; ignore rows already noted."""
     db.executemany(
         "INSERT INTO answer_retries (seq, error, backends) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
         [(row.seq, row.retry.error, orjson.dumps(row.retry.backends).decode()) for row in rows],
@@ -336,7 +336,7 @@ def add_retries(db: sqlite.Connection, rows: Sequence[RetryRow]) -> None:
 
 @sqlite.command
 def set_retry_obstacle(db: sqlite.Connection, reason: str | None, first: int, last: int) -> None:
-    """Record why the question (`--ask`) is not repeated for waiting rows first ≤ seq ≤ last; None: it can be."""
+    """Record why rows first ≤ seq ≤ last that wait for a second answer to `--ask` cannot be sent; None: they can."""
     db.execute(
         "UPDATE answer_retries SET reason = ?1 "
         "WHERE submission_id IS NULL AND (reason IS NULL OR ?1 IS NULL) AND seq BETWEEN ?2 AND ?3",

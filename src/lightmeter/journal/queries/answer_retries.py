@@ -19,7 +19,7 @@ from lightmeter.journal.queries.items import CHUNK_ROWS, AnswerRetry, PendingRow
 
 @dataclass(frozen=True, slots=True)
 class RetryRow:
-    """A row whose first answer to the user's question (`--ask`) is invalid: its number, and how to ask again."""
+    """A manifest row (`seq`) with an invalid answer to the user's question (`--ask`), and how to ask it again."""
 
     seq: int
     retry: AnswerRetry
@@ -32,8 +32,8 @@ class RetryTotals:
     Attributes:
         rows: Rows whose first answer is invalid.
         waiting: Number of those rows that have no second request yet.
-        requests: Second requests that were sent.
-        paid: Credits charged for them.
+        requests: Number of second requests that were sent.
+        paid: Credits charged for the second requests.
     """
 
     rows: int = 0
@@ -43,9 +43,10 @@ class RetryTotals:
 
 
 def first_answers(db: sqlite.Connection, first: int, last: int) -> Iterator[tuple[int, int, int, bytes]]:
-    """Yield (seq, submission id, asset position in the answer, compressed answer) of answered rows first ≤ seq ≤ last.
+    """Yield the answers of rows first ≤ seq ≤ last, to check their answers to the user's question (`--ask`).
 
-    Rows with a second request or with a cached answer are not included. Rows of one submission follow one another.
+    Each is (seq, submission id, position of the row's image or video in the answer, compressed answer), ordered by
+    submission. Rows for which the question was or will be asked again, and rows with cached answers, are left out.
     """
     yield from db.execute(
         "SELECT i.seq, i.submission_id, i.asset, a.raw FROM items i JOIN answers a USING (submission_id) "
@@ -71,7 +72,7 @@ def waiting_retries(db: sqlite.Connection, first: int, last: int) -> Iterator[Pe
 
 
 def retried_row(db: sqlite.Connection, submission_id: int) -> PendingRow | None:
-    """Return the row for which a submission (POST) repeats the user's question (`--ask`); None if it does not."""
+    """Return the row about which a submission (POST) asks the user's question (`--ask`) again; None if it does not."""
     row = db.execute(_RETRIES + "WHERE r.submission_id = ?", (submission_id,)).fetchone()
     return None if row is None else _to_pending_row(row)
 
@@ -82,7 +83,7 @@ def _to_pending_row(row: Sequence[Any]) -> PendingRow:
 
 
 def retry_totals(db: sqlite.Connection) -> RetryTotals:
-    """Return the sums over repeated questions (`--ask`)."""
+    """Return how many rows had an invalid answer to the user's question (`--ask`), and what asking again has cost."""
     sums = db.execute(
         "SELECT count(*), coalesce(sum(r.submission_id IS NULL), 0), count(s.submission_id), coalesce(sum(s.paid), 0) "
         "FROM answer_retries r LEFT JOIN submissions s USING (submission_id)"

@@ -15,8 +15,9 @@ class ChargedFrames(NamedTuple):
         paid: Credits.
         frames_low: Least number of frames of its rows; an image counts as one.
         frames_high: Most frames of its rows; None if no bound is known.
-        first_kind: Alphabetically first of the kinds (image, video, or empty if unknown) of its rows.
-        last_kind: The last of them; the same as the first if all rows are of one kind.
+        first_kind: The media type of its rows: `image`, `video`, or empty if unknown; if rows differ, the
+            alphabetically first.
+        last_kind: The alphabetically last media type; equal to `first_kind` if the rows do not differ.
     """
 
     paid: int
@@ -27,13 +28,13 @@ class ChargedFrames(NamedTuple):
 
 
 class PaidFrames(NamedTuple):
-    """Sums over all requests whose charge is known.
+    """Credits and number of pictures (images and video frames), summed over all requests whose charge is known.
 
     Attributes:
-        frames_low: Least number of images and video frames.
-        frames_high: Most images and video frames of the requests with an upper bound.
-        unbounded: Number of requests without an upper bound.
-        paid: Credits.
+        frames_low: Least number of pictures.
+        frames_high: Most pictures, without the requests counted in `unbounded`.
+        unbounded: Number of requests whose number of pictures has no known upper bound.
+        paid: Credits charged.
         incomplete: Number of requests whose answer reports no charge, or has no result for one of their rows.
     """
 
@@ -70,20 +71,23 @@ def credit_totals(db: Connection) -> tuple[int, int]:
 
 
 def charged_frames(db: Connection, recent: int | None = None) -> Iterator[ChargedFrames]:
-    """Yield the charges of requests without an error, oldest first; with `recent`, only that many of the newest.
+    """Yield the charge and number of frames of each request, oldest first; with `recent`, of that many newest ones.
 
-    A request with an error may have been charged less than its price.
+    Requests whose answer reports an error are left out: they may have been charged less than their price.
     """
     yield from map(ChargedFrames._make, db.execute(_CHARGED_FRAMES, (-1 if recent is None else recent,)))
 
 
 def paid_frames(db: Connection) -> PaidFrames:
-    """Return the sums over all requests whose charge is known."""
+    """Return the credits and the number of images and frames, summed over all requests whose charge is known."""
     return PaidFrames._make(db.execute(_PAID_FRAMES).get)
 
 
 def spent_since(db: Connection, transition_id: int) -> int:
-    """Return the most credits that those requests can have cost whose state changed after change `transition_id`."""
+    """Return the most credits that requests active after a moment can have cost: their charge, or upper price.
+
+    The moment is that of the recorded change of a request's state with the id `transition_id`.
+    """
     query = (
         "SELECT coalesce(sum(coalesce(paid, hold)), 0) FROM submissions "
         "WHERE submission_id IN (SELECT submission_id FROM transitions WHERE rowid > ?)"

@@ -1,7 +1,7 @@
 """Queries for the export of a run's journal to tables: items, answers, requests, results of pre-checks.
 
-A folder may hold several runs. Where a function takes `run`, the run's position among them, oldest first, its
-connection needs the database `latest` (`build_latest_runs`): which run has the newest state and answer of an item.
+A folder may hold several runs. For functions with `run`, the run's position among them (oldest first, from 0), the
+connection must have the database `latest` attached: `build_latest_runs` writes it, to say which run is newest per item.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _BYTES_AT_ONCE: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class SubmissionRange:
-    """A range of submissions whose results are exported together, as one Parquet file of each table.
+    """A range of submissions (POSTs) whose results are exported together, as one Parquet file of each table.
 
     A submission whose charge is known never changes, so a range of them is exported once. The last range of a run has
     all the rest: items without an answer, requests whose charge is not known yet, and answers of earlier runs.
 
     Attributes:
-        after: The submissions up to this id are in earlier ranges, except `carried`.
-        carried: Ids up to `after` whose charge was not known when the range before was exported.
-        through: The last submission id; None for the last range, which has everything that no earlier range has.
-        open: Ids up to `through` whose charge is not known yet; they belong to a later range.
-        answers: Number of submissions in it whose charge is known; 0 for the last range.
+        after: Submissions with larger ids are in this range; those up to this id are in earlier ones, except `carried`.
+        carried: Ids up to `after` that are in this range, because their charge was unknown at the earlier export.
+        through: The last submission id of the range; None for the last range.
+        open: Ids up to `through` that are not in this range, because their charge is still unknown.
+        answers: Number of submissions in the range; 0 for the last range.
     """
 
     after: int = 0
@@ -42,17 +42,17 @@ class SubmissionRange:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SubmissionRange:
-        """Create a range from its fields as JSON values."""
+        """Create a range of submissions from a JSON object with its fields."""
         known: dict[str, Any] = {name: tuple(item) if isinstance(item, list) else item for name, item in values.items()}
         return cls(**known)
 
     @property
     def next(self) -> SubmissionRange:
-        """The range of all submissions after this one; of the last range, itself."""
+        """The range of all submissions that follow this range; the last range returns itself."""
         return self if self.through is None else SubmissionRange(self.through, self.open)
 
     def parameters(self, run: int) -> dict[str, Any]:
-        """Return the SQL parameters that select this range; `run` is the run's position among those of the folder."""
+        """Return the named SQL parameters that select this range; `run` is the run's number in the folder, from 0."""
         return {
             "run": run,
             "after": self.after,
@@ -162,9 +162,9 @@ WHERE state <> 'voided' AND {_NOT_EARLIER} ORDER BY submission_id
 
 
 class AnsweredItem(NamedTuple):
-    """An item of the manifest, and the position `asset` of its asset in an answer.
+    """An item (manifest row), and the position `asset` of its image or video in the answer of a request with the item.
 
-    `asset` is None if the answer has no asset for it, or if a later run has a newer answer.
+    `asset` is None if the answer has no entry for the item, or if a later run has a newer answer about it.
     """
 
     item_id: str
@@ -181,16 +181,16 @@ class JournalAnswer(NamedTuple):
 
 
 def journal_mark(db: sqlite.Connection) -> str:
-    """Return a text that changes whenever the journal's rows or requests change."""
+    """Return a text that changes whenever a journal gets more rows or a request changes its state."""
     return str(db.execute("SELECT (SELECT count(*) FROM items) || '-' || (SELECT count(*) FROM transitions)").get)
 
 
 def settled_ranges(db: sqlite.Connection, rest: SubmissionRange, answers_each: int) -> Iterator[SubmissionRange]:
-    """Yield ranges that together cover the requests of `rest` whose charge is known, at least one of them each.
+    """Split the submissions (POSTs) of `rest` whose charge is known into ranges to be exported, and yield the ranges.
 
     Args:
         db: The journal.
-        rest: A range whose `through` is None.
+        rest: The submissions that are not exported yet: a range whose `through` is None.
         answers_each: Number of submissions in each range. The last may have fewer, the first may have more.
     """
     after, carried, still_open, answers, through = rest.after, rest.carried, list[int](), 0, rest.after
@@ -208,37 +208,40 @@ def settled_ranges(db: sqlite.Connection, rest: SubmissionRange, answers_each: i
 
 
 def asset_rows(db: sqlite.Connection, run: int, submissions: SubmissionRange) -> sqlite.Cursor:
-    """Return a cursor over a range's rows of table `assets` whose newest state is in this run, in manifest order."""
+    """Return a cursor over the rows of the table `assets` for the items in a range of submissions.
+
+    The order is that of the manifest. Items that also are in a later run of the folder are left out.
+    """
     selected = _ASSETS_IN_LAST_RANGE if submissions.through is None else _ASSETS_IN_RANGE
     return db.execute(_ASSETS.format(selected=selected), submissions.parameters(run))
 
 
 def request_rows(db: sqlite.Connection, submissions: SubmissionRange) -> sqlite.Cursor:
-    """Return a cursor over a range's rows of the table `requests`, oldest first."""
+    """Return a cursor over rows of the table `requests`, one for each request in a range of submissions."""
     return db.execute(_REQUESTS.format(selected=_selected(submissions)), submissions.parameters(0))
 
 
 def finding_rows(db: sqlite.Connection, run: int) -> sqlite.Cursor:
-    """Return a cursor over rows of table `prechecks` whose item has its newest state in this run, in manifest order."""
+    """Return a cursor over rows of the table `prechecks` for a run's items, without items that a later run has."""
     return db.execute(_FINDINGS, {"run": run})
 
 
 def question_rows(db: sqlite.Connection, run: int) -> Iterator[tuple[Any, ...]]:
-    """Yield each item of a run with its answer to the user's question (`--ask`), and to its repetition.
+    """Yield each item of a run with its answers to the user's question (`--ask`), as tuples of database columns.
 
-    The order is that of the manifest. Duplicates have the answers of their original. If several runs answered an item,
-    the latest one counts.
+    An item has a second answer if the first was invalid. The order is that of the manifest. Duplicates have the answers
+    of their original. An item that a later run of the folder answered is left out.
     """
     return iter(db.execute(_QUESTION, {"run": run}))
 
 
 def journal_answers(db: sqlite.Connection, run: int, submissions: SubmissionRange) -> Iterator[JournalAnswer]:
-    """Yield the answers of a range, in the manifest's order; for the last range also cached ones of earlier runs.
+    """Yield the answers to a range of submissions in the manifest's order; in the last range also cached ones.
 
     Args:
         db: The journal.
         run: Position of the run among those of the folder, oldest first.
-        submissions: The range.
+        submissions: The range of submissions.
     """
     parameters = submissions.parameters(run)
     answers = db.execute(_ANSWERS.format(selected=_selected(submissions)), parameters)
@@ -261,7 +264,7 @@ def _with_items(db: sqlite.Connection, answers: sqlite.Cursor, items_of: str, ru
 
 
 def _decompress_in_batches(answers: sqlite.Cursor) -> Iterator[list[tuple[int, str | None, bytes]]]:
-    """Yield lists of (id, request id, decompressed answer), limited by `_ANSWERS_AT_ONCE` and `_BYTES_AT_ONCE`."""
+    """Yield lists of (id, request id, decompressed answer) that are short and small enough to be held in memory."""
     batch, size_bytes = [], 0
     for key, request_id, compressed in answers:
         batch.append((key, request_id, decompress(compressed)))

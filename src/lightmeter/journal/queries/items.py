@@ -20,7 +20,7 @@ STATUSES: Final = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_bud
 
 @dataclass(frozen=True, slots=True)
 class AnswerRetry:
-    """How to repeat a question (`--ask`): the error in the first answer, and the back ends (empty: the run's)."""
+    """How to ask the user's question (`--ask`) again: the first answer's error, and the back ends (empty: all)."""
 
     error: str
     backends: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class AnswerRetry:
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A row to be sent; if `retry` is set, alone in a request that repeats the user's question (`--ask`)."""
+    """A manifest row to be sent; if `retry` is set, the row was answered, and the question (`--ask`) is asked again."""
 
     seq: int
     url: str
@@ -45,7 +45,7 @@ def count_by_status(db: sqlite.Connection) -> dict[str, int]:
 
 
 def has_failed_with(db: sqlite.Connection, reason: str) -> bool:
-    """Return whether any row failed with this reason."""
+    """Return whether any manifest row failed with `reason`, a code such as `no_asset`."""
     return bool(db.execute("SELECT EXISTS (SELECT 1 FROM items WHERE status = 'failed' AND reason = ?)", (reason,)).get)
 
 
@@ -65,20 +65,20 @@ def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int]]
 
 
 def first_pending_image(db: sqlite.Connection, first: int, last: int) -> PendingRow | None:
-    """Return the first pending row first ≤ seq ≤ last with at most one frame, such as an image; None without one."""
+    """Return the first pending row first ≤ seq ≤ last that has at most one frame, as images do; None without one."""
     row = db.execute(_PENDING.format(condition="AND frames_high = 1"), (first, last, 1)).fetchone()
     return None if row is None else PendingRow(*row)
 
 
 def pending_rows(db: sqlite.Connection, first: int, last: int) -> Iterator[PendingRow]:
-    """Yield the pending rows with first ≤ seq ≤ last, in order; read `CHUNK_ROWS` at a time, as they are needed."""
+    """Yield the pending rows with first ≤ seq ≤ last, in order; the journal is read in blocks of `CHUNK_ROWS` rows."""
     while rows := list(db.execute(_PENDING.format(condition=""), (first, last, CHUNK_ROWS))):
         yield from (PendingRow(*row) for row in rows)
         first = rows[-1][0] + 1
 
 
 class FrameGroup(NamedTuple):
-    """Number of rows of one kind (image, video; None: unknown) with equal bounds of frames (None: no upper bound)."""
+    """Number of manifest rows with this type (None: unknown) and this least and most (None: no bound) frames."""
 
     kind: MediaKind | None
     frames_low: int
@@ -87,7 +87,7 @@ class FrameGroup(NamedTuple):
 
 
 class LengthGroup(NamedTuple):
-    """Number of rows of one kind (image, video; None: unknown) and video length, rounded up (None: unknown)."""
+    """Number of manifest rows with this media type and this video length, rounded up; None where unknown."""
 
     kind: MediaKind | None
     seconds: int | None
@@ -95,16 +95,16 @@ class LengthGroup(NamedTuple):
 
 
 class OverBudgetGroup(NamedTuple):
-    """Rows that were not sent because one limit on credits did not allow it.
+    """Number of rows that were not sent because of the same limit on credits, and of their frames.
 
     Attributes:
         reason: The limit: `no_credits` (balance), `key_budget`, `at_risk` (`--max-at-risk`), `budget` (of the run), or
-            `no_bound` (the row has no upper price).
+            `no_bound` (no upper price of the row is known).
         rows: Number of rows.
         frames_low: Least number of their images and frames.
-        frames_high: Most images and frames of the rows with an upper bound; None if no row has one.
-        unbounded: Number of rows without an upper bound.
-        largest: Most frames of a single row with an upper bound.
+        frames_high: Most images and frames of the rows, without those in `unbounded`; None if that leaves none.
+        unbounded: Number of rows with no known upper bound of their frames.
+        largest: Most frames of a single row, without those in `unbounded`; None if that leaves none.
     """
 
     reason: str
@@ -195,32 +195,32 @@ def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | Non
 
 
 def duplicate_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
-    """Yield the duplicates of rows that have a result, grouped by kind and number of frames of the originals."""
+    """Yield how many duplicates there are of rows with a result, by the media type and frames of those rows."""
     yield from map(FrameGroup._make, db.execute(_DUPLICATES))
 
 
 def cached_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
-    """Yield the rows that have a cached answer of an earlier run, grouped by kind (image, …) and number of frames."""
+    """Yield how many rows have a cached answer of an earlier run, by media type and number of frames."""
     yield from map(FrameGroup._make, db.execute(_CACHED))
 
 
 def unsent_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return the rows that are pending or over budget, grouped by kind (image, video, unknown) and video length."""
+    """Return how many rows are pending or over budget, by media type and video length."""
     return _length_groups(db, "status IN ('pending', 'over_budget')")
 
 
 def cached_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return the rows with a cached answer of an earlier run, by kind (image, video, unknown) and video length."""
+    """Return how many rows have a cached answer of an earlier run, by media type and video length."""
     return _length_groups(db, "status = 'ok' AND reason = 'cached'")
 
 
 def skipped_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return skipped rows, except for a bad value or repeated id, by kind (image, video, unknown) and video length."""
+    """Return how many rows were skipped, except for a bad value or repeated id, by media type and video length."""
     return _length_groups(db, "status = 'skipped' AND reason NOT IN ('bad_row', 'id_repeated')")
 
 
 def sendable_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return all rows except skipped ones and duplicates, grouped by kind (image, video, unknown) and video length."""
+    """Return how many rows are neither skipped nor duplicates, by media type and video length."""
     return _length_groups(db, "status NOT IN ('skipped', 'duplicate')")
 
 
@@ -229,7 +229,7 @@ def _length_groups(db: sqlite.Connection, condition: str) -> list[LengthGroup]:
 
 
 def over_budget_groups(db: sqlite.Connection) -> list[OverBudgetGroup]:
-    """Return the rows that were not sent because of a limit on credits, grouped by limit."""
+    """Return how many rows were not sent because of a limit on credits, by limit (balance, budget and so on)."""
     return list(map(OverBudgetGroup._make, db.execute(_OVER_BUDGET)))
 
 

@@ -1,4 +1,4 @@
-"""Several runs in one folder: which run has the newest state of an item (manifest row), which its newest answer."""
+"""For a folder with several runs: find the latest run that has an item (manifest row), or an answer about it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def credit_share(paid: int, sharers: int, place: int) -> float:
 
 
 def share_items(db: sqlite.Connection, older: list[Path]) -> bool:
-    """Return whether the journal `db` and the journal in one of the folders `older` have an item in common."""
+    """Return whether any item id of the journal `db` also occurs in the journal of one of the folders `older`."""
     for folder in older:
         db.execute("ATTACH ? AS older", (str(journal_path(folder)),))
         try:
@@ -73,17 +73,17 @@ def share_items(db: sqlite.Connection, older: list[Path]) -> bool:
 
 
 def attach_latest_runs(db: sqlite.Connection, path: Path) -> None:
-    """Attach as `latest` the database of `build_latest_runs`: which run has the newest state and answer of an item."""
+    """Attach as `latest` the database that tells which run of a folder has the newest answer about each item."""
     db.execute("ATTACH ? AS latest", (str(path),))
 
 
 def add_credits(db: sqlite.Connection, run: str, target: str) -> None:
-    """Add the credits that each item cost in a run to a table of (item_id, credits).
+    """Add the credits that each item cost in a run to the sums in a table.
 
     Args:
-        db: A connection in a transaction.
-        run: Name under which the run's journal is attached.
-        target: The table.
+        db: A connection in a transaction, to which the journal of the run is attached.
+        run: Name under which that journal is attached.
+        target: Name of the table, with the columns `item_id` and `credits`.
     """
     share: Any = credit_share
     db.create_scalar_function("share", share, 3, deterministic=True)
@@ -92,15 +92,15 @@ def add_credits(db: sqlite.Connection, run: str, target: str) -> None:
 
 
 def build_latest_runs(runs: list[Path], path: Path) -> None:
-    """Write a temporary database that maps each item to the runs with its newest state and its newest answer.
+    """Write a database that tells which of several runs of a folder has the newest state and answer of each item.
 
-    Its tables are `stated` and `answered` (item → position of the run), `paid` (credits that the item cost in all
-    runs), and `changed` (positions of runs that have items of older ones). Where it has no row for an item, that item
-    belongs to the run that is being read.
+    Runs are numbered from 0, oldest first. The tables are `stated` (item → latest run with the item), `answered`
+    (item → latest run with an answer about it), `paid` (item → credits that it cost in all runs) and `changed` (runs
+    with items that an older run has too).
 
     Args:
         runs: Folders of the runs, oldest first.
-        path: The new database.
+        path: File of the new database.
     """
     index = sqlite.connect(path)
     try:

@@ -15,10 +15,10 @@ from lightmeter.journal.submission_states import State
 
 @dataclass(frozen=True, slots=True)
 class SubmissionRecord:
-    """A request (one POST) and its rows as (seq, url, path), in the order in which they were sent.
+    """A request (one POST) with its rows as (seq, url, path), in the order in which they were sent.
 
-    `hold` is the most that it can cost, in credits. If it repeats the question (`--ask`), `rows` is empty
-    and `retry` is its row.
+    `hold` is the most that the request can cost, in credits. If the request asks the user's question (`--ask`) a second
+    time, about one row, `rows` is empty and `retry` is that row.
     """
 
     submission_id: int
@@ -60,17 +60,17 @@ def requests_sent(db: sqlite.Connection) -> int:
 
 @dataclass(frozen=True, slots=True)
 class InDoubtTotals:
-    """Sums over requests whose charge or answer is missing.
+    """Numbers of requests whose charge or answer is missing, and their credits.
 
     Attributes:
         requests: Requests without an answer that may have been charged; their rows have the status `in_doubt`.
-        rows: Number of those rows.
-        credits: Most credits that those requests cost; they stay reserved.
-        again: Most credits that it costs to send again those requests whose charge no balance could prove.
+        rows: Number of rows in `requests`.
+        credits: Most credits that `requests` cost; they stay reserved.
+        again: Most credits that it would cost to send again those of `requests` that balances proved nothing about.
         lost_requests: Requests that were charged and never answered; their rows have the status `failed`.
-        lost_credits: Credits charged for them.
+        lost_credits: Credits charged for `lost_requests`.
         failed_requests: Requests that failed without a reported charge; their rows have the status `failed`.
-        failed_credits: Most credits that those cost; they stay reserved until a balance proves the charge.
+        failed_credits: Most credits that `failed_requests` cost; reserved until a balance proves the charge.
     """
 
     requests: int
@@ -84,7 +84,7 @@ class InDoubtTotals:
 
 
 def in_doubt_totals(db: sqlite.Connection) -> InDoubtTotals:
-    """Return the sums over requests whose charge or answer is missing."""
+    """Return how many requests lack an answer or a known charge, and the most credits that they cost."""
     unanswered = db.execute(
         "SELECT count(*), coalesce(sum(assets), 0), coalesce(sum(hold), 0), "
         "coalesce(sum(CASE WHEN state = 'ambiguous' AND EXISTS "
@@ -106,7 +106,11 @@ def waiting_at_service(db: sqlite.Connection) -> tuple[int, float | None]:
 
 
 class SubmissionRow(NamedTuple):
-    """A request (POST) in the credit statement of a run; times in seconds since the epoch, `assets` counts rows."""
+    """One request (POST) as listed in the credit statement of a run.
+
+    `assets` is the number of its rows, `hold` the credits reserved for it, `paid` those charged (None while unknown),
+    `remaining` the balance that its answer reported. Times are in seconds since the epoch.
+    """
 
     submission_id: int
     request_id: str | None
@@ -121,7 +125,7 @@ class SubmissionRow(NamedTuple):
 
 
 class SettledAsset(NamedTuple):
-    """A row with a result: its answer, the position of its asset in that answer, and its known properties.
+    """A manifest row with its answer, the position of its image or video in the answer, and what identifies that.
 
     Attributes:
         transition_id: Id of the state change that recorded the charge: the same for all rows of one answer.
@@ -129,8 +133,8 @@ class SettledAsset(NamedTuple):
         answered_at: Seconds since the epoch; None where an older version did not record it.
         compressed: The bytes of the answer, compressed.
         asset: Position in the answer's `all.assets`.
-        name: Its name there.
-        marks: Known properties of the content.
+        name: Name of the image or video in the answer.
+        marks: What identifies the image or video: URL, hash, size and so on.
     """
 
     transition_id: int
@@ -152,7 +156,7 @@ WHERE t.event = 'settle' AND t.rowid > ? ORDER BY t.rowid
 
 
 def settled_assets(db: sqlite.Connection, after: int) -> Iterator[SettledAsset]:
-    """Yield the rows whose charge was recorded after the state change with id `after`, answer by answer."""
+    """Yield the answered rows whose charge was recorded after state change `after` (an id), grouped by answer."""
     row: Any
     for row in db.execute(_SETTLED_ASSETS, (after,)):
         yield SettledAsset._make((*row[:6], AssetMarks._make(row[6:])))
