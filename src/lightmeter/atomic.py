@@ -44,7 +44,7 @@ def write_text(target: Path, content: str) -> None:
 
 
 def fsync_folder(folder: Path) -> None:
-    """Flush the entries of a folder to disk; do nothing where folders cannot be opened."""
+    """Flush a folder to disk, so that new names in it survive a power cut; do nothing where the system cannot."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:

@@ -35,7 +35,7 @@ class BackgroundLoop:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine and return its result. On Ctrl-C, cancel it, wait until it has ended, and raise."""
+        """Run a coroutine in the background loop; return its result. On Ctrl-C, cancel it and await its end."""
         future = self.start(coroutine)
         try:
             return future.result()

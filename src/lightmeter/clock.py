@@ -20,7 +20,7 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock(Protocol):
-    """A source of time."""
+    """Interface of a source of time, so that tests can pass a clock of their own."""
 
     def now(self) -> float:
         """Return seconds since the epoch, for times that are stored."""
@@ -36,7 +36,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The clocks of this machine."""
+    """The real clocks of this machine: time of day, monotonic time and uptime."""
 
     def now(self) -> float:
         """Return seconds since the epoch."""
@@ -67,12 +67,12 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True)
 class ClockAnchor:
-    """The times on a machine's clocks at one moment; the journal stores them.
+    """Time of day and uptime of a machine at one moment: a run stores them in its journal at each start.
 
     Attributes:
         boot_id: Id of the machine's last boot.
         uptime: Seconds since that boot.
-        wall: Seconds since the epoch.
+        wall: Time of day, in seconds since the epoch.
     """
 
     boot_id: str
@@ -85,11 +85,12 @@ class RunClock:
 
     Args:
         machine: The machine's clocks.
-        before: Its times when the previous process of the run started; None if this is the first.
+        before: Times of the machine when the previous process of the run started; None for the first process.
 
     Attributes:
-        anchor: The machine's times when this clock was created.
-        restart_step_s: Seconds by which someone set the time of day between `before` and `anchor`; None if unknown.
+        anchor: Times of the machine when this clock was created.
+        restart_step_s: Seconds by which the time of day was set forward between `before` and `anchor`, negative if
+            back; None if unknown, as after a reboot.
         monotonic: Returns seconds on a clock that nobody can set, for durations.
         sleep: Suspends the current task for a number of seconds.
     """
@@ -108,15 +109,18 @@ class RunClock:
 
     @property
     def step_s(self) -> float:
-        """Seconds by which someone set the time of day since the process started; less than `STEP_S` is inaccuracy."""
+        """Seconds by which the time of day was set forward since this clock was created; negative if set back.
+
+        An absolute value below `STEP_S` may be mere inaccuracy of the clocks.
+        """
         return self._machine.now() - self.now()
 
     def min_age_s(self, at: float, *, earlier: bool) -> float:
         """Return the seconds, 0 or more, that certainly passed since a stored time, even if the clock was set.
 
-        The age of a time that this process stored is exact. A time that an earlier process stored is at least as old as
-        this process. If the time of day was not set between the starts of the previous process and of this one, the age
-        is `now()` less that time. After a reboot it is that too, but at most the uptime of the machine.
+        For a time stored by this process, the result is exact. For one stored by an earlier process, it is `now()` less
+        that time, at most the uptime after a reboot. It is never less than the age of this clock; it is just that age
+        if the time of day was set between the starts of the two processes.
 
         Args:
             at: The stored time, in seconds since the epoch.

@@ -36,7 +36,7 @@ class Endpoint:
     Attributes:
         base_url: Base URL of the service.
         api_key: Key of the account.
-        embedded: Whether it is the embedded service.
+        embedded: Whether this is the service that the toolkit starts itself.
     """
 
     base_url: str
@@ -45,7 +45,7 @@ class Endpoint:
 
 
 def is_embedded(options: Options, settings: Settings) -> bool:
-    """Whether a run with these options uses the embedded service."""
+    """Whether a run uses the embedded service: neither options nor settings name the URL of another."""
     return (options.base_url or settings.base_url) is None
 
 
@@ -63,7 +63,7 @@ def embedded_backends(settings: Settings) -> tuple[BackendOffer, ...]:
 
 
 def needed_backends(options: Options, settings: Settings) -> tuple[str, ...]:
-    """Return the back ends that a run with these options uses. The service loads the models of no others."""
+    """Return the names of the back ends that a run uses: the embedded service loads only their models."""
     features = frozenset(options.features or FEATURES)
     able = {offer.name: offer for offer in embedded_backends(settings) if offer.available}
     names = options.backends or tuple(name for name, offer in able.items() if offer.default)

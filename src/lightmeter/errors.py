@@ -41,7 +41,7 @@ from lightmeter.redaction import mask_credentials
 
 
 class LightmeterError(Exception):
-    """Base class of all exceptions of this package. Message and hint are stored without the credentials of URIs.
+    """Base class of all exceptions of this package. Passwords and keys in URIs are removed from its texts.
 
     Attributes:
         exit_code: Exit code of the command line when it ends with this exception.
@@ -122,11 +122,11 @@ class OutcomeUnknown(ServiceError):
 
 
 class ProtocolError(ServiceError):
-    """An answer that violates the API's contract."""
+    """The service sent an answer that violates the contract of the API."""
 
 
 class BudgetReached(LightmeterError):
-    """The next request could exceed the budget."""
+    """No more requests are sent, because the next one could cost more than the budget has left."""
 
     exit_code = 3
 
@@ -142,7 +142,7 @@ class JournalLocked(JournalError):
 
 
 class JournalConflict(JournalError):
-    """The journal is an old state of its run or a copy: the run would pay again for answers that it lacks."""
+    """The journal is an old backup or a copy of a run's journal: the run would pay again for answers that it lacks."""
 
 
 class JournalVersion(JournalError):
@@ -165,7 +165,7 @@ class TablesError(LightmeterError):
 
 
 class MediaError(LightmeterError):
-    """An image or a video that cannot be used."""
+    """An image or a video cannot be used, because of its format, content or size."""
 
 
 class UnsupportedMedia(MediaError):
@@ -177,19 +177,19 @@ class BrokenMedia(MediaError):
 
 
 class MediaTooLarge(MediaError):
-    """More bytes, pixels or frames than allowed."""
+    """An image or video file has more bytes, pixels or frames than allowed."""
 
 
 class MediaTimeout(MediaError):
-    """The decoder did not finish in time and was stopped."""
+    """The decoder of an image or video did not finish in time and was stopped."""
 
 
 class FetchError(LightmeterError):
-    """A URL that could not be fetched."""
+    """The content of a URL could not be fetched."""
 
 
 class ForbiddenAddress(FetchError):
-    """A URL that must not be fetched: a private address, another scheme, credentials inside."""
+    """A URL must not be fetched: its address is private, its scheme is not allowed, or it holds credentials."""
 
 
 class BackendError(LightmeterError):

@@ -14,7 +14,7 @@ def import_extra(module: str, extra: str, feature: str) -> Any:
     Args:
         module: Dotted name of the module, or of a module of lightmeter that imports it.
         extra: The extra of the package `lightmeter` that installs it, such as `report`.
-        feature: What needs it, as the subject of a sentence, such as `The report`.
+        feature: What needs the module, as the subject of a sentence, such as `The report`.
 
     Raises:
         SettingsError: the dependency is not installed; the message names the command that installs it.

@@ -14,7 +14,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff
 
 
 def replace_control_chars(value: Any, instead: str = "\N{REPLACEMENT CHARACTER}") -> str:
-    """Return a value as text, with control characters and characters that change the writing direction replaced."""
+    """Return a value as text; `instead` replaces control characters and those that change the writing direction."""
     return _CONTROL.sub(instead, str(value))
 
 
@@ -29,7 +29,7 @@ def is_hex_color(text: str) -> bool:
 
 
 def valid_colors(colors: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Return the pairs of color and share whose color is `#rrggbb`; negative shares become 0."""
+    """Return the pairs (color, share of the picture) whose color is `#rrggbb`; a negative share becomes 0."""
     return [(color, max(0.0, part)) for color, part in colors if is_hex_color(color)]
 
 

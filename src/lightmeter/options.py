@@ -197,7 +197,7 @@ class Options(BaseModel):
 
     @property
     def read_options(self) -> ReadOptions:
-        """The options that decide how the rows of a manifest are read."""
+        """Those options that decide how a manifest is read, such as the names of its columns."""
         return ReadOptions(**{name: getattr(self, name) for name in READ_OPTIONS})
 
     @property

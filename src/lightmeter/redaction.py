@@ -30,7 +30,7 @@ _CONTAINER_SCHEMES: Final = ("abfs", "abfss", "wasb", "wasbs")
 def mask_credentials(text: str) -> str:
     """Return a location, or a message with URIs, without user names, passwords and the values of secret parameters.
 
-    User name and password are removed: the rest is a location to which the environment can add a key. A secret value
+    User name and password are removed; the environment can supply a key instead. The value of a secret parameter
     becomes `***`. A path and a text without URIs are unchanged. The result does not change if it is masked again.
 
         >>> mask_credentials("s3://KEY:SECRET@bucket/m.csv?region=eu-central-1")
@@ -80,7 +80,7 @@ def _end_of_user(scheme: str, rest: str) -> int:
 
 
 def _kept_user(scheme: str, user: str) -> str:
-    """Return the part of `USER:PASSWORD@` that is no credential: Azure's container, Google's user `anonymous`."""
+    """Return `USER@` if the user name in `USER:PASSWORD@` is no credential (Azure container, `anonymous`), else ''."""
     name = user.rstrip("@").partition(":")[0]
     return f"{name}@" if user and (scheme in _CONTAINER_SCHEMES or name == "anonymous") else ""
 

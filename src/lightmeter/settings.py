@@ -33,7 +33,7 @@ def settings_file() -> Path:
 
 
 class Settings(BaseSettings):
-    """All settings; each has the environment variable `LIGHTMETER_<NAME>`."""
+    """The user's settings for all runs, such as key, service and folders; `LIGHTMETER_<NAME>` in the environment."""
 
     model_config = SettingsConfigDict(
         env_prefix="LIGHTMETER_", env_ignore_empty=True, extra="ignore", frozen=True, hide_input_in_errors=True
@@ -143,7 +143,7 @@ class Settings(BaseSettings):
 
 
 def read_settings() -> Settings:
-    """Read the settings.
+    """Return the user's settings from the environment and the settings file.
 
     Raises:
         SettingsError: a variable or the file holds a value that is not allowed.

@@ -1,6 +1,6 @@
 """SQLite for the whole project: opens databases, locks them between processes, and writes with group commits.
 
-A change is a function that receives the connection. `GroupCommitWriter` has one connection on one thread. It takes all
+A *change* is a function `f(connection)` that writes. `GroupCommitWriter` has one connection on one thread. It takes all
 queued changes, runs each in its own savepoint inside one transaction, and commits once: a commit needs a disk flush.
 
 A change whose class has a static method `apply_all(db, changes)` is applied in one call together with all queued
@@ -68,7 +68,10 @@ _DISK_ERRORS: Final = (apsw.FullError, apsw.IOError, apsw.CorruptError, ReadOnly
 
 
 def command(function: Callable[Concatenate[Connection, P], T]) -> Callable[P, Change[T]]:
-    """Convert a function `f(db, *args)` to one that is called as `f(*args)` and returns a change for the writer."""
+    """Decorate a function `f(db, *args)` that writes to a database, so that `GroupCommitWriter` can run it later.
+
+    The decorated function is called as `f(*args)`; it returns a function that takes only `db`.
+    """
 
     @wraps(function)
     def bind(*args: P.args, **kwargs: P.kwargs) -> Change[T]:
@@ -119,7 +122,7 @@ def open_wal(
 
 
 def _switch_to_wal(connection: Connection, timeout_s: float) -> None:
-    """Switch to WAL mode; retry while another process does so too, because SQLite then fails at once as "busy"."""
+    """Switch a database to WAL mode; retry up to `timeout_s` while another process also switches it."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -186,16 +189,16 @@ def write_transaction(db: Connection) -> Iterator[None]:
 
 
 class WriterClosed(RuntimeError):
-    """Raised for a change that is queued in a `GroupCommitWriter` after it was closed."""
+    """Raised when a function is passed to a `GroupCommitWriter` that is closed."""
 
 
 class GroupCommitWriter:
-    """One thread that writes to one database, with many changes in each commit.
+    """A thread that runs functions which write to a database, and commits the work of many of them at once.
 
     Args:
         connection: The database; the writer closes it.
         name: Name of the thread.
-        to_error: Converts an error of a whole transaction to the exception that the callers receive.
+        to_error: Converts an SQLite error of a whole transaction to the exception that the callers receive.
         free_disk_space: Called when the disk is full; True if it freed space, so that the commit is tried again.
 
     Attributes:
@@ -222,7 +225,7 @@ class GroupCommitWriter:
         self._thread.start()
 
     def close(self) -> None:
-        """Write everything that is queued, then close the connection; idempotent."""
+        """Run everything that is queued, then end the thread and close the database connection; idempotent."""
         with self._lock:
             self._closed = True
         self._wake_ups.put(None)
@@ -230,9 +233,9 @@ class GroupCommitWriter:
         self._db.close()
 
     async def write(self, change: Change[T]) -> T:
-        """Run a change; return its result when it is on disk. Cancelling the caller does not undo the change.
+        """Run a function that writes to the database; return its result once the commit is on disk.
 
-        The writer's thread wakes up once for all changes that the tasks of a loop queue in one iteration.
+        If the caller is cancelled, the function runs nevertheless.
 
         Raises:
             WriterClosed: the writer is closed.
@@ -246,7 +249,7 @@ class GroupCommitWriter:
         return await future
 
     def submit(self, change: Change[T]) -> Future[T]:
-        """Queue a change from any thread and return the future of its result.
+        """Queue a function that writes to the database, from any thread; return the future of its result.
 
         Raises:
             WriterClosed: the writer is closed.
@@ -276,7 +279,7 @@ class GroupCommitWriter:
                 self._commit([self._queued.popleft() for _ in range(count)])
 
     def _commit(self, batch: Sequence[_QueuedChange]) -> None:
-        """Write a batch in one transaction; on a full disk, write as many of its changes as fit."""
+        """Run queued changes in one transaction; if the disk is full, one by one, so that some may succeed."""
         try:
             outcomes = self._transaction(batch)
         except apsw.FullError as error:
@@ -325,7 +328,7 @@ class GroupCommitWriter:
             yield future, *self._apply_in_savepoint(change)
 
     def _apply_in_savepoint(self, change: Change[Any]) -> tuple[Any, Exception | None]:
-        """Run a change in its own savepoint, so that one that fails does not undo the others."""
+        """Run a change in a savepoint, so that its failure does not undo others; return (its result, its exception)."""
         db = self._db
         db.execute("SAVEPOINT change")
         try:
@@ -343,7 +346,7 @@ class GroupCommitWriter:
 
 
 def _deliver(outcomes: Sequence[_Outcome]) -> None:
-    """Complete the futures of the changes; wake each event loop only once."""
+    """Set the result or exception of each future, with one callback for each event loop that waits."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Outcome]] = {}
     for outcome in outcomes:
         future = outcome[0]

@@ -61,7 +61,7 @@ def _remove(path: Path, lock: int) -> None:
 
 
 def _remove_unlocked() -> None:
-    """Remove the folders whose process has ended."""
+    """Remove temporary folders that ended processes of lightmeter have left behind."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):  # another user's, locked, or just removed
             lock = _open_folder(path)

@@ -208,7 +208,7 @@ class StubRequest:
 
 @dataclass(frozen=True, slots=True)
 class StubAnswer:
-    """HTTP answer of `openai_stub`.
+    """HTTP answer that a test lets `openai_stub` send.
 
     Attributes:
         body: Body, sent as JSON; text and bytes are sent unchanged.
@@ -228,7 +228,7 @@ class StubAnswer:
 
     @property
     def content(self) -> bytes:
-        """The body as bytes."""
+        """The body of the answer as the bytes that are sent."""
         if isinstance(self.body, str):
             return self.body.encode()
         return self.body if isinstance(self.body, bytes) else orjson.dumps(self.body)
@@ -255,7 +255,7 @@ class OpenAIStub:
         return f"{self.origin}/v1"
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
-        """Record an HTTP request and return what the function `answer` returns for it."""
+        """Handle an HTTP request: record it, and send the answer that the function `answer` returns for it."""
         content = await request.read()
         try:
             body = orjson.loads(content)

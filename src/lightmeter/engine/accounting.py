@@ -48,7 +48,7 @@ _CHARGE_UNKNOWN: Final = (
 
 
 class Accounting:
-    """Writes reserved credits, charges and unknown outcomes to the journal, and counts them in the run state."""
+    """Records each change of a request and its credits in the journal, then in the in-memory totals (`RunState`)."""
 
     def __init__(self, session: Session, run_state: RunState, prices: RequestPrices) -> None:
         self._session = session
@@ -60,10 +60,12 @@ class Accounting:
         return self._session.clock.now()
 
     async def hold(self, rows: Sequence[PendingRow], credits_: int) -> InFlightRequest | None:
-        """Reserve the price of a request and record that it is being sent; return None if a budget has no room for it.
+        """Reserve credits for a request with these rows, and record that it is being sent.
+
+        Return None if the budget of the run or of the API key has no room for the credits.
 
         Raises:
-            JournalError: the disk is full; the space that is left is reserved for answers to requests in flight.
+            JournalError: the disk is full, so the request cannot be recorded and must not be sent.
         """
         if self._session.journal.disk_is_full:
             raise JournalError(
@@ -103,7 +105,7 @@ class Accounting:
         self._run_state.move_rows("in_doubt", "pending", len(request.rows))
 
     async def record_acknowledgement(self, request: InFlightRequest, request_id: str) -> None:
-        """Record that the service accepted a request; poll for its answer under `request_id`."""
+        """Record that the service accepted a request under the id `request_id`, and pass it to the poller."""
         now = self._now()
         await self._session.journal.write(acknowledge(request.submission_id, request_id, now))
         self._run_state.add_poll(PolledRequest(self._session.clock.monotonic(), request, request_id, now))
@@ -111,12 +113,12 @@ class Accounting:
     async def classify(
         self, request: InFlightRequest, raw: RawAnswer, classifier: Callable[..., Classification]
     ) -> Classification:
-        """Return what an answer means. Bytes that are not strict JSON are stored first.
+        """Classify an answer, such as answered, throttled or refused; store it in the journal first if it is not JSON.
 
         Args:
             request: The request that was answered.
             raw: The answer.
-            classifier: `classify_submission` or `classify_poll`.
+            classifier: The function for answers to a POST (`classify_submission`) or to a poll (`classify_poll`).
         """
         data, now = parse_object_strict(raw.body), self._now()
         if data is None:
@@ -127,16 +129,16 @@ class Accounting:
     async def record_answer(
         self, request: InFlightRequest, received: ReceivedAnswer, event: Event, classification: Classification
     ) -> None:
-        """Store an answer with its charge and the asset of each row.
+        """Store an answer with its charge and the result of each row.
 
-        If the answer has no results and says that it was free, the rows are sent again in another form where there is
-        one: a batch in two halves, a URL as its content.
+        If the answer is a failure that was free, its rows are sent again where another form is possible: a batch as
+        two halves, or the content of an image instead of its URL.
 
         Args:
             request: The request that was answered.
-            received: The bytes and how they came.
-            event: How the answer came: directly or by polling.
-            classification: What the answer means.
+            received: The bytes of the answer, its HTTP status and its time.
+            event: How the answer came: as the response to the POST, or by polling.
+            classification: The result of `classify` for this answer.
         """
         if self._must_resend(request, classification):
             outcome = outcome_of(received.raw, request.rows, request.hold, classification.data)
@@ -154,7 +156,7 @@ class Accounting:
         await self._count_outcome(request, outcome)
 
     def _must_resend(self, request: InFlightRequest, classification: Classification) -> bool:
-        """Whether the rows of an answer without results or charge are sent again in another form."""
+        """Whether the answer is a free failure whose rows can be sent again, as two halves or as uploaded content."""
         seqs, state = request.seqs, self._run_state
         free = WireAnswer(classification.data or {}).is_free
         if classification.verdict is ResponseVerdict.FAILED and free and state.bisection.on_batch_refused(seqs):
@@ -164,19 +166,19 @@ class Accounting:
         return state.uploads.schedule_upload(request.rows[0][1], free_failure_message(classification.data))
 
     def recover_lost_answer(self, state: State, hold: int, rows: int) -> None:
-        """Move the rows of a lost request back to pending, because its stored answer can be read after all.
+        """Count rows as pending instead of in doubt: this version can read the stored answer to their request.
 
         Args:
             state: The state of the request in the journal.
-            hold: Credits reserved for it.
-            rows: The number of its rows.
+            hold: Credits reserved for the request.
+            rows: Number of rows in the request.
         """
         if state is State.UNCERTAIN:
             self._run_state.remove_unresolved(hold)
         self._run_state.move_rows("in_doubt", "pending", rows)
 
     async def count_stored_answer(self, request: InFlightRequest, raw: bytes) -> None:
-        """Record the charge and the assets of an answer whose bytes are in the journal already."""
+        """Record the charge and the result of each row from an answer whose bytes are in the journal already."""
         outcome, note = self._interpret(request, raw, None)
         await self._session.journal.write(settle(request.submission_id, outcome, self._now(), note))
         await self._count_outcome(request, outcome)
@@ -184,10 +186,10 @@ class Accounting:
     def _interpret(
         self, request: InFlightRequest, raw: bytes, answer: Mapping[str, Any] | None
     ) -> tuple[AnswerOutcome, str | None]:
-        """Return (outcome, note about an unexpected charge), and learn from the answer.
+        """Return what an answer says about charge and rows, and a note about an unexpected charge, or None.
 
-        Learned are prices, and whether the service repeats the URLs of the images as names of its assets. `answer` is
-        None if the body is no JSON object.
+        Also learn from the answer prices, and whether the service names each asset by the URL that was sent. `raw` is
+        the body; `answer` is the body as a JSON object, or None if it is not parsed yet or is no JSON object.
         """
         outcome = outcome_of(raw, request.rows, request.hold, answer)
         if request.is_retry:
@@ -234,7 +236,7 @@ class Accounting:
         Args:
             request: The request.
             reason: What happened, as a sentence.
-            received: The unusable answer, such as a cut one; None if nothing came.
+            received: The unusable answer, such as an incomplete body; None if no answer came.
         """
         await self._session.journal.write(mark_uncertain(request.submission_id, reason, self._now(), received))
         self._run_state.add_unresolved(request.hold)
@@ -260,15 +262,15 @@ class Accounting:
         Args:
             hold: Credits that were reserved.
             paid: Credits that were charged.
-            rows: Number of its rows with the status `in_doubt`; 0 if the service reported the request as failed.
-            status: Their new status.
+            rows: Number of rows of the request with the status `in_doubt`; 0 if the service reported a failure.
+            status: New status of these rows.
         """
         await self._release_hold(hold, paid)
         self._run_state.move_rows("in_doubt", status, rows)
 
 
 def initial_name_reliability(db: sqlite.Connection, *, embedded: bool) -> NameReliability:
-    """Return what is known at the start of a run: whether asset names in answers identify the images sent."""
+    """Return what the journal tells at a start of the run: whether names in answers identify the images sent."""
     if embedded:
         return NameReliability.BATCHES_IDENTIFY
     return NameReliability.DO_NOT_IDENTIFY if has_failed_with(db, UNMATCHED) else NameReliability.UNKNOWN

@@ -1,4 +1,4 @@
-"""Decide which rows share a request. Pure.
+"""Decide which rows of the manifest share a request (a batch). No input or output.
 
 Each video and each local file has a request of its own. Images by URL may share one. The batch size is 1 by default,
 because a service answers a single image at once, and a lost request then costs the price of one image. It is larger for
@@ -40,7 +40,7 @@ PriceFunction = Callable[[Sequence[PendingRow]], int]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The rows of one request; `hold` is the credits to reserve for it."""
+    """The rows of the manifest that one request contains; `hold` is the credits to reserve for the request."""
 
     rows: tuple[PendingRow, ...]
     hold: int
@@ -59,7 +59,7 @@ def auto_batch_size(
 
     Args:
         price_per_image_milli: Millicredits per image, before rounding.
-        rounding: Where the service rounds charges up; None while that is not known.
+        rounding: Whether the service rounds charges up per image or per request; None while that is not known.
         requests_per_s: The learned limit on requests per second; None if none is known. Also None for a service that is
             merely slow, because larger batches would not make it faster.
         unlimited_per_s: Requests per second that the run could send without that limit.
@@ -82,7 +82,7 @@ def auto_batch_size(
 
 
 class NameReliability(StrEnum):
-    """Whether the names that a service gives to assets identify the images that were sent."""
+    """Whether each asset in an answer has the name of the image that was sent, such as its URL."""
 
     UNKNOWN = "unknown"
     """There was no answer yet."""
@@ -104,10 +104,11 @@ _TRANSITIONS: Final[dict[tuple[NameReliability, bool, bool], NameReliability]] =
 
 
 class NameReliabilityTracker:
-    """Learns whether images may share requests: first from single images, then from one batch of two.
+    """Learns from answers whether several images may share one request.
 
-    If names do not identify the images of a batch, their assets are paid for and lost. So images are sent one by one
-    until the names of some answers have identified them, and always after a name did not.
+    If an answer does not name its images, the results of a batch are paid for but useless. So images are sent one by
+    one until an answer repeats the name of its image; then one batch of two is tried, then any size is allowed.
+    After an answer with a wrong name, images are sent one by one for the rest of the run.
     """
 
     def __init__(self, reliability: NameReliability) -> None:
@@ -142,7 +143,7 @@ class NameReliabilityTracker:
 
 
 class Bisection:
-    """The halves in which the rows of refused batches are sent again."""
+    """Remembers the rows of refused batches, which are sent again in two halves to find the row that is refused."""
 
     def __init__(self) -> None:
         self._halves: dict[int, tuple[int, int]] = {}
@@ -150,11 +151,11 @@ class Bisection:
 
     @property
     def has_pending_halves(self) -> bool:
-        """Whether the service has not accepted all halves of refused batches yet."""
+        """Whether some rows of refused batches have not been sent again successfully."""
         return bool(self._halves)
 
     def on_batch_refused(self, seqs: Sequence[int]) -> bool:
-        """Split the rows of a refused request into two halves; return False for a single row: it is the cause."""
+        """Split the rows (`seqs`) of a refused request into two halves; return False if it had only one row."""
         for seq in seqs:
             self._halves.pop(seq, None)
         if len(seqs) < 2:  # noqa: PLR2004 (one row cannot be halved)
@@ -166,12 +167,12 @@ class Bisection:
         return True
 
     def on_batch_accepted(self, seqs: Iterable[int]) -> None:
-        """Forget the rows of a request that was accepted."""
+        """Stop treating the rows of an accepted request as parts of a refused batch."""
         for seq in seqs:
             self._halves.pop(seq, None)
 
     def half_of(self, seq: int) -> tuple[int, int] | None:
-        """Return (number, row count) of the half that a row belongs to; None if its batch was never refused."""
+        """Return (id of the half, its number of rows) for a row of a refused batch; None for any other row."""
         return self._halves.get(seq)
 
 
@@ -186,7 +187,7 @@ def group_into_batches(
     Args:
         rows: The pending rows.
         batch_size: Returns the most images in the next request; called for each batch, because the number changes.
-        price: Upper price of rows in one request.
+        price: Returns the most credits that rows cost as one request.
         bisection: Rows of refused batches; each half has a request of its own.
     """
     waiting: list[PendingRow] = []
@@ -217,12 +218,12 @@ def _priced(rows: Sequence[PendingRow], price: PriceFunction) -> Batch:
 
 
 def trim_batch(batch: Batch, max_credits: int | None, price: PriceFunction) -> Batch | None:
-    """Return the longest start of a batch that costs at most `max_credits`; None if its first row costs more.
+    """Return as many first rows of a batch as `max_credits` pay for; None if the first row alone costs more.
 
     Args:
         batch: The batch; rows that are cut off stay pending.
         max_credits: Most credits to reserve; None means no limit.
-        price: Upper price of rows; it must not fall when rows are added.
+        price: Returns the most credits that rows cost as one request; never less when rows are added.
     """
     if max_credits is None or batch.hold <= max_credits:
         return batch

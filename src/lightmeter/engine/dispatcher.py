@@ -43,7 +43,7 @@ _IMAGE: Final = PendingRow(0, "", None, "image", 1)
 
 
 class Dispatcher:
-    """Sends the pending rows of a run."""
+    """Sends the pending rows of a run to the service, within rate limit, budget and the cap on credits at risk."""
 
     def __init__(
         self, session: Session, run_state: RunState, prices: RequestPrices, limiter: AdaptiveLimiter, sender: Sender
@@ -59,7 +59,7 @@ class Dispatcher:
     async def dispatch_rows(self, first: int, last: int) -> int:
         """Send the pending rows from number `first` to `last`; return the number of requests sent.
 
-        It returns early when the run stops, or when lost requests must be resolved first (`RunState.must_resolve`).
+        Return early when the run stops, or when the caller must first find out what requests without an answer cost.
         """
         sent = await self._send_first_image(first, last)
         with open_read_only(self._session.out) as db:
@@ -70,8 +70,8 @@ class Dispatcher:
     async def dispatch_retries(self, first: int, last: int) -> int:
         """Repeat the user's question (`--ask`) for the rows `first` to `last` whose answer is not valid.
 
-        Each row has a request of its own, because the prompt names the error in the row's first answer. The method
-        returns the number of requests sent, early for the same reasons as `dispatch_rows`.
+        Each row has a request of its own, because the prompt names the error in the row's first answer. Return the
+        number of requests sent; return early when the run stops or `RunState.must_resolve` is set.
         """
         with open_read_only(self._session.out) as db:
             rows = waiting_retries(db, first, last)
@@ -95,7 +95,7 @@ class Dispatcher:
         return sent
 
     def _launch(self, batch: Batch) -> None:
-        """Start a task that sends a batch that `_admit` returned."""
+        """Send a batch that `_admit` returned, in a background task."""
         self._limiter.on_admitted(self._session.clock.monotonic())
         self._run_state.admit(batch)
         self._sending.add(asyncio.create_task(self._send(batch)))
@@ -111,7 +111,7 @@ class Dispatcher:
             self._run_state.end_batch(batch)
 
     async def _send_first_image(self, first: int, last: int) -> int:
-        """While no price is known, send one image to learn it; return the number of requests sent, 0 or 1."""
+        """If no price is known yet, send one image to learn the price; return the number of requests sent, 0 or 1."""
         if self._prices.price_known:
             return 0
         with open_read_only(self._session.out) as db:
@@ -163,7 +163,7 @@ class Dispatcher:
     async def _admit(self, batch: Batch) -> Batch | None:
         """Wait until a batch may be sent; return it trimmed to the budget and the cap on credits at risk.
 
-        Return None if the run stops, the first row alone costs too much, or lost requests must be resolved first.
+        Return None if the run stops, the first row alone costs too much, or unanswered requests must be looked into.
         """
         within_cap = await self._trim_to_risk_cap(batch)
         if within_cap is None:
@@ -198,14 +198,18 @@ class Dispatcher:
         return bool(self._sending) or self._run_state.polls_outstanding > 0
 
     def _must_wait_for_others(self, batch: Batch) -> bool:
-        """Whether other requests must end first: this batch must go alone, or too many credits would be reserved."""
+        """Whether a batch may be sent only after requests in flight end: it must be alone, or too much is reserved."""
         polled = self._run_state.polls_outstanding > 0
         if self._must_leave_alone(batch) and (self._sending or (polled and not self._knows_price_of(batch))):
             return True
         return self._requests_outstanding() and not self._exposure_allows(batch)
 
     async def _trim_to_risk_cap(self, batch: Batch) -> Batch | None:
-        """Return the first rows of a batch up to `max_at_risk` credits; mark rows that cost more or have no bound."""
+        """Return the first rows of a batch that cost at most `max_at_risk` credits together; None if there are none.
+
+        Mark the first row as over budget if it alone costs more. In a run with a budget, mark all rows if one of them
+        has no upper price, such as a video of unknown length.
+        """
         if self._run_state.budget is not None and any(row.frames_high is None for row in batch.rows):
             await self._mark_over_caps(batch.rows, "no_bound")
             return None
@@ -225,8 +229,9 @@ class Dispatcher:
     def _must_leave_alone(self, batch: Batch) -> bool:
         """Whether a batch may be sent only while no other request is in flight.
 
-        If its answer is lost, the balance then proves whether it was charged. This is needed while no price is known,
-        for the last requests that the budget pays for, and after `MAX_UNRESOLVED_SHARE` of the budget was lost.
+        If the answer is lost, the balance of the account then proves whether the request was charged. This is needed
+        while no price is known, for the last requests that the budget pays for, and after requests without an answer
+        may have cost `MAX_UNRESOLVED_SHARE` of the budget. The option `careful` always requires it.
         """
         state = self._run_state
         if self._session.endpoint.embedded:  # it honors idempotency keys, and its prices are known
@@ -238,11 +243,11 @@ class Dispatcher:
         return self._options.careful or ending or much_lost or not self._knows_price_of(batch)
 
     def _knows_price_of(self, batch: Batch) -> bool:
-        """Whether a charge is known for requests like this: those that repeat a question (`--ask`), or all others."""
+        """Whether a charge is known for requests of the batch's type: first ones, or repeated questions (`--ask`)."""
         return self._prices.price_known if batch.rows[0].retry is None else self._prices.retry_price_known
 
     def _exposure_allows(self, batch: Batch) -> bool:
-        """Whether few credits would be reserved (`EXPOSURE_GROWTH`), the budget is ample, or prices are certain."""
+        """Whether few enough credits would be reserved that a wrong price is noticed before the budget is spent."""
         free, exposure = self._run_state.budget_left, self._run_state.exposure + batch.hold
         if free is None or self._prices.trusted:
             return True

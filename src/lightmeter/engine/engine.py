@@ -1,4 +1,4 @@
-"""Run the pending rows of an open session: never over budget, never paid twice.
+"""Send the pending rows of a run and collect their answers: never over budget, never paid twice.
 
 The engine works in this order: it collects the answers of requests that an earlier process left, resolves
 requests with an unknown outcome, and only then sends new ones. The objects that do this share a `RunState`.
@@ -58,7 +58,7 @@ ALL_ROWS: SeqRange = (0, 1 << 62)
 
 
 class Engine:
-    """Runs the pending rows of an open session. `open_engine` creates it."""
+    """Sends the pending rows of a run and collects the answers. `open_engine` creates it."""
 
     def __init__(
         self, session: Session, run_state: RunState, prices: RequestPrices, rows: SeqRange, pay_again: int = 0
@@ -81,7 +81,7 @@ class Engine:
         self._dispatcher = Dispatcher(session, run_state, prices, self.limiter, sender)
 
     def progress(self) -> Progress:
-        """Return the state of the run as a progress event; add a note to it when the machine's clock was set."""
+        """Return the progress of the run; add a note for the user when the machine's clock was set."""
         step_s = self.session.clock.step_s
         if abs(change_s := step_s - self._noted_step_s) >= STEP_S:
             self._noted_step_s = step_s
@@ -92,7 +92,7 @@ class Engine:
         return self.run_state.progress(self.session.clock.monotonic())
 
     async def poll(self) -> None:
-        """Poll until cancelled. An internal error, such as a full disk, stops the run."""
+        """Poll the service for answers until cancelled. An internal error, such as a full disk, stops the run."""
         try:
             await self._poller.poll_forever()
         except Exception as error:  # noqa: BLE001 (whatever it is: it is raised once all requests have ended)
@@ -101,7 +101,7 @@ class Engine:
             self.run_state.fail(error)
 
     async def recover(self) -> None:
-        """Take up what an earlier process left: stored answers, requests to poll for, requests without an answer."""
+        """Continue the requests that an earlier process left: with an unread answer, accepted, or without an answer."""
         self.run_state.enter_phase("collecting")
         await recover_open_submissions(self.session, self.run_state, self._accounting)
         sole_spender = self.session.header.options.sole_spender
@@ -118,13 +118,13 @@ class Engine:
             self.run_state.set_counts(count_by_status(db))
 
     async def _resolve(self) -> int:
-        """Wait for requests under way, then resolve lost (unanswered) ones; return how many rows are pending again."""
+        """Find out whether requests without an answer were charged; return how many rows are pending again."""
         if not self.session.endpoint.embedded:
             await self._wait_for_polls()
         return 0 if self.run_state.cannot_poll else await self.reconciler.resolve()
 
     async def _wait_for_polls(self) -> None:
-        """Wait until no request needs to be polled for, or polling is pointless; raise an internal error of polling."""
+        """Wait until all answers that are polled for came, or polling is pointless; raise an internal error."""
         while self.run_state.polls_outstanding and not self.run_state.cannot_poll:
             await self.run_state.wait_for_change()
         self.run_state.raise_internal_error()
@@ -153,7 +153,7 @@ class Engine:
         return total
 
     async def _resolve_if_required(self) -> bool:
-        """If `RunState.must_resolve` is set, resolve lost requests or, if that fails, stop; return whether it was."""
+        """If `RunState.must_resolve` is set, find out what lost requests cost, or else stop; False if it is not set."""
         if not self.run_state.must_resolve:
             return False
         self.run_state.set_must_resolve(required=False)
@@ -164,7 +164,10 @@ class Engine:
         return True
 
     async def finish(self) -> None:
-        """Wait for requests under way, resolve lost ones, repeat the user's question, and record how the run ended."""
+        """Wait for all answers, find out what lost requests cost, and repeat the user's question (`--ask`) if needed.
+
+        Then mark the rows that the budget does not pay for.
+        """
         state, embedded = self.run_state, self.session.endpoint.embedded
         await self._drain()
         while state.has_rows_to_resend and await self.spend():  # free failures that came by polling
@@ -182,7 +185,7 @@ class Engine:
         self._reload_counts()
 
     async def _drain(self) -> None:
-        """Wait for the requests in flight, and for the answers that are polled for."""
+        """Wait until all requests that were sent have ended: with an answer, directly or by polling, or without one."""
         self.run_state.enter_phase("draining")
         await self._wait_for_requests()
         await self._wait_for_polls()
@@ -224,7 +227,7 @@ class Engine:
         return "budget" if self.session.key is None or not self.run_state.key_budget_exhausted else "key_budget"
 
     async def _mark_unaffordable_rows(self) -> None:
-        """Mark the pending rows of a run that no one stopped as over budget: a budget or the balance is too small."""
+        """Give rows still pending the status `over_budget`, if only a limit on credits prevents sending them."""
         state = self.run_state
         no_credits = isinstance(state.stop_reason, OutOfCredits)
         if state.stopping.is_set() and not no_credits:
@@ -247,7 +250,7 @@ class Engine:
 
 
 def _initial_state(session: Session, started_at_s: float) -> tuple[RunState, RequestPrices]:
-    """Return the run state and the learned prices, read from the journal."""
+    """Return the totals of the run so far and the prices learned from its charges, read from the journal."""
     header, embedded = session.header, session.endpoint.embedded
     with open_read_only(session.out) as db:
         paid, held = credit_totals(db)
@@ -267,11 +270,11 @@ def _initial_state(session: Session, started_at_s: float) -> tuple[RunState, Req
 
 @asynccontextmanager
 async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again: int = 0) -> AsyncIterator[Engine]:
-    """Open an engine for a range of rows. It polls until the end of the block.
+    """Yield an engine for a range of rows; it polls for answers in the background during the block.
 
     Args:
         session: The open run.
-        rows: The rows to run.
+        rows: First and last number of the rows to send.
         pay_again: Most credits that may be spent to send requests again that may have been charged already.
 
     Raises:
@@ -307,7 +310,7 @@ async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again:
 
 
 async def _record_end(session: Session, run_state: RunState) -> None:
-    """Record the working time, the notes and, where it can be read, the balance."""
+    """Record how long the run has worked, its notes for the user and, if the service tells it, the balance."""
     seconds = session.header.seconds + session.clock.monotonic() - run_state.started_at_s
     meta = {"seconds": f"{seconds:.3f}"}
     if run_state.notes:

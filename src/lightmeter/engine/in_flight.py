@@ -1,4 +1,4 @@
-"""Requests that wait for an answer, with the credits reserved for them. Pure."""
+"""Requests that wait for an answer, with the credits reserved for them: data types without input or output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class InFlightRequest:
 
     @property
     def seqs(self) -> list[int]:
-        """The row numbers."""
+        """Numbers of the rows in the request; empty if `is_retry`."""
         return [seq for seq, _ in self.rows]
 
 
@@ -39,7 +39,7 @@ class PolledRequest:
     """A request that the service accepted and whose answer must be polled for, ordered by the time of the next poll.
 
     Attributes:
-        due_s: When to poll next, in monotonic seconds; before the first poll is planned, when the poller received it.
+        due_s: When to poll next, in monotonic seconds; before that is planned, when this object was made.
         request: The request.
         request_id: The id that the service gave it.
         acked_at: When the service accepted it, in seconds since the epoch.
@@ -59,6 +59,6 @@ class PolledRequest:
 
 
 def to_in_flight_request(record: SubmissionRecord) -> InFlightRequest:
-    """Convert a request that was read back from the journal."""
+    """Convert a request that was read from the journal to the type for requests that wait for an answer."""
     rows = tuple((seq, expected_asset_name(url, path)) for seq, url, path in record.rows)
     return InFlightRequest(record.submission_id, record.hold, rows, is_retry=record.retry is not None)

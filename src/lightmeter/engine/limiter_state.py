@@ -1,4 +1,4 @@
-"""Teach rate limiters by answers, store their state for later runs, and share a limit between processes."""
+"""Adjust rate limiters to answers, store the learned rate for later runs, and share it between processes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SHARE_INTERVAL_S: Final = 0.5
 def learn_from_answer(
     limiter: AdaptiveLimiter, record: SendRecord, raw: RawAnswer, classification: Classification, now_s: float
 ) -> None:
-    """Tell a limiter what an answer says about the rate that the service allows.
+    """Adjust a rate limiter to an answer: whether it was throttled, how long it took, and the quota it names.
 
     Args:
         limiter: The limiter.
-        record: The sending of the request, as the limiter recorded it.
+        record: What the limiter returned when the request was sent, with the time.
         raw: The answer.
-        classification: What the answer means.
+        classification: The verdict about the answer, such as answered or throttled.
         now_s: When the answer came, in monotonic seconds.
     """
     if classification.verdict is ResponseVerdict.THROTTLED:
@@ -46,7 +46,7 @@ def learn_from_answer(
 
 @asynccontextmanager
 async def persisted_limiter(session: Session, limiter: AdaptiveLimiter) -> AsyncIterator[None]:
-    """Start a limiter from stored state, share its limit with other processes during the block, then store it.
+    """Start a limiter at the stored rate, share its rate with other processes during the block, then store the rate.
 
     For the embedded service, which has no rate limit, nothing is shared or stored.
     """
@@ -84,7 +84,7 @@ def _join(session: Session, stack: ExitStack) -> SharedLimitMember | None:
 
 
 def _stored_state(session: Session) -> Mapping[str, float]:
-    """Return the limiter's state that an earlier start of this run stored for the same service; empty without one."""
+    """Return the limiter state that an earlier start of this run stored for this service; empty if there is none."""
     with open_read_only(session.out) as db:
         text = get_meta(db).get(_META_KEY)
     stored = json.loads(text) if text else {}
@@ -96,7 +96,7 @@ def _stored_state(session: Session) -> Mapping[str, float]:
 
 
 async def _share_forever(session: Session, limiter: AdaptiveLimiter, member: SharedLimitMember) -> None:
-    """Exchange the limiter's state with other processes until cancelled, in small files, so without a thread."""
+    """Exchange the rate with other processes of this machine, each `SHARE_INTERVAL_S`, until cancelled."""
     while True:
         with suppress(OSError):  # (such as a full disk: the shares then stay as they are)
             limiter.share(member.exchange_states(limiter.state()), session.clock.monotonic())

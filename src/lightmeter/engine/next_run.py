@@ -47,16 +47,18 @@ _COPIED_META: Final = ("clock_anchor", "pace")
 
 
 def start_next_run(plan: Plan, out: Path, before: RunHeader | None, keep_runs: int) -> None:
-    """Make a plan the run of a folder. Rows that earlier runs of the folder paid for get their results.
+    """Create the journal of a new run in an output folder, and archive the run that the folder holds, if any.
+
+    The new run has the rows of the plan. Rows that earlier runs of the folder paid for keep those answers.
 
     Args:
-        plan: The plan.
-        out: The folder, locked.
-        before: The header of the present run; None without one.
-        keep_runs: Number of earlier runs to keep whole.
+        plan: The plan of the new run.
+        out: The output folder, locked by the caller.
+        before: The header of the run that the folder holds; None if it holds none.
+        keep_runs: Number of archived runs to keep; older ones are removed.
 
     Raises:
-        SettingsError: the present run has open requests that were sent with other options.
+        SettingsError: the run in the folder has requests without an answer that were sent with other options.
         JournalLocked: a process is reading the journal.
         JournalError: a journal cannot be written.
     """
@@ -93,8 +95,8 @@ def preview_next_run(plan: Plan, out: Path, settings: Settings) -> Plan:
     """Return the plan as it would be run in a folder: rows that earlier runs there paid for are answered and free.
 
     Args:
-        plan: The plan; it stays as it is, and is what a run needs.
-        out: The folder; it may hold no run.
+        plan: The plan; it does not change. Pass this plan, not the returned one, to a run.
+        out: The output folder; it may hold no run.
         settings: The user's settings.
     """
     earlier = list(_comparable_runs(plan, out))
@@ -137,7 +139,10 @@ def _inherited_meta(out: Path, before: RunHeader, *, moved: bool) -> dict[str, s
 
 
 def _comparable_runs(plan: Plan, out: Path) -> Iterator[Path]:
-    """Yield the folders of the runs of `out` that asked what the plan asks, newest first; none without `reuse`."""
+    """Yield the folders of runs in `out` whose answers a plan can use (same service and options), newest first.
+
+    Yield none if the plan's option `reuse` is off.
+    """
     if not plan.options.reuse:
         return
     present = [out] if journal_path(out).exists() else []
@@ -159,14 +164,14 @@ def _is_comparable(plan: Plan, header: RunHeader, meta: dict[str, str]) -> bool:
 
 
 def remove_old_runs(out: Path, keep: int, newest: Path | None = None) -> None:
-    """Remove the journals of all earlier runs of a folder but the newest `keep`, at least one.
+    """Remove the archived runs of an output folder except the newest `keep`, and never the newest one.
 
-    What no later run has moves into the next journal: rows that later manifests lack, and the credits of each item.
+    Before a run is removed, the next newer one receives its rows that later manifests lack, and its credits by item.
 
     Args:
-        out: The folder.
-        keep: Number of runs to keep.
-        newest: The run that was moved last; the times of two runs that began in one second do not tell.
+        out: The output folder; archived runs are in its subfolder `runs`.
+        keep: Number of archived runs to keep.
+        newest: Folder of the run that was archived last; None to tell by the times of the runs.
     """
     archived = sorted(archived_runs(out), key=lambda folder: folder == newest)
     for path in {path.parent for path in out.glob("runs/*/journal.sqlite")} - {*archived}:

@@ -40,7 +40,7 @@ NEW_ID_S: Final = 60.0
 
 
 class Poller:
-    """Polls for each request in the queue `RunState.new_polls` until its answer came, or was deleted by the service."""
+    """Polls for the answer to each request in the queue `RunState.new_polls` until it comes or has expired."""
 
     def __init__(self, session: Session, run_state: RunState, accounting: Accounting, schedule: PollSchedule) -> None:
         self._session = session
@@ -58,7 +58,7 @@ class Poller:
         )
 
     async def poll_forever(self) -> None:
-        """Poll until cancelled; raise ExceptionGroup for an internal error, such as a full disk."""
+        """Poll for answers until cancelled; raise ExceptionGroup for an internal error, such as a full disk."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._receive_new_polls())
             while True:
@@ -76,7 +76,7 @@ class Poller:
                     continue
 
     async def _receive_new_polls(self) -> None:
-        """Move accepted requests from the queue of the run state to the heap."""
+        """Take requests from the queue `RunState.new_polls`, and schedule the first poll for each."""
         while True:
             polled = await self._run_state.new_polls.get()
             if polled.resume_position is None:
@@ -140,7 +140,7 @@ class Poller:
         return self._session.clock.min_age_s(polled.acked_at, earlier=polled.resume_position is not None)
 
     async def _retry_or_give_up(self, polled: PolledRequest, reason: str, min_delay_s: float = 0.0) -> None:
-        """Schedule the next poll, unless the service has deleted the answer by now."""
+        """Schedule the next poll for a request; give up if it is so old that the service no longer keeps its answer."""
         if self._age_s(polled) > self._schedule.deadline_s:
             await self._give_up(polled, f"No answer before it expired; last: {reason}")
         else:
@@ -154,7 +154,7 @@ class Poller:
 
 
 def _size_class(polled: PolledRequest) -> tuple[str, int]:
-    """Return the media kind and the number of rows, by which the poll schedule learns completion times."""
+    """Return (`image` or `video`, number of rows): the poll schedule learns for each pair how long answers take."""
     rows = polled.request.rows
     video = any(name.partition("?")[0].lower().endswith(VIDEO_SUFFIXES) for _, name in rows)
     return "video" if video else "image", len(rows)

@@ -64,7 +64,7 @@ BalancePair = tuple[BalanceReading, BalanceReading]
 
 
 class Reconciler:
-    """Resolves requests with an unknown outcome. Call it only while nothing is in flight or polled for."""
+    """Finds out whether requests without a usable answer were charged. Use it only while no answer is awaited."""
 
     def __init__(self, session: Session, run_state: RunState, accounting: Accounting, sender: Sender) -> None:
         self._session = session
@@ -114,10 +114,12 @@ class Reconciler:
                 continue
 
     async def check_opening_balance(self, balance: int) -> None:
-        """Compare the balance at the start of a run with the journal, and record it as the start of later proofs.
+        """Compare the balance at a start of the run with the charges in the journal, then record it.
+
+        Later balances are compared with it to prove what requests cost.
 
         Raises:
-            JournalConflict: the balance is lower than the journal explains, so the journal must be an older copy.
+            JournalConflict: the balance is lower than the charges explain, so the journal must be an older copy.
         """
         session = self._session
         if not session.endpoint.embedded:
@@ -130,7 +132,7 @@ class Reconciler:
         await self._open_window(balance)
 
     async def _open_window(self, balance: int) -> None:
-        """Record the balance with which later balances are compared, unless an earlier request may still be charged."""
+        """Record the balance as the one to compare later balances with, unless some request may still be charged."""
         with open_read_only(self._session.out) as db:
             if open_submissions(db):
                 return
@@ -138,15 +140,15 @@ class Reconciler:
         await self._session.journal.write(put_meta({_ACCOUNT_KEY: self._account()}))
 
     def _account(self, run_id: str | None = None) -> str:
-        """Return an id of the account that reveals nothing about its key; balances of two accounts are not compared."""
+        """Return a hash of run id and API key: balances are compared only if they are of the same account."""
         key = self._session.endpoint.api_key
         secret = "" if key is None else key.get_secret_value()
         return hashlib.sha256(f"{run_id or self._session.header.run_id}\0{secret}".encode()).hexdigest()[:16]
 
     async def check_balance(self) -> None:
-        """Check by the balance what throttled requests cost, and failed requests whose answer names no charge.
+        """Find out from the balance what throttled requests cost, and failed ones whose answer names no charge.
 
-        It does not wait: requests that may still be charged are checked at the next start.
+        If a request may still be charged, do nothing: the next start of the run checks the requests.
         """
         with open_read_only(self._session.out) as db:
             opening = opening_reading(db)
@@ -162,7 +164,7 @@ class Reconciler:
             await self._open_window(readings[1].balance)
 
     async def _resolve_by_balance(self) -> int:
-        """Decide by the balance what lost requests cost; return the number of rows that are pending again."""
+        """Find out from the balance what requests without an answer cost; return how many rows are pending again."""
         with open_read_only(self._session.out) as db:
             opening = opening_reading(db)
             lost = [(one.submission_id, len(one.rows)) for one in submissions_in(db, {State.UNCERTAIN})]
@@ -188,9 +190,10 @@ class Reconciler:
     async def _decisive_readings(
         self, opening: BalanceReading | None, sent_at: Mapping[int, float], *, rows: int
     ) -> BalancePair | None:
-        """Return two equal balance readings; None if the balance keeps changing, or the user stops the wait.
+        """Return two equal balance readings that tell what the requests sent at `sent_at` cost.
 
-        They are read once no charge can come any more, or at once if that already decides about all lost requests.
+        Read the balance at once, and again later if a charge that may still come could change the result. Return None
+        if the balance keeps changing, or the user stops the wait.
         """
         if not self._seconds_until_final(sent_at) or opening is None:
             return await self._read_stable_balance()
@@ -200,7 +203,7 @@ class Reconciler:
         return await self._read_stable_balance() if await self._wait_until_final(sent_at, rows) else None
 
     def _is_decided(self, opening: BalanceReading, readings: BalancePair) -> bool:
-        """Whether no charge that may still come can change what these readings prove."""
+        """Whether charges that may still come cannot change what two balance readings prove."""
         sole_spender = self._session.header.options.sole_spender
         with open_read_only(self._session.out) as db:
             submissions = submissions_sent_between(db, opening.place, readings[1].place)
@@ -211,13 +214,13 @@ class Reconciler:
         return int(document["missing"]) >= unknown
 
     def _seconds_until_final(self, sent_at: Mapping[int, float]) -> float:
-        """Return the seconds until none of these requests can be charged any more; 0 if that is so now."""
+        """Return the seconds until requests sent at these times can no longer be charged; 0 or less if so now."""
         clock, first = self._session.clock, self._session.first_submission_id
         ages_s = (clock.min_age_s(at, earlier=submission_id < first) for submission_id, at in sent_at.items())
         return max((self._session.charges_final_s - age_s for age_s in ages_s), default=0.0)
 
     async def _wait_until_final(self, sent_at: Mapping[int, float], rows: int) -> bool:
-        """Wait until no charge can come any more; return False if the user stops the run before that."""
+        """Wait until requests sent at these times can no longer be charged; return False if the user stops the run."""
         clock, state = self._session.clock, self._run_state
         state.add_note(_WAIT_NOTE)
         while (left_s := self._seconds_until_final(sent_at)) > 0:
@@ -230,7 +233,7 @@ class Reconciler:
         return not state.interrupted
 
     async def _read_stable_balance(self) -> BalancePair | None:
-        """Read the balance until two readings in a row are equal; return None if that does not succeed."""
+        """Read the balance until two readings in a row are equal; return None after too many readings or an error."""
         before: BalanceReading | None = None
         for _ in range(MAX_READINGS):
             try:
@@ -249,9 +252,12 @@ class Reconciler:
         return None
 
     async def _rule(self, opening: BalanceReading | None, readings: BalancePair, *, again: bool = False) -> int:
-        """Decide what requests sent after `opening` cost, and record the proof; return how many rows are pending again.
+        """Decide from the balance before and after what requests cost, and record it; return the rows pending again.
 
-        `again`: an earlier proof used these readings, without the assumption that nobody else spends.
+        Args:
+            opening: The balance before the requests; None if no balance of this account was read before.
+            readings: Two equal readings of the balance after the requests.
+            again: Whether an earlier decision, made when others might also spend, used these readings.
         """
         if opening is None:
             await self._rule_unprovable(readings[1])
@@ -274,7 +280,7 @@ class Reconciler:
         return pending
 
     async def _rule_unprovable(self, reading: BalanceReading) -> None:
-        """Record that nothing can be proven about the lost requests: their charge stays unknown."""
+        """Record that the balance cannot prove what requests without an answer cost: no earlier balance is known."""
         reason = "No balance of this account was read before the request: nothing can be proven."
         with open_read_only(self._session.out) as db:
             rulings = [

@@ -21,9 +21,9 @@ _CHARGE_NOT_RECORDED: Final = frozenset({State.ANSWERED, State.POLLED})
 
 
 async def recover_open_submissions(session: Session, run_state: RunState, accounting: Accounting) -> None:
-    """Record the charges of stored answers, pass requests to the poller, and record requests that got no answer.
+    """Continue the requests of an earlier process: record stored answers, poll for accepted ones, mark the others lost.
 
-    The oldest request that the service accepted is polled for first, because a service keeps answers for 24 hours.
+    The request that was accepted first is polled for first, because a service keeps answers for 24 hours.
 
     Args:
         session: The open run.
@@ -52,7 +52,7 @@ async def recover_open_submissions(session: Session, run_state: RunState, accoun
 
 
 async def _record_readable_answers(session: Session, accounting: Accounting) -> None:
-    """Record stored answers that an older version could not read and this one can."""
+    """Record stored answers that an older version of lightmeter could not read and this version can."""
     now = session.clock.now()
     with open_read_only(session.out) as db:
         stored = [(record, read_answer(db, record.submission_id)) for record in submissions_in(db, IN_DOUBT)]

@@ -31,18 +31,18 @@ class RunState:
         name_reliability: Whether the names in answers identify images, so that images can share a request.
         uploads: URLs whose content is sent instead of the URL.
         bisection: Rows of refused batches, which are sent again in halves.
-        phase: The phase of the run, for progress events.
+        phase: What the run is doing, such as `running` or `draining`, for progress events.
         requests: Requests sent by this process.
         reserved: Credits of requests that may be sent and are not written to the journal yet.
         at_risk: Credits of requests that may be sent, or were sent, and have no answer of any kind yet.
         in_flight: Requests that were sent and have no answer of any kind yet.
         polls_outstanding: Requests that the service accepted and whose answer must be polled for.
-        new_polls: Those of them that the poller has not received yet.
+        new_polls: Accepted requests that the poller has not received yet.
         unresolved_requests: Requests with an unknown outcome that no balance reading has been made for yet.
-        unresolved_credits: Most credits that those may have cost.
-        must_resolve: The next batch may leave only after the unresolved requests were resolved.
+        unresolved_credits: Most credits that the unresolved requests may have cost.
+        must_resolve: The next batch may be sent only after the balance was read for the unresolved requests.
         key_budget_exhausted: The budget of the key, over all runs, has no room for the next request.
-        rows_over_caps: Rows marked as over budget: even alone above `--max-at-risk`, or without an upper price.
+        rows_over_caps: Rows marked as over budget: each alone may cost more than `--max-at-risk` or has no price limit.
         finished_rows: Rows that this process finished.
         retries_pending: The user stopped the run before the question (`--ask`) was repeated for all invalid answers.
         waiting: A sentence that says what the run waits for, and for how long at most; None if it does not wait.
@@ -86,7 +86,7 @@ class RunState:
     state_changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def enter_phase(self, phase: Phase) -> Phase:
-        """Change the phase; return the one before."""
+        """Set the phase of the run, such as `running`; return the previous phase."""
         before, self.phase = self.phase, phase
         return before
 
@@ -95,28 +95,28 @@ class RunState:
         self.waiting = text
 
     def add_note(self, text: str) -> None:
-        """Add a note for the user, unless it has been added before."""
+        """Add a message for the user, shown with the progress and stored, unless it has been added before."""
         if text not in self.notes:
             self.notes.append(text)
 
     def stop(self, reason: LightmeterError | None = None) -> None:
-        """Allow no more requests. The first reason wins."""
+        """Let the engine send no more requests; of several calls, the first reason is kept."""
         self.stop_reason = self.stop_reason or reason
         self.stopping.set()
         self.state_changed.set()
 
     def interrupt(self) -> None:
-        """Stop because the user asked for it; leave the answers that can be polled for to the next start."""
+        """Stop the run for the user: send nothing more, and leave answers that can be polled for to the next start."""
         self.interrupted = True
         self.stop()
 
     def fail(self, error: BaseException) -> None:
-        """Stop because of an exception that no service can cause. The first one wins."""
+        """Stop the run because of an internal error, such as a full disk; of several errors, the first is kept."""
         self.internal_error = self.internal_error or error
         self.stop()
 
     def raise_internal_error(self) -> None:
-        """Raise `internal_error`, if there is one."""
+        """Raise the exception that `fail` recorded, if there is one."""
         if self.internal_error is not None:
             raise self.internal_error
 
@@ -128,11 +128,11 @@ class RunState:
                 await self.state_changed.wait()
 
     def set_counts(self, counts: Mapping[str, int]) -> None:
-        """Replace the row counts by those of the journal."""
+        """Replace the number of rows of each status by the numbers counted in the journal."""
         self.counts = Counter(counts)
 
     def move_rows(self, before: str, after: str, rows: int) -> None:
-        """Count rows under the status `after` instead of `before`."""
+        """Count a number of rows under the status `after` instead of the status `before`."""
         self.counts[before] -= rows
         self.counts[after] += rows
         if before == "pending":
@@ -140,26 +140,26 @@ class RunState:
         self.state_changed.set()
 
     def mark_over_caps(self, rows: int) -> None:
-        """Count rows that even alone may cost more than `--max-at-risk`, or that have no upper price."""
+        """Count rows as over budget: even alone they may cost more than `--max-at-risk`, or have no upper price."""
         self.move_rows("pending", "over_budget", rows)
         self.rows_over_caps += rows
 
     def end_retries(self) -> None:
-        """Record that no more questions (`--ask`) are repeated; after an interruption some may be left."""
+        """Record that repeating the question (`--ask`) has ended; if the user stopped the run, rows may be left."""
         self.retries_pending = self.interrupted
 
     def admit(self, batch: Batch) -> None:
-        """Reserve the price of a batch that is about to be sent."""
+        """Count the credits of a batch that is about to be sent as reserved and at risk."""
         self.reserved += batch.hold
         self.at_risk += batch.hold
         self.name_reliability.on_request_started(len(batch.rows))
 
     def end_reservation(self, batch: Batch) -> None:
-        """Release the reservation: the journal reserves the credits now, or the batch will not be sent."""
+        """End what `admit` reserved: the journal now reserves the credits, or the batch will not be sent."""
         self.reserved -= batch.hold
 
     def end_batch(self, batch: Batch) -> None:
-        """Record that sending a batch that `admit` counted has ended, whatever the result."""
+        """Count the credits of a batch as no longer at risk: its request has a reply, is lost, or was not sent."""
         self.at_risk -= batch.hold
         self.name_reliability.on_request_ended(len(batch.rows))
         self.state_changed.set()
@@ -170,16 +170,16 @@ class RunState:
         self.in_flight += 1
 
     def end_request(self) -> None:
-        """Record that a request that was sent has an answer or failed."""
+        """Count a request as no longer in flight: it has an answer, or none will come."""
         self.in_flight -= 1
         self.state_changed.set()
 
     def hold(self, credits_: int) -> None:
-        """Count credits that the journal now reserves for a request."""
+        """Add credits to those that the journal reserves for requests."""
         self.held += credits_
 
     def release_hold(self, held: int, paid: int = 0) -> None:
-        """Count credits as no longer reserved; `paid` of them were charged."""
+        """Count `held` credits as no longer reserved in the journal; of these, `paid` credits were charged."""
         self.held -= held
         self.paid += paid
         self.state_changed.set()
@@ -206,16 +206,16 @@ class RunState:
         self.unresolved_credits += hold
 
     def remove_unresolved(self, hold: int) -> None:
-        """Count a request with an unknown outcome as no longer one: its answer was found after all."""
+        """Stop counting a request with an unknown outcome: its stored answer can be read."""
         self.unresolved_requests -= 1
         self.unresolved_credits = max(0, self.unresolved_credits - hold)
 
     def clear_unresolved(self) -> None:
-        """Record that the balance was read for all requests with an unknown outcome."""
+        """Set the number of unresolved requests to 0: the balance was read for all of them."""
         self.unresolved_requests = self.unresolved_credits = 0
 
     def set_must_resolve(self, *, required: bool) -> None:
-        """Record whether lost requests must be resolved before the next batch leaves."""
+        """Set whether the next batch waits until the charges of requests without an answer were looked for."""
         self.must_resolve = required
 
     def fits_budget(self, hold: int) -> bool:
@@ -234,17 +234,17 @@ class RunState:
 
     @property
     def has_rows_to_resend(self) -> bool:
-        """Whether some rows must be sent again in another form: in smaller batches, or as uploads."""
+        """Whether some refused rows must be sent again in another form: in smaller batches, or as uploaded files."""
         return self.bisection.has_pending_halves or self.uploads.has_pending_uploads
 
     @property
     def cannot_poll(self) -> bool:
-        """Whether polling is pointless: the user or an internal error stopped the run, or key or service fails."""
+        """Whether to stop polling: the user or an internal error stopped the run, or key or service does not work."""
         unusable = isinstance(self.stop_reason, AccessDenied | Unreachable)
         return self.interrupted or unusable or self.internal_error is not None
 
     def progress(self, now_s: float) -> Progress:
-        """Return the state as a progress event; `now_s` is monotonic seconds."""
+        """Return the progress of the run for the user; `now_s` is the time in monotonic seconds."""
         seconds = now_s - self.started_at_s
         rate = self.finished_rows / seconds if seconds > 0 else 0.0
         return Progress(

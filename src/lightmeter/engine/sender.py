@@ -38,7 +38,7 @@ UNREACHABLE_PAUSE_S: Final = 0.5
 
 
 class Sender:
-    """Sends batches, records their outcomes, and teaches the rate limiter by the answers."""
+    """Sends batches of rows, records their outcomes, and adjusts the rate limiter to the answers."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Sender:
         self._bodies = RequestBodyBuilder(session.header.options.request())
 
     async def send(self, batch: Batch) -> None:
-        """Send a batch whose price is reserved, and record the outcome, whatever it is."""
+        """Send a batch as one request, once `RunState.admit` has reserved its credits, and record the outcome."""
         first, request = batch.rows[0], None
         try:
             body = await self._build([(row.url, row.path) for row in batch.rows], first.retry)
@@ -105,7 +105,7 @@ class Sender:
         return bodies.for_files(encoded, names)
 
     async def _post(self, request: InFlightRequest, body: bytes) -> None:
-        """POST a request. A POST is never retried and never cancelled, because it may have been charged."""
+        """POST a request once and record its outcome. It is never retried or cancelled: it may have been charged."""
         clock = self._session.clock
         self._run_state.start_request()
         record = self._limiter.on_sent(clock.monotonic())
@@ -129,7 +129,7 @@ class Sender:
             self._run_state.end_request()
 
     async def _record(self, request: InFlightRequest, raw: RawAnswer, classification: Classification) -> None:
-        """Record the outcome of a request, by the classification of its answer."""
+        """Record the outcome that the answer to a POST means, such as answered, accepted, throttled or refused."""
         received = ReceivedAnswer(raw.body, raw.status, self._session.clock.now())
         verdict, error = classification.verdict, classification.error or f"HTTP {raw.status}"
         accepted = {ResponseVerdict.ACKNOWLEDGED, ResponseVerdict.PROCESSING}
@@ -154,13 +154,13 @@ class Sender:
             await self._accounting.record_unknown_outcome(request, error, received)
 
     def _can_resend(self, request: InFlightRequest, error: str) -> bool:
-        """Whether the rows of a refused request are sent again in another form: in halves, or as an upload."""
+        """Schedule the rows of a refused request to be sent again, as two halves or an upload; False if impossible."""
         if self._run_state.bisection.on_batch_refused(request.seqs):
             return True
         return not request.is_retry and self._run_state.uploads.schedule_upload(request.rows[0][1], error)
 
     async def _record_unreachable(self, request: InFlightRequest, error: Unreachable) -> None:
-        """Record that a request could not be delivered; pause, or stop after several in a row."""
+        """Record that a request could not be delivered; delay the next ones, or stop the run after several failures."""
         await self._accounting.revert_to_planned(request, Event.UNREACHED, str(error))
         self._unreachable_in_a_row += 1
         if self._unreachable_in_a_row >= MAX_UNREACHABLE:

@@ -39,20 +39,21 @@ _SPARE_CONNECTIONS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An open run.
+    """The resources of a run that this process has opened to send requests.
 
     Attributes:
-        out: Its folder.
-        journal: Its journal, locked.
+        out: The output folder of the run.
+        journal: The journal of the run, locked against other processes.
         header: The values that describe the run as a whole, such as its options.
-        endpoint: The service.
-        client: The client of the service.
+        endpoint: Base URL and key of the service.
+        client: The HTTP client of the service.
         clock: The run's clock, which ignores that somebody sets the machine's clock.
-        first_submission_id: Number of the first request of this session; lower numbers are of earlier sessions.
+        first_submission_id: Number of the first request of this session; an earlier process sent those before it.
         charges_final_s: Seconds after sending during which a request without an answer may still be charged.
         key: The budget of the API key over all runs of this machine; None if there is none.
         state_dir: Folder where processes of this machine share the rate limit of a key; None if they do not.
-        check: Whether the journal is the latest state of the run: known to be, `accepted` by the user, or unknown.
+        check: Whether the journal is the latest one of the run and not an old copy: `latest` if checked, `accepted` by
+            the user, or `unknown`.
     """
 
     out: Path
@@ -116,11 +117,13 @@ def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
 def changed_options(
     out: Path, header: RunHeader, new_options: Options, explicit: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Return the options that differ from those of the run in `out`; all of them may change between starts.
+    """Return the options, by name, whose new value differs from that of the run in `out`.
+
+    All options returned may change between two starts of a run; any other difference is an error.
 
     Args:
         out: The folder of the run.
-        header: The run's header.
+        header: The header of the run, with its present options.
         new_options: The new options.
         explicit: Names of the options that the user gave. The run keeps its own values of all others, such as its
             budget. None means that the user gave all.
@@ -141,20 +144,20 @@ def changed_options(
 
 
 async def store_options(out: Path, options: Options) -> None:
-    """Replace the options of the run in `out`."""
+    """Replace the options in the journal of the run in `out`."""
     with Journal(out) as journal:
         await journal.write(put_meta({"options": options.model_dump_json()}))
 
 
 def find_run_of_manifest(out: Path, source: ManifestSource, options: Options) -> RunHeader | None:
-    """Return the header of the run in `out` if its manifest is exactly this one; then no new plan is needed."""
+    """Return the header of the run in `out` if its manifest has the same content as `source`; None otherwise."""
     header = _find_run(out)
     same = header is not None and header.manifest_sha256 == digest_of(source, options.read_options)
     return header if same else None
 
 
 def find_run_of_plan(out: Path, plan: Plan) -> RunHeader | None:
-    """Return the header of the run in `out` if it has the manifest of this plan; None otherwise."""
+    """Return the header of the run in `out` if its manifest has the same content as the plan's; None otherwise."""
     header = _find_run(out)
     return header if header is not None and header.manifest_sha256 == plan.manifest_sha256 else None
 
@@ -184,14 +187,14 @@ async def open_session(
     *,
     accept_journal: bool = False,
 ) -> AsyncIterator[Session]:
-    """Open the run in `out`.
+    """Open the run in `out` for the block: lock its journal, start or find the service, and connect to it.
 
     Args:
         out: The folder of the run.
         settings: The user's settings.
         options: New options; only those in `ResumeOptions` may differ. None means no change.
         clock: The clock; None means the machine's.
-        accept_journal: Continue with a journal that is older than its run, or a copy, as a run with a new id.
+        accept_journal: Continue, as a run with a new id, even if the journal is an old state of the run or a copy.
 
     Raises:
         JournalConflict: the journal is older than its run, or a copy; nothing was sent.
@@ -230,7 +233,7 @@ async def open_session(
 
 
 async def _start_clock(journal: Journal, out: Path, machine: SystemClock) -> tuple[RunClock, int]:
-    """Return the clock of a new session, and the number of its first request; store the start of the clock."""
+    """Return (the clock of a new session, the number of its first request); store the present time in the journal."""
     with open_read_only(out) as db:
         stored = get_meta(db).get(_ANCHOR_KEY)
         last = last_submission_id(db)

@@ -41,7 +41,7 @@ _FETCH_ERROR: Final = re.compile(
 
 
 class UploadSelection:
-    """Decides which URLs are sent as files.
+    """Decides for which URLs the content is sent as a file instead of the URL.
 
     Args:
         mode: `never`, `always`, or `fallback` for URLs that the service failed to fetch.
@@ -54,7 +54,7 @@ class UploadSelection:
 
     @property
     def has_pending_uploads(self) -> bool:
-        """Whether there are selected URLs whose content has not been fetched yet."""
+        """Whether some URLs wait for their content to be sent instead of the URL."""
         return bool(self._pending)
 
     def must_upload(self, url: str) -> bool:
@@ -62,7 +62,9 @@ class UploadSelection:
         return self._mode == "always" or url in self._selected
 
     def schedule_upload(self, url: str, message: str | None) -> bool:
-        """Select a refused URL for upload if `message` says that it could not be fetched; return whether it was.
+        """Decide after a refusal whether the content of a URL is sent next; return the decision.
+
+        It is sent in the mode `fallback` if `message`, the error of the service, says that it could not fetch the URL.
 
         Each URL is selected at most once: if the service refuses its content too, the row fails.
         """
@@ -78,12 +80,12 @@ class UploadSelection:
         return True
 
     def start_upload(self, url: str) -> None:
-        """Record that the content of a selected URL is being fetched."""
+        """Record that the content of a URL is being fetched to be sent."""
         self._pending.discard(url)
 
 
 class UploadFetcher:
-    """Downloads the content of URLs that are sent as files, while its HTTP client `prober` is open."""
+    """Downloads the content of URLs that is sent as a file. The caller must first open `prober`, an HTTP client."""
 
     def __init__(self) -> None:
         self.prober = UrlProber(connections=_MAX_DOWNLOADS)
@@ -109,7 +111,7 @@ class UploadFetcher:
 
 
 def prepare_upload(content: bytes) -> bytes:
-    """Return the bytes to send for a file: the file itself if it is within the limits, else a smaller image.
+    """Return the bytes to send for a file: the file itself if it is within the limits, else the image scaled down.
 
     Raises:
         MediaError: the image cannot be decoded, or the file exceeds the limit and cannot be made smaller.
@@ -131,6 +133,6 @@ def file_name_of(url: str) -> str:
 
 
 def free_failure_message(answer: Mapping[str, Any] | None) -> str | None:
-    """Return the errors of an answer without assets that says it was free; None for any other answer."""
+    """Return the error messages of an answer that has no results and was free; None for any other answer."""
     wire = WireAnswer(answer or {})
     return wire.error_message or None if wire.is_free and not wire.assets else None

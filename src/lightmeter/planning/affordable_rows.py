@@ -14,8 +14,8 @@ class RowRange:
     """Number of rows that an amount of credits pays for, 0 ≤ low ≤ high.
 
     Attributes:
-        low: The number if each row costs its upper price.
-        high: The number if each row costs its lower price.
+        low: The number of rows if each costs the most that it can.
+        high: The number of rows if each costs the least that it can.
     """
 
     low: int
@@ -26,11 +26,11 @@ class RowRange:
 
 
 def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, retry_milli: int = 0) -> RowRange:
-    """Return how many pending rows `credits_` pay for, from the first row on.
+    """Return how many rows to be sent `credits_` pay for, from the first row of the manifest on.
 
     The upper price of a row assumes its maximum number of frames, each rounded up to whole credits. The lower price
-    assumes its minimum number of frames, and one rounding for all rows together: see `price_range`. `low` counts only
-    the rows before the first one without an upper price.
+    assumes its minimum number of frames, and one rounding for all rows together. `low` counts only the rows before the
+    first one without an upper price, such as a video of unknown length without a frame limit.
 
     Args:
         db: The journal with the rows of the plan.

@@ -105,7 +105,7 @@ async def stream_plan(
 
 
 def _plan_meta(reader: ManifestReader, options: Options, clock: Clock) -> dict[str, str]:
-    """Return the facts of a new plan for its journal; the manifest has been read to its end."""
+    """Return values for the table `meta` of a plan's journal, such as the hash of the manifest, now read to its end."""
     return {
         "run_id": fresh_run_id(clock),
         "manifest": reader.name,
@@ -120,7 +120,7 @@ def _plan_meta(reader: ManifestReader, options: Options, clock: Clock) -> dict[s
 async def _write_rows(
     reader: ManifestReader, options: Options, settings: Settings, kept: KeptChecks | None, journal: Journal
 ) -> AsyncIterator[int]:
-    """Read, check and write rows; yield how many were checked. While rows are written, the next ones are checked."""
+    """Read the rows of a manifest, check them and write them to a journal; yield the number of rows checked so far."""
     items: Iterator[Item] = await asyncio.to_thread(iter, reader)
     checker = Checker(
         capture_interval_s=options.capture_interval,
@@ -239,7 +239,7 @@ async def refresh_service_info(plan: Plan, settings: Settings | None = None) -> 
 
 
 def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
-    """Write the rows of a plan file into a journal, with their cached answers."""
+    """Write the rows of a plan file, and the cached answers that they use, into an empty journal."""
     rows, done = saved.read_rows(), 0
     while chunk := list(islice(rows, CHUNK_ROWS)):
         journal.submit(restore_rows([row for row, _ in chunk])).result()
@@ -252,7 +252,7 @@ def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
 
 
 def _with_planned_service(saved: PlanFile, options: Options, settings: Settings) -> Options:
-    """Return the options with the base URL in the plan file; raise PlanChanged if the settings contradict it."""
+    """Return the options with the plan's base URL; raise PlanChanged if only the settings name a base URL."""
     planned, now = saved.head["base_url"], options.base_url or settings.base_url
     if planned is None and now is not None:
         raise PlanChanged(
@@ -281,7 +281,7 @@ def _check_manifest(saved: PlanFile) -> None:
 
 
 def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
-    """Return the plan's entries for the journal's table `meta`; raise PlanChanged if the price of an image changed."""
+    """Return the values of a plan file for the journal's table `meta`; raise PlanChanged if the price changed."""
     head: dict[str, Any] = saved.head
     _check_price(head["price_per_image_millicredits"], prices, "the price table")
     manifest = head["manifest"]

@@ -2,8 +2,7 @@
 
 The file is in the cache folder, one for each manifest and each set of options that matter for checks. It is removed
 when the plan is complete. A result is found by the URL, or by the path, size and time of change of a file. Only results
-of sound rows are kept, so that a repaired file or host is seen. Nothing depends on the file: without it, rows are
-checked again.
+of rows without an error are kept, so that a repaired file or host is seen. Without this file, rows are checked again.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class KeptChecks:
-    """The results of one unfinished plan. `open_kept_checks` opens it."""
+    """A file with results of the pre-checks of an unfinished plan. `open_kept_checks` opens it."""
 
     def __init__(self, path: Path, lock: int, db: sqlite.Connection) -> None:
         self._path = path
@@ -51,7 +50,7 @@ class KeptChecks:
             os.close(self._lock)
 
     def find(self, items: Sequence[Item]) -> list[tuple[bytes, CheckResult | None]]:
-        """Return for each row the key that its result is stored with, and the result if there is one."""
+        """Return for each row of the manifest the key of its pre-check result in this file, and the result or None."""
         keys = [_key(item) for item in items]
         places = ",".join("?" * len(keys))
         query = f"SELECT key, result FROM checks WHERE key IN ({places})"  # noqa: S608 (question marks only)
@@ -60,7 +59,7 @@ class KeptChecks:
         return [(key, _to_result(found[key]) if key in found else None) for key in keys]
 
     def add(self, results: Sequence[tuple[bytes, CheckResult]]) -> None:
-        """Store the results of sound rows; an error is logged, because the plan does not need them."""
+        """Store pre-check results (with the keys from `find`) of rows without an error; log an error of the disk."""
         now = time.time()
         rows = [(key, now, orjson.dumps(asdict(result))) for key, result in results if _is_sound(result)]
         try:
@@ -70,12 +69,12 @@ class KeptChecks:
             _log.warning("The checks of %d rows cannot be kept in %s: %s", len(rows), self._path, error)
 
     def remove(self) -> None:
-        """Delete the file, because the plan is complete."""
+        """Delete the file with the pre-check results; call it when the plan is complete."""
         _remove(self._path)
 
 
 def open_kept_checks(folder: Path, manifest: str, options: Options) -> KeptChecks | None:
-    """Open the results of an unfinished plan, or an empty file for a new one; delete files that are too old.
+    """Open the file with pre-check results of an unfinished plan, or make an empty one; delete files older than 3 days.
 
     Args:
         folder: The cache folder.
@@ -83,7 +82,7 @@ def open_kept_checks(folder: Path, manifest: str, options: Options) -> KeptCheck
         options: The options of the run.
 
     Returns:
-        None if the folder cannot be written, or another process plans the same manifest.
+        The open file; None if the folder cannot be written, or another process plans the same manifest.
     """
     digest = hashlib.sha256(repr((manifest, options.capture_interval, options.max_frames)).encode()).hexdigest()
     path = folder / "unfinished-plans" / f"{digest[:32]}.sqlite"
@@ -122,7 +121,7 @@ def _remove(path: Path) -> None:
 
 
 def _key(item: Item) -> bytes:
-    """Return a hash, because a URL may carry a token."""
+    """Return the key of a row's pre-check result: a hash, because a URL may hold a secret token."""
     parts: tuple[object, ...] = (item.kind, item.url)
     if item.path is not None:
         parts = (item.kind, item.path)

@@ -48,7 +48,7 @@ from lightmeter.tempdirs import LockedTempDir
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """Number of rows that have the same status and reason; `example` is the error of one of them."""
+    """Number of rows of a plan with the same status and reason; `example` is the error message of one of them."""
 
     status: str
     reason: str
@@ -69,7 +69,7 @@ class Plan:
             run.
         reasons: Why the other rows would not be sent.
         credits: The price; `high` is None if max_frames is 0 and the length of a video is unknown.
-        saved: Price of the rows that have a cached answer.
+        saved: Price range of the rows that have a cached answer, which the run does not pay again.
         price_per_image_milli: Millicredits for an image or frame, before rounding.
         retry_per_image_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame after an
             invalid answer; 0 if there is no such question.
@@ -109,17 +109,17 @@ class Plan:
 
     @cached_property
     def affordable_rows(self) -> RowRange | None:
-        """How many rows the balance pays for, from the first row on; None if the balance is unknown."""
+        """How many rows to be sent the balance pays for, from the first on; None if the balance is unknown."""
         return self._rows_for(self.balance)
 
     @cached_property
     def budget_rows(self) -> RowRange | None:
-        """How many rows the budget pays for, from the first row on; None if there is no budget."""
+        """How many rows to be sent the budget pays for, from the first on; None if there is no budget."""
         return self._rows_for(self.options.budget)
 
     @property
     def affordability_sentences(self) -> tuple[str, ...]:
-        """A sentence for each of balance and budget that is known: how many rows it pays for."""
+        """One sentence on how many rows the balance pays for, and one for the budget; unknown amounts are left out."""
         amounts = (("balance", self.balance, self.affordable_rows), ("budget", self.options.budget, self.budget_rows))
         rows = self.counts["pending"]
         return tuple(
@@ -245,7 +245,7 @@ def temp_dir_unless_error() -> Iterator[LockedTempDir]:
 
 
 def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: Settings, service: ServiceInfo) -> Plan:
-    """Return the plan whose rows are in the journal in a temporary folder.
+    """Return a plan object for the rows in the journal in a temporary folder.
 
     Args:
         folder_owner: The temporary folder, which is removed with the plan.
@@ -316,7 +316,7 @@ def _consent_needed(options: Options, settings: Settings, service: ServiceInfo) 
 
 
 def must_be_explicit(options: Options, settings: Settings) -> None:
-    """Raise UsageError if these options, on a service that is not embedded, name no back end or set no frame limit."""
+    """Raise UsageError if no back end is named, or `max_frames` is 0; never for the embedded service."""
     _raise_if_needed(_consent_needed(options, settings, ServiceInfo()))
 
 
@@ -326,7 +326,7 @@ def _raise_if_needed(needed: Sequence[str]) -> None:
 
 
 def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -> Plan:
-    """Return a plan with a copy of the rows, whose frames, prices and cached answers follow the new options."""
+    """Return a plan of the same rows with new options: frames, prices and cached answers are determined again."""
     same = plan.base_url == (options.base_url or settings.base_url)
     service = plan.service if same else ServiceInfo()
     prices = price_meta(options, settings, service)
@@ -345,7 +345,10 @@ def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -
 
 
 def _frames_by_length(folder: Path, options: Options) -> Sequence[tuple[str | None, int | None, int, int | None]]:
-    """Return a (kind, length in s, fewest frames, most frames) for each kind (image, video, None) and video length."""
+    """Return how many frames would be captured for each kind of media and length among the rows of a plan.
+
+    Each tuple is (`image`, `video` or None, seconds or None, fewest frames, most frames or None if unlimited).
+    """
     with open_read_only(folder) as db:
         lengths = [(kind, seconds) for kind, seconds, _ in sendable_lengths(db)]
     frames = [frame_range(*length, options.capture_interval, options.max_frames) for length in lengths]

@@ -51,7 +51,7 @@ class PlanFile:
         head: Everything in the file except the rows, as plain JSON values.
         rows: Number of rows.
         inline_rows: The rows as lines of JSON, if they are in the file itself.
-        rows_path: The second file, if the rows are there.
+        rows_path: The file `<name>.rows.jsonl.gz`, if there are too many rows for the plan file; otherwise None.
     """
 
     path: Path
@@ -83,7 +83,7 @@ class PlanFile:
 
 
 def is_plan_file(name: str) -> bool:
-    """Whether a file is a plan: its name ends in `.json`, and it does not hold an array, as a manifest does."""
+    """Whether a file is a plan: its name ends in `.json`, and its content does not start with `[` as in a manifest."""
     if not name.lower().endswith(".json") or "://" in name:
         return False
     try:
@@ -94,7 +94,7 @@ def is_plan_file(name: str) -> bool:
 
 
 def write_plan_file(path: Path, head: dict[str, Any], rows: Iterable[PlanFileRow]) -> None:
-    """Write a plan file atomically: first the second file, if there is one, then `plan.json`.
+    """Write a plan file atomically; many rows are written first, to `<name>.rows.jsonl.gz` beside it.
 
     Args:
         path: Path of `plan.json`.
@@ -129,7 +129,7 @@ def read_plan_file(path: Path) -> PlanFile:
 
     Raises:
         SettingsError: the file is not a plan file of this version.
-        PlanChanged: the rows in this file were changed after the plan was saved.
+        PlanChanged: the rows in `path` itself were changed after the plan was saved.
     """
     try:
         head: dict[str, Any] = json.loads(path.read_bytes())
@@ -161,7 +161,7 @@ def _check_digest(saved: str | None, found: str, path: Path) -> None:
 
 
 def _format_row(row: PlannedRow, answer: tuple[int, str | None, str] | None) -> bytes:
-    """Return a row, with its cached answer if it has one, as a line of JSON without null fields."""
+    """Return a row of a plan, with its cached answer if it has one, as a line of JSON without null fields."""
     fields: dict[str, Any] = {"row": row.seq, "id": row.item_id, "url": row.url, "status": row.status}
     fields.update((name, value) for name in _COPIED_FIELDS if (value := getattr(row, name)) is not None)
     fields["pictures"] = [row.frames_low, row.frames_high]

@@ -46,7 +46,7 @@ class ServiceInfo:
     note: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the back ends and the note as plain JSON values; the balance is left out."""
+        """Return the back ends and the note as JSON values for a plan file; the balance, which changes, is left out."""
         offers = self.backends
         listed = None if offers is None else [offer.model_dump(mode="json", include=_SAVED_FIELDS) for offer in offers]
         return {"backends": listed, "note": self.note}
@@ -64,12 +64,12 @@ class ServiceInfo:
 
     @property
     def defaults(self) -> tuple[str, ...]:
-        """Back ends that the service uses for a request that names none; empty if unknown."""
+        """Names of the back ends that the service uses for a request that names none; empty if unknown."""
         offers = self.backends or ()
         return tuple(offer.name.lower() for offer in offers if offer.default and offer.available)
 
     def rates(self, table: RateTable) -> RateTable:
-        """Return the prices of the available back ends, or `table` if the back ends are unknown."""
+        """Return the prices that the service lists for its available back ends, or `table` if they are unknown."""
         if self.backends is None:
             return table
         available = [offer for offer in self.backends if offer.available]
@@ -98,7 +98,7 @@ async def preflight(
     Args:
         options: The options of the run, which may name the service.
         settings: The user's settings, with the key.
-        required: Whether to raise if the key is missing or the service does not answer; if not, add a note instead.
+        required: Whether to raise if the key is missing or the service does not answer; if not, only set a note.
         timeouts: Time limits for each request.
 
     Raises:

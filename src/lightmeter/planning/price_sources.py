@@ -65,9 +65,10 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo | None 
 
 
 def price_meta(options: Options, settings: Settings, service: ServiceInfo) -> dict[str, str]:
-    """Return entries for the journal's table `meta`: millicredits for an image, in total and by back end and feature.
+    """Return the price of one image in millicredits as name-value pairs for the table `meta` of a journal.
 
-    If the user asks a question (`--ask`), one entry is the price to repeat it about an image after an invalid answer.
+    The pairs are the total, the prices by back end and feature, and the price to repeat the user's question (`--ask`)
+    about an image after an invalid answer (0 without a question).
 
     Args:
         options: The options of the run.

@@ -10,7 +10,7 @@ Phase = Literal["planning", "starting", "collecting", "reconciling", "running", 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A snapshot of planning or of a run.
+    """How far planning or a run is at one moment, for a progress display.
 
     Attributes:
         phase: What is being done; `Phase` lists the values.
@@ -44,5 +44,5 @@ class Progress:
 
     @property
     def finished(self) -> int:
-        """Number of rows that need no more work."""
+        """Number of rows with a final status: not pending, over budget or in doubt."""
         return self.rows - sum(self.counts.get(status, 0) for status in ("pending", "over_budget", "in_doubt"))

@@ -1,7 +1,7 @@
-"""Checks the rows of a manifest side by side, and hands them on in their order, with their results.
+"""Pre-checks many rows of a manifest at the same time, and yields them in their order, with their results.
 
-A slow row does not delay the checks of the next `MAX_UNFINISHED` rows. Results are kept on disk as they come, so that a
-plan that is made again after it was killed does not check these rows again.
+A slow row does not delay the checks of the next `MAX_UNFINISHED` rows. Results are kept on disk as they come: if
+planning is killed and started again, these rows are not checked again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STEP_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class CheckedRows:
-    """A step of the checks.
+    """Some rows whose pre-check has ended, and the progress so far; `check_rows` yields such objects.
 
     Attributes:
         rows: The next rows in the order of the manifest, with their results (None for a row without a check).
@@ -44,12 +44,14 @@ class CheckedRows:
 async def check_rows(
     items: Iterator[Item], checker: Checker | None, kept: KeptChecks | None
 ) -> AsyncGenerator[CheckedRows]:
-    """Check rows and yield them in their order; at least once a second also a step without rows.
+    """Check rows at the same time, and yield them in their order with their results.
+
+    If no row is ready for a second, yield a `CheckedRows` without rows, which shows the progress.
 
     Args:
         items: The rows of the manifest.
         checker: The checks; None checks nothing.
-        kept: Results of an earlier try, and where new ones are kept; None keeps none.
+        kept: The file with results of earlier checks, which also gets the new results; None keeps none.
     """
     window = _Window(checker, kept)
     try:
@@ -69,7 +71,7 @@ async def check_rows(
 
 
 class _Window:
-    """The rows that were read and not yet handed on."""
+    """The rows of a manifest that are being checked, or are checked and wait for an earlier row."""
 
     def __init__(self, checker: Checker | None, kept: KeptChecks | None) -> None:
         self._checker = checker
@@ -91,7 +93,7 @@ class _Window:
         return bool(self._rows) and self._rows[0][1].done()
 
     async def add(self, items: list[Item]) -> None:
-        """Start the checks of more rows, unless their results are kept."""
+        """Start the checks of more rows; rows whose result an earlier check stored are not checked again."""
         none: list[tuple[bytes, CheckResult | None]] = [(b"", None)] * len(items)
         found = none if self._kept is None else await asyncio.to_thread(self._kept.find, items)
         for item, (key, result) in zip(items, found, strict=True):
@@ -106,18 +108,18 @@ class _Window:
         return result
 
     async def wait(self) -> None:
-        """Wait until the first row is checked, or for a second."""
+        """Wait until the first row in the queue is checked, one second at most."""
         if self._rows:
             await asyncio.wait({self._rows[0][1]}, timeout=_STEP_S)
 
     async def keep_new(self) -> None:
-        """Store the results that came since the last call."""
+        """Store on disk the check results that came since the last call."""
         new, self._new = self._new, []
         if self._kept is not None and new:
             await asyncio.to_thread(self._kept.add, new)
 
     def take(self, most: int) -> list[tuple[Item, CheckResult | None]]:
-        """Remove and return the checked rows before the first unchecked one, up to a number."""
+        """Remove and return the checked rows before the first unchecked one, up to `most`, with their results."""
         taken: list[tuple[Item, CheckResult | None]] = []
         while len(taken) < most and self.is_first_done:
             item, check = self._rows.popleft()
@@ -125,7 +127,7 @@ class _Window:
         return taken
 
     async def close(self) -> None:
-        """Cancel the checks that still run, and store the results of the others."""
+        """Cancel the checks that still run, and store the results of those that have ended."""
         for _, check in self._rows:
             check.cancel()
         await asyncio.gather(*(check for _, check in self._rows), return_exceptions=True)
