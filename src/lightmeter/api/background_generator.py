@@ -26,7 +26,7 @@ async def in_background(factory: GeneratorFactory[T], stop: asyncio.Event | None
 
     Closing this generator, cancelling its task, or ending its loop closes the background generator and waits until it
     is closed. A loop that is closed without `asyncio.run` cannot wait: then the background generator ends by itself.
-    Setting the event `stop` of the current loop sets the event that `factory` was called with.
+    Setting `stop` asks the background generator to stop early: it sets the event that `factory` was called with.
     """
     work = _BackgroundGenerator(factory)
     forwarding = None if stop is None else asyncio.create_task(_forward_stop(stop, work))
@@ -52,7 +52,7 @@ async def _forward_stop(stop: asyncio.Event, work: _BackgroundGenerator[T]) -> N
 
 
 class _BackgroundGenerator(Generic[T]):
-    """Generator in the event loop of a background thread; its methods are called in the loop that reads its values."""
+    """Async generator in the event loop of a background thread; the loop that reads its values calls the methods."""
 
     def __init__(self, factory: GeneratorFactory[T]) -> None:
         self._factory = factory
@@ -69,7 +69,7 @@ class _BackgroundGenerator(Generic[T]):
         self._future.add_done_callback(self._on_done)
 
     async def values(self) -> AsyncGenerator[T]:
-        """Yield the values of the generator, and raise what it raises."""
+        """Yield the values of the background generator in the reader's event loop; raise what the generator raises."""
         while True:
             self._value_ready.clear()
             while self._values:
@@ -82,21 +82,21 @@ class _BackgroundGenerator(Generic[T]):
         self._future.result()
 
     def stop(self) -> None:
-        """Set the stop event of the generator."""
+        """Ask the background generator to stop early: set the event that it was given."""
         self._call_in_background(self._stop.set)
 
     def abandon(self) -> None:
-        """Stop the generator, and close it at its next value, because its values are no longer read."""
+        """Ask the background generator to stop early, and close it at its next value, which nobody reads."""
         self._abandoned = True
         self.stop()
 
     def cancel(self) -> None:
-        """Cancel every task of the background loop, as the end of `asyncio.run` does."""
+        """Cancel every task in the event loop of the background thread, without waiting for requests in flight."""
         self._abandoned = True
         self._call_in_background(self._cancel_tasks)
 
     async def ended(self) -> None:
-        """Wait until the generator is closed; if this task is cancelled meanwhile, raise CancelledError afterwards."""
+        """Wait until the background generator is closed; if cancelled meanwhile, raise CancelledError afterwards."""
         cancelled: asyncio.CancelledError | None = None
         while not self._finished.is_set():
             try:
@@ -108,7 +108,7 @@ class _BackgroundGenerator(Generic[T]):
             raise cancelled
 
     async def _wait_for_end(self) -> None:
-        """Wait until the generator ends, as a task that keeps `asyncio.run` from closing the reading loop earlier."""
+        """Wait for the generator's end, as a task that keeps `asyncio.run` from closing the reader's loop earlier."""
         while not self._finished.is_set():
             try:
                 await self._finished.wait()
@@ -116,7 +116,7 @@ class _BackgroundGenerator(Generic[T]):
                 self.abandon()
 
     def _on_done(self, _: object) -> None:
-        """Stop the background loop. Its thread calls this when the generator has ended."""
+        """Stop the background event loop and wake the task that awaits values, because the generator has ended."""
         _running.discard(self)
         self._call_in_background(self._background.loop.stop)
         self._call_in_caller_loop(self._finished.set)

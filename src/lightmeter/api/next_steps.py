@@ -23,7 +23,7 @@ from lightmeter.wire.constants import RESULT_LIFETIME_S
 
 
 def next_steps(folder: Path) -> list[str]:
-    """Return what is left to do, each as a sentence with a command; if nothing is, one sentence that says so.
+    """Return what is left to do with the run in a folder, each as a sentence with a command; at least one sentence.
 
     Raises:
         JournalError: the folder holds no run.
@@ -49,7 +49,7 @@ def next_steps(folder: Path) -> list[str]:
 
 
 def _open_requests(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
-    """Yield steps for requests that were sent, but whose answer is not in the journal."""
+    """Yield sentences, most with a command, on requests that were sent but whose answer is not in the journal."""
     resume, doubt = f"lightmeter resume {_quoted(folder)}", in_doubt_totals(db)
     waiting, since = waiting_at_service(db)
     if waiting and since is not None:
@@ -72,7 +72,7 @@ def _open_requests(db: sqlite.Connection, header: RunHeader, folder: Path) -> It
 
 
 def _over_budget(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
-    """Yield a step for each limit (budget, key budget, balance, …) that left rows unsent."""
+    """Yield a sentence with a command for each limit (budget, key budget, balance, …) that left rows unsent."""
     resume, spent = f"lightmeter resume {_quoted(folder)}", sum(credit_totals(db))
     picture = learner_from_journal(db, header).expected(price_key_of(["image"]), FrameRange(1, 1)).high or 0
 

@@ -27,7 +27,7 @@ from lightmeter.export.export_tables import export_tables
 
 
 async def resume_in_process(out: Path | str, first: int, last: int) -> LightmeterError | None:
-    """Continue a run with a range of rows in a process of its own; return the error that stopped it early, or None.
+    """Continue a run, for some of its rows, in a process of its own; return the error that stopped the run, or None.
 
     If the caller's task is cancelled, wait until the requests in flight are answered and stored. Tables are written
     only when the run stops early by cancellation.
@@ -83,7 +83,10 @@ def _error_to_json(error: LightmeterError | None) -> dict[str, str] | None:
 
 
 async def _resume(out: str, first: int, last: int) -> LightmeterError | None:
-    """Continue a run until its rows are done, standard input ends, or a signal asks to stop."""
+    """Continue the run in folder `out` until rows `first` to `last` are done, standard input ends, or a signal comes.
+
+    Return the error that stopped the run early, or None.
+    """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def wait_for_caller() -> None:
@@ -106,7 +109,7 @@ async def _resume(out: str, first: int, last: int) -> LightmeterError | None:
 
 
 def main() -> None:
-    """Run the rows that the command line names; print one JSON object."""
+    """Continue the run that the command line names (folder, first row, last row); print its outcome as JSON."""
     out, first, last = sys.argv[1:]
     result: dict[str, Any] = {"stopped_by": None, "error": None}
     try:

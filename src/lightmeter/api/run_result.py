@@ -62,7 +62,7 @@ class RunSummary:
     balance_is_current: bool = True
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the object that `--json` prints."""
+        """Return the summary as the JSON object that `lightmeter run --json` prints."""
         return {
             "rows": self.rows,
             **self.counts,
@@ -80,7 +80,7 @@ class RunSummary:
 
     @property
     def exit_code(self) -> int:
-        """Exit code of `lightmeter run` for a run with these counts, unless an error ended it."""
+        """Exit code of `lightmeter run`: 3 if rows are over budget, 1 if some failed or are not done, else 0."""
         if self.counts["over_budget"]:
             return 3
         return 1 if self.counts["failed"] or self.counts["in_doubt"] or self.counts["pending"] else 0
@@ -142,7 +142,7 @@ def must_have_tables(where: Path | str) -> None:
 
 
 class Tables:
-    """Tables in a folder or at a URI: `tables.tags` is a DataFrame, `table` returns Arrow, `sql` runs DuckDB.
+    """Tables in an output folder or at a URI: `tables.tags` is a DataFrame, `tables.table("tags")` returns Arrow.
 
     Attributes:
         where: An output folder, or a URI to which `lightmeter rebuild --to` has written tables.
@@ -165,10 +165,10 @@ class Tables:
         self.where = where
 
     def table(self, name: str) -> pa.Table:
-        """Return a table as Arrow, with at least one chunk for each of its Parquet files.
+        """Return the table `name`, such as `tags`, as Arrow, with at least one chunk for each of its Parquet files.
 
-        `pl.from_arrow(table, rechunk=False)` makes a Polars DataFrame without copying numbers; each text costs 16 bytes
-        more.
+        `pl.from_arrow(table, rechunk=False)` makes a Polars DataFrame without copying numbers; each text takes 16 bytes
+        more memory.
 
         Raises:
             UsageError: there is no table of that name, or there are no tables at all.
@@ -179,11 +179,11 @@ class Tables:
         return read_remote_table(self.where, name)
 
     def ask(self, question: str, **parameters: Any) -> pa.Table:
-        """Run a function of `lightmeter.tables.query.named_queries`, such as `top_tags`; return its result as Arrow.
+        """Run a predefined query, such as `top_tags`, and return its result as Arrow.
 
         Args:
-            question: Name of the function.
-            parameters: Its keyword arguments.
+            question: Name of the query: a function of `lightmeter.tables.query.named_queries`.
+            parameters: Keyword arguments of the function.
 
         Raises:
             UsageError: there is no query of that name.
@@ -255,12 +255,12 @@ class Run(Tables):
 
     @property
     def exit_code(self) -> int:
-        """Exit code of `lightmeter run` and `lightmeter resume` for this run."""
+        """Exit code of `lightmeter run`: that of the error that stopped the run, else 0, 1 or 3 by its row counts."""
         return self.summary().exit_code if self.stopped_by is None else self.stopped_by.exit_code
 
     @property
     def answers(self) -> pd.DataFrame:
-        """The answers to the user's question (option `ask`): the table `answers_<name>` as an Arrow-backed DataFrame.
+        """The answers to the user's own question about each picture (option `ask`), as an Arrow-backed DataFrame.
 
         Raises:
             UsageError: the run has no such question, or its tables are not written.
@@ -278,7 +278,7 @@ class Run(Tables):
         return summarize(self.folder)
 
     def next_steps(self) -> list[str]:
-        """Return what is left to do, each as a sentence with a command; if nothing is, one sentence that says so."""
+        """Return what is left to do with the run, each as a sentence with a command; at least one sentence."""
         return next_steps(self.folder)
 
     def statement(self) -> Statement:

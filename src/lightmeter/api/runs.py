@@ -86,8 +86,8 @@ async def run(plan: Plan, out: Path | str, *, consent: bool = False, accept_jour
 async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack[PlanOptions]) -> RunSummary:
     """Plan a manifest and write the plan to the output folder `out`, so that `stream_resume` can run it.
 
-    Spends nothing. If the folder already holds a run of this manifest, that run gets the new options. The other
-    arguments are those of `plan`.
+    Spends nothing. If the folder already holds a run of this manifest, that run gets the new options.
+    `source` and `options` are as for `plan`.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
@@ -129,7 +129,7 @@ async def prepare_run_from_plan(path: Path | str, out: Path | str) -> RunSummary
 
 
 def _merged_options(folder: Path, header: RunHeader, wanted: Options) -> Options:
-    """Return the options of the run in the folder, changed to `wanted`; raise SettingsError if one may not change."""
+    """Return the run's options, changed to `wanted`; raise SettingsError if one may not change between two starts."""
     return header.options.model_copy(update=changed_options(folder, header, wanted))
 
 
@@ -231,7 +231,10 @@ async def stream_resume(
 async def _stream(
     folder: Path, options: Options, limits: _StartLimits, stop: asyncio.Event | None
 ) -> AsyncGenerator[Progress | Run]:
-    """Run the journal in `folder` in the background, then write its tables and cache its answers for later runs."""
+    """Process the rows of the journal in `folder`, write the tables, and cache the answers for later runs.
+
+    Yield progress, and the run at the end.
+    """
     settings = read_settings()
     async with aclosing(
         in_background(lambda event: _run_engine(folder, options, event, limits, settings), stop)
@@ -247,7 +250,7 @@ async def _stream(
 
 @dataclass(frozen=True, slots=True)
 class _StartLimits:
-    """What holds for one start of a run and is not stored as its options; see the arguments of `stream_resume`."""
+    """Arguments of `stream_resume` that hold for one call only; unlike `Options`, they are not stored with the run."""
 
     rows: SeqRange
     pay_again: int

@@ -1,4 +1,4 @@
-"""The command line. `lightmeter status` is the click command `status_command` in a module of `cli.commands`."""
+"""The command line `lightmeter`. Its command `status`, for example, is `status_command` in `cli.commands.status`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def add_options(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Return a decorator that adds options to a command, listed by --help in this order."""
+    """Return a decorator that adds `options` to a command; --help lists them in the given order."""
 
     def decorate(function: F) -> F:
         for option in reversed(options):

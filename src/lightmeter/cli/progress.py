@@ -51,14 +51,14 @@ class _ProgressDisplay:
             self._bar.stop()
 
     def print_line(self, text: str) -> None:
-        """Print a line above the bar, or a plain line."""
+        """Print a line on standard error, above the progress bar if there is one."""
         if self._bar is not None:
             self._console.print(text)
         else:
             click.echo(text, err=True)
 
     def show_progress(self, progress: Progress) -> None:
-        """Update the bar; without a terminal, print a line in a new phase and every few seconds."""
+        """Update the progress bar; without a terminal, print a line every few seconds and when the phase changes."""
         for note in progress.notes[self._notes_shown :]:
             self.print_line(f"note: {note}")
         self._notes_shown = len(progress.notes)

@@ -38,7 +38,7 @@ class _Column:
 
     @property
     def min_width(self) -> int:
-        """Width to which the column may be cut; numbers are never cut."""
+        """Least number of characters to which the column may be cut; a column of numbers is never cut."""
         return self.width if self.is_number else min(self.width, _MIN_COLUMN_WIDTH)
 
 
@@ -86,7 +86,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _columns_that_fit(columns: Sequence[_Column], width: int) -> list[_Column]:
-    """Return the columns that fit at their minimum width; empty ones are left out first, then the rightmost."""
+    """Return the columns that fit into `width` at their minimum width; empty ones are left out first, then the last."""
     visible = list(columns)
     while len(visible) > 1 and sum(column.min_width + _GAP for column in visible) - _GAP > width:
         empty = [column for column in visible if column.is_empty]
@@ -95,7 +95,7 @@ def _columns_that_fit(columns: Sequence[_Column], width: int) -> list[_Column]:
 
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:
-    """Return the width of each column: its minimum, and for columns that are cut a share of the width that is left."""
+    """Return each column's width in characters: its minimum, and for a column that is cut a share of what is left."""
     widths = [column.min_width for column in columns]
     spare = width - sum(widths) - _GAP * (len(columns) - 1)
     while spare > 0:
@@ -153,7 +153,7 @@ def _pipes(row: Sequence[Any]) -> str:
 
 
 def _chunks(answer: pa.Table) -> Iterator[list[Sequence[Any]]]:
-    """Yield the rows in batches."""
+    """Yield the rows of a table in lists of at most 8,192; a row is a sequence of its values."""
     for batch in answer.to_batches(max_chunksize=_BATCH_ROWS):
         yield list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
 

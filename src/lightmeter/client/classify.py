@@ -1,7 +1,8 @@
-"""Classifies the answers of a service by what they mean for charging. Pure, and never raises.
+"""Classifies HTTP answers of a service by whether the request was accepted and charged. No I/O; never raises.
 
 The contract has no idempotency key, so a submission is sent again only if its answer proves that it was not accepted.
-The body is examined before the status, because errors do not always carry a matching status.
+The body is examined before the HTTP status, because errors do not always carry a matching one. Its JSON field `all`
+holds the results.
 
 Verdicts on the answer to a submission; the first match counts:
 
@@ -71,7 +72,7 @@ _SECONDS: Final = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 
 
 class ResponseVerdict(StrEnum):
-    """What an answer means for the request."""
+    """What the answer to a submission or a poll says about the request: whether it was accepted, and is done."""
 
     ANSWERED = "answered"
     """The answer holds the results, and what was charged."""
@@ -100,11 +101,11 @@ _WITHOUT_ERROR: Final = frozenset({ResponseVerdict.ANSWERED, ResponseVerdict.ACK
 
 @dataclass(frozen=True)
 class Classification:
-    """What an answer means, and the facts in it that callers need.
+    """The verdict on an HTTP answer of the service, with the fields of the answer that callers need.
 
     Attributes:
-        verdict: What the answer means.
-        body: The bytes of the answer.
+        verdict: What the answer says about the request.
+        body: The bytes of the body.
         error: The error text, or an excerpt of an answer outside the contract; None if there is no error.
         retry_after_s: Seconds that the service asks to wait, 0 or more; None if it does not say.
         request_id: The id to poll; None if the answer names none.
@@ -120,16 +121,16 @@ class Classification:
 
     @cached_property
     def answer(self) -> Answer | None:
-        """The typed answer; None if the body is not a JSON object.
+        """The body as a typed answer; None if the body is not a JSON object.
 
-        It is decoded on first access, because decoding takes three times as long as classifying (60 µs for 6 KB).
+        The body is decoded on first access only: decoding takes three times as long as classifying (60 µs for 6 KB).
         """
         return decode_answer(self.body)
 
 
 @dataclass(slots=True)
 class _AnswerFacts:
-    """The facts about an answer that decide the verdict; `word` is the JSON field `status` in lowercase."""
+    """The fields of an HTTP answer that decide its verdict; `word` is its JSON field `status` in lowercase."""
 
     status: int
     error: str | None
@@ -144,12 +145,15 @@ class _AnswerFacts:
 
     @property
     def broken(self) -> bool:
-        """Whether the service or a proxy failed, and the request may have been processed all the same."""
+        """Whether the HTTP status is 408 or 5xx: the service or a proxy failed, but may have processed the request."""
         return self.status >= HTTPStatus.INTERNAL_SERVER_ERROR or self.status == HTTPStatus.REQUEST_TIMEOUT
 
     @property
     def failed(self) -> bool:
-        """Whether the service accepted the request and it failed. Refusals may have the `status` `failed`, too."""
+        """Whether the service accepted the request, but could not process it: the JSON field `status` is `failed`.
+
+        Answers to requests that were not accepted may have this `status`, too, but neither HTTP 2xx nor a request id.
+        """
         return self.word == _FAILED and (self.ok or self.request_id is not None)
 
     @property
@@ -184,7 +188,7 @@ def classify_poll(raw: RawAnswer, *, now: float | None = None, data: dict[str, A
 
 
 def retry_after_s(raw: RawAnswer, *, now: float | None = None) -> float | None:
-    """Return the seconds that an answer asks to wait, 0 or more; None if it states none that can be parsed.
+    """Return the seconds that an answer asks to wait (header Retry-After), 0 or more; None if it states none.
 
     A date is compared with the answer's own Date header if it has one: then the clocks of client and service need not
     agree. Source: RFC 9110, section 10.2.3.
@@ -233,7 +237,7 @@ def _poll_verdict(facts: _AnswerFacts) -> ResponseVerdict:
 
 
 def _common_verdict(facts: _AnswerFacts) -> ResponseVerdict | None:
-    """Return the verdict by the rules that submissions and polls share; None if none of them applies."""
+    """Return the verdict by the rules that hold for submissions and polls alike; None if no such rule applies."""
     if facts.has_results:
         return ResponseVerdict.ANSWERED
     if facts.denied:

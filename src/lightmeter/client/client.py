@@ -48,7 +48,7 @@ _LONGEST_PAUSE_S: Final = 30.0
 
 
 class AnalyzeOptions(TypedDict, total=False):
-    """Further options of `Client.analyze`; `AnalyzeRequest` describes them. Missing ones are not sent."""
+    """Optional parameters of `Client.analyze`, described in `AnalyzeRequest`; those not given are not sent."""
 
     role: str
     language: str
@@ -121,7 +121,7 @@ class Client:
         return await self._transport.send("POST", _FETCH, body=body, headers=headers)
 
     async def fetch_response(self, request_id: str) -> RawAnswer:
-        """Request the results of an accepted request once; free, and safe to repeat.
+        """Poll once for the results of an accepted request (GET /api/response/<id>); free, and safe to repeat.
 
         Raises:
             Unreachable: no connection.
@@ -232,7 +232,7 @@ class Client:
         return _answer_or_raise(classification, raw.status)
 
     async def _wait(self, request_id: str, schedule: PollSchedule) -> Answer:
-        """Poll until there is a result. A poll that fails is repeated, because polls are free."""
+        """Poll an accepted request until it is answered or has failed; repeat failed polls, because polls are free."""
         start, polls, pause_s = self._clock.monotonic(), 0, 0.0
         while (age_s := self._clock.monotonic() - start) < schedule.deadline_s:
             left_s = schedule.deadline_s - age_s

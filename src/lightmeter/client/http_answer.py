@@ -52,7 +52,10 @@ def decode_answer(body: bytes) -> Answer | None:
 
 
 def _invalid_paths(error: ValidationError) -> list[tuple[int | str, ...]]:
-    """Return the paths of invalid values, none inside another; for a missing field, that of the object without it."""
+    """Return the paths (keys and indices) of the values that `error` calls invalid, without paths inside another one.
+
+    For a missing field, the path is that of the object that lacks the field.
+    """
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     paths = dict.fromkeys(
         problem["loc"][:-1] if problem["type"] == "missing" else problem["loc"] for problem in problems
@@ -61,10 +64,10 @@ def _invalid_paths(error: ValidationError) -> list[tuple[int | str, ...]]:
 
 
 def _remove(data: dict[str, Any], path: tuple[int | str, ...]) -> None:
-    """Remove the value at `path`, or the innermost value on the way to it that exists.
+    """Remove the value at `path` (keys and indices) from the JSON object `data`, or the innermost value around it.
 
-    The model turns an object of brands into a list, so that a path into that list does not exist in `data`: the whole
-    object is removed. The first key of a path always exists, so that each call removes something.
+    A path may lead further than `data` does, because the validation turns an object of brands into a list first. The
+    first key of a path always exists, so that each call removes something.
     """
     steps: list[tuple[Any, int | str]] = []
     node: Any = data

@@ -46,10 +46,10 @@ _RESTART_GAP_S: Final = 0.02
 
 
 class PollSchedule:
-    """Delays between polls of a request, in seconds. All requests that use a schedule share what it learns.
+    """Decides how long to wait between polls for the results of requests, and learns how long requests take.
 
     Args:
-        deadline_s: Age of a request at which its polls end; by default the age at which results expire.
+        deadline_s: Age of a request, in seconds, at which its polls end; by default the age at which results expire.
     """
 
     def __init__(self, deadline_s: float = RESULT_LIFETIME_S) -> None:
@@ -61,8 +61,8 @@ class PollSchedule:
 
         Args:
             polls_done: Polls of this request so far, 0 before the first.
-            age_s: Seconds since it was submitted.
-            kind: What was requested, as any text that distinguishes quick from slow requests.
+            age_s: Seconds since the request was submitted.
+            kind: Any text that distinguishes quick from slow requests, such as `image` or `video`.
             size: How much was requested, such as the number of assets; similar sizes are learned together.
         """
         times = sorted(self._completions.get(_sample_key(kind, size), ()))
@@ -75,29 +75,32 @@ class PollSchedule:
         return max(0.0, min(delay_s, self.deadline_s - age_s))
 
     def on_done(self, kind: str, size: int, pending_s: float, done_s: float) -> None:
-        """Learn a completion time: the middle between the ages at the last two polls.
+        """Learn how long a request took: the mean of `pending_s` and `done_s`.
 
         Args:
-            kind: What was requested: the text that `next_delay` got for the request.
+            kind: The text that `next_delay` got for the request.
             size: How much was requested, such as the number of assets.
-            pending_s: Age at the last poll that found it not done, 0 if there was none.
-            done_s: Age at the poll that found it done.
+            pending_s: Seconds from the submission to the last poll that found the request unfinished, 0 if none did.
+            done_s: Seconds from the submission to the poll that found the request finished.
         """
         if 0 <= pending_s <= done_s:
             times = self._completions.setdefault(_sample_key(kind, size), deque(maxlen=_MAX_SAMPLES))
             times.append((pending_s + done_s) / 2)
 
     def resumed_poll_delay(self, position: int) -> float:
-        """Return the seconds before the first poll of a request that an earlier process left unanswered.
+        """Return the seconds to wait before the first poll of a request that an earlier process left unanswered.
 
-        All such requests are due at once. Their polls are spread over time by `position`, counted from 0 over these
-        requests: 50 per second for up to 30,000 requests. No request waits longer than ten minutes.
+        All requests left by that process are due at once, so their polls are spread over time: 50 per second for up to
+        30,000 requests. `position` is the request's number among them, from 0. No request waits over ten minutes.
         """
         return (position * _RESTART_GAP_S) % _LONGEST_DELAY_S
 
 
 def _learned_delay(times: list[float], age_s: float) -> float:
-    """Return the delay until a share `_CHANCE` of the requests that took longer than this age was done."""
+    """Return the seconds until about a fifth of those earlier requests that took longer than `age_s` were done.
+
+    `times` are the completion times of all similar earlier requests, in seconds after their submission, sorted.
+    """
     done = bisect_right(times, age_s)
     longer = len(times) - done
     if longer == 0:
@@ -109,5 +112,5 @@ def _learned_delay(times: list[float], age_s: float) -> float:
 
 
 def _sample_key(kind: str, size: int) -> tuple[str, int]:
-    """Return the key of the stored completion times of such requests; sizes within a factor of two share one."""
+    """Return the key of completion times of similar requests: of the same `kind`, and sizes within a factor of two."""
     return kind, max(1, size).bit_length()

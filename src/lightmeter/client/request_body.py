@@ -24,11 +24,11 @@ class RequestBodyBuilder:
         self._tail = b"," + encode_json(wire)[1:] if wire else b"}"
 
     def for_urls(self, urls: Sequence[str]) -> bytes:
-        """Return the body for these URLs, at least one; raise as `encode_json` does."""
+        """Return the JSON body of a request for these URLs, at least one; raise as `encode_json` does."""
         return b'{"url":' + _one_or_list(urls) + self._tail
 
     def for_files(self, contents: Sequence[str], names: Sequence[str]) -> bytes:
-        """Return the body for these file contents (base64, at least one) with names; raise as `encode_json` does."""
+        """Return the JSON body of a request for these files (base64, at least one); raise as `encode_json` does."""
         return b'{"file":' + _one_or_list(contents) + b',"file_name":' + _one_or_list(names) + self._tail
 
 

@@ -1,8 +1,8 @@
-"""Shares a service's limit between the processes of one machine that use the same API key.
+"""Divides a service's rate limit between the processes of one machine that use the same API key.
 
-Each process locks a small file of its own, writes what it has learned into it, and reads the files of the others from
-time to time. When a process ends, however it ends, the system releases its lock. The others notice that and divide its
-share. The last known state is saved for the next start.
+Each process locks a small file of its own, writes what its rate limiter has learned into it, and reads the files of the
+others from time to time. When a process ends, however it ends, the system releases its lock. The others notice that and
+divide its share. The last known state is saved for the next start.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MEMBER_BYTES: Final = 512
 
 
 class SharedLimitMember:
-    """This process as one of those that use the same API key; created by `join_shared_limit`."""
+    """Exchanges learned rate limits between this process and others that use the same API key, by small files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -41,13 +41,13 @@ class SharedLimitMember:
         unlocked.rename(self._own)  # (others take an unlocked file for that of a dead process)
 
     def exchange_states(self, state: Mapping[str, float]) -> list[dict[str, float]]:
-        """Publish the `AdaptiveLimiter.state` of this process; return the state of each other running process."""
+        """Publish this process's learned limit (`AdaptiveLimiter.state`); return those of the other processes."""
         os.pwrite(self._file, json.dumps(state).encode().ljust(_MEMBER_BYTES), 0)
         others = [path for path in self._folder.glob(f"*{_MEMBER_SUFFIX}") if path != self._own]
         return [found for path in others if (found := _read_member(path)) is not None]
 
     def load_last_state(self, now: float) -> dict[str, float]:
-        """Return the last saved state; empty if there is none, or it is too old. `now` is seconds since the epoch."""
+        """Return the limit saved last; empty if none was saved in seven days. `now` is seconds since the epoch."""
         try:
             saved = json.loads((self._folder / _LAST_STATE_FILE).read_bytes())
             return _numbers(saved["state"]) if 0 <= now - saved["at"] < STATE_MAX_AGE_S else {}
@@ -55,20 +55,20 @@ class SharedLimitMember:
             return {}
 
     def save_last_state(self, state: Mapping[str, float], now: float) -> None:
-        """Save a state for the next start; `now` is seconds since the epoch."""
+        """Save a learned limit (`AdaptiveLimiter.state`) for the next start; `now` is seconds since the epoch."""
         if state:
             with suppress(OSError):  # (useful, but no reason to fail)
                 write_bytes(self._folder / _LAST_STATE_FILE, json.dumps({"state": dict(state), "at": now}).encode())
 
     def close(self) -> None:
-        """Remove and release the file of this process."""
+        """Remove and unlock the file by which other processes know of this one."""
         with suppress(FileNotFoundError):
             self._own.unlink()
         os.close(self._file)
 
 
 def _read_member(path: Path) -> dict[str, float] | None:
-    """Return the state of another process. If that process has ended, remove its file and return None."""
+    """Return the learned limit in another process's file; remove the file and return None if that process has ended."""
     try:
         file = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -88,14 +88,16 @@ def _read_member(path: Path) -> dict[str, float] | None:
 
 
 def _numbers(value: Any) -> dict[str, float]:
-    """Return the numbers of a decoded file, by name; ignore all else, which another version may have written."""
+    """Return those entries of a decoded JSON object whose values are numbers; another version may write others."""
     pairs = value.items() if isinstance(value, dict) else ()
     return {name: float(number) for name, number in pairs if isinstance(number, int | float)}
 
 
 @contextmanager
 def join_shared_limit(folder: Path, base_url: str, api_key: str) -> Iterator[SharedLimitMember]:
-    """Join the processes that use `api_key` at `base_url`, however they spell the URL; the key is not stored.
+    """Share learned rate limits with other processes that use `api_key` at `base_url`, during a `with` block.
+
+    Other spellings of the URL count as the same service. The key is not stored.
 
     Args:
         folder: State directory of the toolkit.

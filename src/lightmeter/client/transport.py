@@ -84,7 +84,7 @@ async def _stall_tolerant_timeout(delay_s: float, message: str) -> AsyncIterator
         message: Text of the `TimeoutError`.
 
     Yields:
-        A function that allows the block so many seconds from its call on.
+        A function that restarts the time limit: called with a number of seconds, it allows the block that many more.
     """
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle
@@ -116,14 +116,14 @@ async def _stall_tolerant_timeout(delay_s: float, message: str) -> AsyncIterator
 
 @dataclass(slots=True)
 class _PartialAnswer:
-    """What has been received of one answer; `status` is None until the head of the answer is complete."""
+    """What has been received so far of one HTTP answer; `status` is None until status and headers are complete."""
 
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
     chunks: list[bytes] = field(default_factory=list)
 
     def to_answer(self) -> RawAnswer | None:
-        """Return what has been received as an answer; None if its head is not complete."""
+        """Return what has been received so far as an answer; None until its status and headers are complete."""
         return None if self.status is None else RawAnswer(self.status, self.headers, b"".join(self.chunks))
 
 
@@ -283,7 +283,7 @@ class Transport:
 
 
 def _payload(body: bytes, on_progress: Callable[[], None]) -> bytes | AsyncIterator[bytes]:
-    """Return a short body unchanged, and a long one in pieces; call `on_progress` before each piece."""
+    """Return a short request body unchanged, and a long one in pieces; call `on_progress` before each piece is sent."""
 
     async def pieces() -> AsyncIterator[bytes]:
         for start in range(0, len(body), _PIECE_BYTES):

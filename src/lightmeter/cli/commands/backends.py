@@ -64,7 +64,7 @@ async def _fetch_offers(url: str, settings: Settings) -> tuple[BackendOffer, ...
 
 
 def _published_offers() -> list[BackendOffer]:
-    """Return the back ends of the price table that this package includes."""
+    """Return the hosted service's back ends with prices, from the price table that comes with this package."""
     rates = default_rates()
     return [
         BackendOffer(

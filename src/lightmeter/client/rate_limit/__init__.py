@@ -1,4 +1,4 @@
-"""Adaptive rate limiter: finds an undocumented limit of a service and stays just below it. Pure."""
+"""Adaptive rate limiter: finds a service's undocumented limit on requests and stays just below it. No I/O, no clock."""
 
 from lightmeter.client.rate_limit.headers import Quota, parse_quota
 from lightmeter.client.rate_limit.limiter import AdaptiveLimiter

@@ -1,6 +1,6 @@
-"""Finds limits on requests in flight.
+"""Finds a service's limit on the number of requests in flight (sent, but not answered yet).
 
-A *probe* is a request that makes the number in flight one more than the limit, to test whether it is accepted.
+A *probe* is a test request that is sent although the limit is reached. If it is accepted, the limit may be higher.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _EPISODES_NEEDED: Final = 3
 
 
 class ConcurrencyEvidence:
-    """Decides whether rejections under a known rate limit are better explained by the number of requests in flight."""
+    """Decides whether rejections taken as signs of a rate limit are rather due to the number of requests in flight."""
 
     def __init__(self) -> None:
         self._most_accepted = -1
@@ -51,15 +51,16 @@ class ConcurrencyEvidence:
         self._episodes_needed = _EPISODES_NEEDED
 
     def on_accepted(self, record: SendRecord) -> None:
-        """Count an accepted request."""
+        """Count an accepted request, and note how many requests were in flight when it was sent."""
         self._most_accepted = max(self._most_accepted, record.in_flight)
         self._accepted_in_episode += 1
 
     def limit_after_rejection(self, record: SendRecord, *, in_row: bool) -> int | None:
-        """Return the limit on requests in flight that explains several rejections; None if there is none.
+        """Return the limit on requests in flight if it explains recent rejections better than a rate limit; else None.
 
-        `record` is of a rejected request, the first one since the limiter last reacted; `in_row` means that no request
-        was accepted since the rejection before.
+        Args:
+            record: Record of the rejected request; of several requests rejected at once, the first one.
+            in_row: Whether no request was accepted since the previous rejection.
         """
         most = self._most_accepted
         above = record.in_flight > most or record.in_flight == most >= _MIN_REORDER
@@ -74,7 +75,7 @@ class ConcurrencyEvidence:
 
 
 class ConcurrencyProbe:
-    """Schedules test requests that exceed a limit on requests in flight by one, and learns from their outcome.
+    """Decides when a test request may exceed the known limit on requests in flight by one, and learns from the outcome.
 
     Attributes:
         next_probe_at: From this time on, one request more than the limit may be in flight.
@@ -90,7 +91,7 @@ class ConcurrencyProbe:
         self._lowered_by = 0
 
     def schedule_next(self, now: float) -> None:
-        """Schedule the next test request above the limit: later with each one that was rejected."""
+        """Schedule the next test request above the limit on requests in flight: later with each one rejected."""
         if self._failed < len(_EARLY_PROBES_S):
             wait_s = _EARLY_PROBES_S[self._failed]
         else:
@@ -100,12 +101,12 @@ class ConcurrencyProbe:
     def on_rejected(
         self, now: float, record: SendRecord, limit: int, rejection_rtt_s: float, latency_s: float
     ) -> int | None:
-        """Return the limit that explains a rejection, or None if the number in flight does not explain it.
+        """Return the limit on requests in flight, perhaps lowered, that explains a rejection; None if none explains it.
 
         Args:
             now: The time.
             record: Record of the rejected request.
-            limit: The limit known so far, in requests.
+            limit: The limit on requests in flight that is known so far.
             rejection_rtt_s: Seconds that rejections take to arrive.
             latency_s: Seconds that answers take to arrive.
         """
@@ -119,13 +120,13 @@ class ConcurrencyProbe:
         return limit
 
     def on_not_accepted(self) -> None:
-        """Count a request that was rejected or lost."""
+        """Count a request that the service rejected or never answered."""
         self._not_accepted_since_doubt += 1
 
     def on_sent(self, record: SendRecord, limit: int, rejection_rtt_s: float) -> int:
-        """Return the limit after a request was sent: a larger one if three test requests above it were accepted.
+        """Return the limit on requests in flight: raised if the service accepted three test requests above it.
 
-        A test request counts as accepted once a rejection of it would have arrived (`rejection_rtt_s`).
+        A test request counts as accepted if no rejection came in the time that rejections take (`rejection_rtt_s`).
         """
         if record.in_flight < limit or record.sent_at < self.next_probe_at:
             return limit
@@ -138,14 +139,14 @@ class ConcurrencyProbe:
         return limit
 
     def _accepted_probes(self, record: SendRecord, rejection_rtt_s: float) -> int:
-        """Return how many test requests were accepted: their rejection would have arrived before `record` was sent."""
+        """Return how many test requests were sent so long before `record` that their rejection would have arrived."""
         return sum(record.sent_at - at > 2 * rejection_rtt_s + _MARGIN_S for at in self._probes_sent_at)
 
     def _limit_if_reordered(self, now: float, record: SendRecord, limit: int, latency_s: float) -> int | None:
-        """Return the limit after the service rejected a request below it; None if reordering does not explain that.
+        """Return the new limit after a rejection with fewer than `limit` requests in flight, if reordering explains it.
 
-        Reordering (later requests arrive first) explains it only if no more requests overtook the rejected one than can
-        be on the network at one time.
+        On the network, later requests may overtake the rejected one: then the service had more in flight than `record`
+        says. None if more would have to have overtaken it than can be on the network at one time.
         """
         rejection_rtt_s = max(0.0, now - record.sent_at)
         slack = max(1, round(limit * rejection_rtt_s / max(rejection_rtt_s, latency_s)))

@@ -20,12 +20,12 @@ _BASELINE_S: Final = 60.0
 
 
 class CongestionDetector:
-    """Compares the mean latency of each 32 answers (a round) with the least such mean of the last minute or two.
+    """Compares the mean latency of every 32 answers (a *round*) with the lowest such mean of the last minute or two.
 
     Attributes:
         latency_s: Smoothed latency of about the last five answers, in seconds.
         rate: Answers per second in the last round; 0 before the first one has ended.
-        slow_rounds: Consecutive rounds, up to the last one, whose mean latency was far above the least one.
+        slow_rounds: Number of the latest consecutive rounds whose mean latency was far above that lowest mean.
     """
 
     def __init__(self) -> None:
@@ -45,11 +45,11 @@ class CongestionDetector:
 
     @property
     def congested(self) -> bool:
-        """Whether the mean latency was far above the least one twice in a row."""
+        """Whether the last two mean latencies (of 32 answers each) were far above the lowest one of recent minutes."""
         return self.slow_rounds > 1
 
     def on_answer(self, now: float, latency_s: float) -> bool:
-        """Count an answer; return whether it ended a round, that is, whether there is a new mean latency."""
+        """Count an answer; return whether a new mean latency is known: after 16 answers, then after every 32."""
         self.latency_s += 0.2 * (latency_s - self.latency_s)
         if self._round_began_at is None:
             self._round_began_at = now
@@ -74,5 +74,5 @@ class CongestionDetector:
         self._round_began_at, self._answers, self._latency_sum_s = now, 0, 0.0
 
     def reset_round(self) -> None:
-        """Discard the latencies of the present round, after the limiter has reacted to congestion."""
+        """Discard the latencies collected for the next mean, after the limiter has slowed down for congestion."""
         self.slow_rounds, self._round_began_at, self._answers, self._latency_sum_s = 0, None, 0, 0.0

@@ -4,8 +4,9 @@ It knows no limit at first: it sends 16 requests per second, evenly spaced, and 
 20 requests in flight, and one more with each answer. Rejections that depend on the number of requests in flight lead to
 a concurrency limit, other rejections and slower answers to a rate limit (`mode_transitions.TRANSITIONS`).
 
-A Retry-After takes precedence over a RateLimit header, which takes precedence over all of this. Rejections of requests
-that were sent before the limiter last reacted belong to one *episode*. The limiter reacts once to each episode.
+The header Retry-After takes precedence over the header RateLimit, and both over the learned limits. Requests that are
+already on their way when the limiter reacts to a rejection may be rejected, too: all of these rejections are one
+*episode*. The limiter reacts once to each episode.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _MIN_SHARE_CHANGE: Final = 0.05
 
 
 class AdaptiveLimiter:
-    """Decides when the next request may be sent.
+    """Decides when the next request may be sent to a service, whose limits it learns from the answers.
 
     In all methods `now` is the time in seconds on any clock that never steps, and `record` is what `on_sent` returned
     for the request.
@@ -67,7 +68,7 @@ class AdaptiveLimiter:
     Attributes:
         mode: Which limit is enforced: none, on requests in flight, or on the rate (for rejections or slow answers).
         in_flight_limit: How many requests may be in flight now, 1 to `max_in_flight`, if no concurrency limit is known.
-        rate_estimator: The limit on the rate; None while none is known.
+        rate_estimator: The limit on requests per second; None while none is known.
         concurrency_limit: The number of requests in flight above which the service rejects; None while none is known.
     """
 
@@ -113,9 +114,10 @@ class AdaptiveLimiter:
         return self.rate_estimator.rate if self.rate_estimator and self.mode is LimiterMode.RATE else None
 
     def wait_s(self, now: float, in_flight: int) -> float:
-        """Return the seconds to wait before calling this again; 0 means that one request may be sent now.
+        """Return the seconds to wait before asking again; 0 means that one request may be sent now.
 
-        Whoever sends it calls `on_admitted` at once. `in_flight` counts the requests admitted and not answered yet.
+        A caller that gets 0 and sends a request first calls `on_admitted`. `in_flight` is the number of requests so
+        admitted and not answered yet.
         """
         wait_s = self._backoff.wait_s(now)
         if wait_s > 0:
@@ -144,7 +146,10 @@ class AdaptiveLimiter:
         return self._quota_rate if rate is None else min(rate, self._quota_rate)
 
     def _start_rate(self) -> float | None:
-        """Return the rate at the start of a run; None for the embedded service, or once a limit or quota is known."""
+        """Return the requests per second that may be sent while no limit is known; it grows with each request sent.
+
+        None means any number: for the embedded service, or once a limit on requests in flight or a quota is known.
+        """
         if self.concurrency_limit is not None or not self._watch_latency or self._quota_until > float("-inf"):
             return None
         return _START_RATE + _START_GROWTH * self._sent
@@ -157,7 +162,7 @@ class AdaptiveLimiter:
             self.rate_estimator.on_sent(now)
 
     def on_sent(self, now: float) -> SendRecord:
-        """Count a request that is sent now; return the record to pass on with its answer."""
+        """Count a request sent at `now`; return the record to pass to `on_answer`, `on_throttled` or `on_lost`."""
         step = -1 if self.rate_estimator is None else self.rate_estimator.probe_step
         record = SendRecord(self._sent, now, self._episode, step, self._in_flight)
         self._sent += 1
@@ -196,7 +201,7 @@ class AdaptiveLimiter:
             self.in_flight_limit = min(float(self.max_in_flight), self.in_flight_limit + 1)
 
     def _end_backoff(self, now: float) -> None:
-        """End the pauses after rejections: a request sent since then was accepted, or not rejected in time."""
+        """End the pauses after rejections, because the service accepts requests again."""
         backoff, trial = self._backoff, self._trial
         was_blocked = backoff.consecutive_rejections > 1 or backoff.retry_after_until >= backoff.blocked_since
         backoff.on_accepted()
@@ -216,9 +221,9 @@ class AdaptiveLimiter:
         self._pacer.hold(now + self._in_flight / max(1.0, self._congestion.rate) / 2)
 
     def on_throttled(self, now: float, retry_after_s: float | None, record: SendRecord) -> None:
-        """Learn from a rejection (HTTP 429 or the like) that asks to wait `retry_after_s` seconds, or does not say.
+        """Learn from a rejection (HTTP 429 or the like); `retry_after_s` is the wait that it asks for, None if none.
 
-        If the limiter has reacted to a rejection since the request was sent, this one can only lengthen the pause.
+        If the request was sent before the limiter reacted to another rejection, this one can only lengthen the pause.
         """
         self._in_flight = max(0, self._in_flight - 1)
         self._count_not_accepted(record)
@@ -240,13 +245,13 @@ class AdaptiveLimiter:
             self._backoff.on_retry_after(now + max(0.0, retry_after_s))
 
     def _defer(self, now: float) -> None:
-        """Discard what was learned and wait: no request was accepted yet, so there is nothing to learn from."""
+        """Pause, and forget any limit: a rejection before the first accepted request does not show a limit."""
         self.mode = next_mode(self.mode, LimiterEvent.DEFERRED)
         self._backoff.start_backoff(now, None)
         self.concurrency_limit, self._since_start = None, None
 
     def _limit_by_concurrency(self, now: float, record: SendRecord) -> bool:
-        """Enforce a limit on requests in flight and return True if their number explains the rejection."""
+        """Enforce a limit on requests in flight if their number explains a rejection; return whether it does."""
         if self.rate_estimator is not None:
             limit = self._evidence.limit_after_rejection(record, in_row=self._backoff.consecutive_rejections > 0)
         elif self._backoff.consecutive_rejections or (self.concurrency_limit is not None and record.in_flight == 0):
@@ -267,7 +272,7 @@ class AdaptiveLimiter:
         return True
 
     def _confirm_concurrency(self, now: float, record: SendRecord, known: int) -> bool:
-        """Confirm or lower the limit on requests in flight; return False if it does not explain the rejection."""
+        """Keep or lower the `known` limit on requests in flight; return whether their number explains a rejection."""
         latency_s = max(_SHORTEST_WAIT_S, self.latency_s)
         limit = self._probe.on_rejected(now, record, known, self._rejection_rtt_s, latency_s)
         if limit is None:
@@ -277,7 +282,7 @@ class AdaptiveLimiter:
         return True
 
     def _limit_by_rate(self, now: float, record: SendRecord) -> None:
-        """Enforce a limit on the rate after a rejection; the first estimate is the rate accepted so far."""
+        """Pause after a rejection, and set a limit on requests per second, or correct the one set before."""
         self.mode = next_mode(self.mode, LimiterEvent.RATE_REJECTION)
         backoff, estimator = self._backoff, self.rate_estimator
         backoff.start_backoff(now, None if estimator is None else estimator.rate)
@@ -306,11 +311,11 @@ class AdaptiveLimiter:
             self.rate_estimator.on_not_accepted()
 
     def hold(self, until: float) -> None:
-        """Send nothing before `until`, for a reason other than a limit of the service."""
+        """Send nothing before the time `until`, for a reason other than a limit of the service."""
         self._backoff.blocked_until = max(self._backoff.blocked_until, until)
 
     def on_quota(self, now: float, quota: Quota) -> None:
-        """Send no more than the remaining quota that an answer's headers state, until it is renewed."""
+        """Spread the requests that a quota in an answer's headers still allows over the time until its renewal."""
         self._quota_until = now + quota.reset_s
         if quota.remaining < 1:
             self._backoff.on_retry_after(self._quota_until)
@@ -321,8 +326,8 @@ class AdaptiveLimiter:
     def state(self) -> dict[str, float]:
         """Return the learned limit for later runs and other processes; empty if none is known.
 
-        The keys are `rate` (requests per second) with `crowded` (1 if answers became slower), or `cap` (requests in
-        flight); both are this process's share. `sharers` is the number of processes that share the limit.
+        The keys are `rate` (requests per second) and `crowded` (1 if slower answers showed the limit), or `cap`
+        (requests in flight). The limit is this process's share; `sharers` is the number of processes that share it.
         """
         if self.rate_estimator is not None:
             congested = float(self.mode is LimiterMode.CONGESTION)
@@ -332,7 +337,7 @@ class AdaptiveLimiter:
         return {}
 
     def warm_start(self, state: Mapping[str, float], now: float) -> None:
-        """Start with 0.7 of the limit in the `state` of an earlier run: other processes may use the key now."""
+        """Start with 0.7 of the limit in the `state` that an earlier run saved: other processes may use the key now."""
         sharers = max(1.0, state.get("sharers", 1.0)) / self._sharers
         if state.get("rate", 0) > 0:
             self._use_known_rate(_WARM_START * state["rate"] * sharers, now, congested=bool(state.get("crowded", 0)))
@@ -340,11 +345,11 @@ class AdaptiveLimiter:
             self._use_known_concurrency(_WARM_START * state["cap"] * sharers, now)
 
     def share(self, others: Sequence[Mapping[str, float]], now: float) -> None:
-        """Take an equal share of the limit that this process and others use together.
+        """Adopt an equal share of the service's limit, which this process and others use together.
 
-        Each process learns only its own share. A share is the mean of all processes' estimates of the whole limit,
-        divided by the number of processes. A small difference changes nothing, nor does any while a higher rate is
-        tested. `others` holds the `state` of each other process.
+        From its own share, each process estimates the whole limit. The new share is the mean of these estimates,
+        divided by the number of processes. It is not adopted if it differs little, or while a higher rate is tested,
+        unless the number of processes has changed. `others` holds the `state` of each other process.
         """
         sharers, before = len(others) + 1, self._sharers
         self._sharers = sharers

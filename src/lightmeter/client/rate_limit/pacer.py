@@ -15,14 +15,14 @@ _CATCH_UP_GROWTH: Final = 0.005
 
 @dataclass(frozen=True, slots=True)
 class SendRecord:
-    """The circumstances in which a request was sent: by them, the limiter interprets its answer.
+    """What the limiter knew when a request was sent; the limiter needs it to interpret the answer.
 
     Attributes:
-        number: Requests sent before it.
-        sent_at: When it was sent, in seconds on the caller's clock.
-        episode: How often the limiter had reacted to rejections before it was sent.
-        probe_step: Step of the test of higher rates (see `rate_estimator`) that it belongs to; -1 for none.
-        in_flight: Requests in flight before it was sent.
+        number: How many requests were sent before this one.
+        sent_at: When the request was sent, in seconds on the caller's clock.
+        episode: To how many rejections the limiter had reacted before the request was sent.
+        probe_step: Step of the test of higher rates during which the request was sent; -1 if there was no test.
+        in_flight: How many requests were in flight before this one was sent.
     """
 
     number: int
@@ -36,8 +36,8 @@ class AcceptedCount:
     """Number of requests accepted since `start`: those sent minus those rejected or lost.
 
     Attributes:
-        start: The request at which counting starts.
-        not_accepted: Requests rejected or lost since then.
+        start: Record of the request at which counting starts.
+        not_accepted: How many requests were rejected or lost since then.
     """
 
     def __init__(self, start: SendRecord, not_accepted: int = 0) -> None:
@@ -45,17 +45,17 @@ class AcceptedCount:
         self.not_accepted = not_accepted
 
     def until(self, record: SendRecord) -> int:
-        """Return the requests accepted between `start` and this one."""
+        """Return how many requests were accepted from the request `start` to the request of `record`."""
         return record.number - self.start.number - self.not_accepted
 
     def rate_until(self, record: SendRecord) -> float:
-        """Return the requests per second accepted between `start` and this one; 0 if there were none."""
+        """Return the requests accepted per second from the request `start` to that of `record`; 0 if none were."""
         accepted, duration_s = self.until(record), record.sent_at - self.start.sent_at
         return accepted / duration_s if accepted > 0 and duration_s > 0 else 0.0
 
 
 class RequestPacer:
-    """Keeps requests at least `1 / rate` seconds apart."""
+    """Spaces requests evenly, at least `1 / rate` seconds apart; `rate` is in requests per second."""
 
     def __init__(self) -> None:
         self._last_due_at = float("-inf")
@@ -67,15 +67,15 @@ class RequestPacer:
         return max(0.0, self._held_until - now, 0.0 if rate is None else self._last_due_at + 1 / rate - now)
 
     def hold(self, until: float) -> None:
-        """Send nothing before `until`."""
+        """Send nothing before the time `until`."""
         self._held_until = until
 
     def on_rejected(self, now: float) -> None:
-        """Let requests catch up less of a delay from now on: the rejected one may have come too soon after another."""
+        """Note a rejection: requests then follow a late one less closely, because short gaps may have caused it."""
         self._rejected_at = now
 
     def on_admitted(self, now: float, rate: float | None) -> None:
-        """Count a request that may be sent now. If it is late, the next one may catch up some of the delay."""
+        """Note that a request may be sent now. If it is late, the gap to the next is shorter to make up for it."""
         due_at = now if rate is None else self._last_due_at + 1 / rate
         catch_up_s = min(_CATCH_UP_GROWTH * (now - self._rejected_at), _MAX_CATCH_UP_S)
         self._last_due_at = due_at if now - catch_up_s <= due_at <= now else now

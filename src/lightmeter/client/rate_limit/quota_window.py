@@ -1,4 +1,4 @@
-"""Infers the quota, the length and the next reset of a limit that allows so many requests in each fixed window of time.
+"""Infers a limit of so many requests (the quota) in each fixed window of time: quota, length and next reset.
 
 The quota is used up when rejections begin. The window resets between the last rejection and the first accepted request
 after it. The time between two resets is the length; the number of requests accepted in between is the quota.
@@ -23,15 +23,15 @@ _MIN_USED_PART: Final = 0.7
 
 
 class QuotaWindow:
-    """A limit of `quota` requests in each `length_s` seconds, as inferred from rejections.
+    """A limit of `quota` requests in each fixed time window of `length_s` seconds, as inferred from rejections.
 
     Args:
-        first: The request at which counting starts; a window had begun by then.
+        first: Record of the request at which counting starts; a time window had begun by then.
         not_accepted: How many requests sent since then were not accepted.
 
     Attributes:
-        quota: Requests accepted in a whole window; 0 while none has been observed.
-        length_s: Seconds of a window; 0 while nothing is known.
+        quota: Requests accepted in a whole time window; 0 until one has been observed.
+        length_s: Seconds of a time window; 0 while nothing is known.
     """
 
     def __init__(self, first: SendRecord, not_accepted: int = 0) -> None:
@@ -44,11 +44,11 @@ class QuotaWindow:
 
     @property
     def rate(self) -> float:
-        """The rate that uses up the quota just when the window ends, in requests per second."""
+        """Requests per second that use up the quota exactly at the end of its time window."""
         return self.quota / self.length_s
 
     def catch_up_factor(self, now: float) -> float:
-        """Return the factor on `rate` for the rest of a window whose start was noticed late; 1 in any other."""
+        """Return the factor on `rate` in a time window whose start was noticed late, to use up its quota; else 1."""
         late_s = self._unblocked_at - self._last_blocked_at
         rest_ends_at = self._unblocked_at + self.length_s - late_s
         if not self._reset_observed or late_s <= _LATE_PART * self.length_s or now >= rest_ends_at:
@@ -56,7 +56,7 @@ class QuotaWindow:
         return self.length_s / max(0.25 * self.length_s, self.length_s - late_s)
 
     def on_not_accepted(self) -> None:
-        """Count a request that was rejected or lost."""
+        """Count a request that the service rejected or never answered: it does not count against the quota."""
         self._accepted.not_accepted += 1
 
     def on_reset(self, record: SendRecord, blocked_since: float, still_blocked_at: float) -> None:
@@ -94,13 +94,13 @@ class QuotaWindow:
         return self._shortest_s if math.isinf(self._longest_s) else (self._shortest_s + self._longest_s) / 2
 
     def is_used_up(self, record: SendRecord) -> bool:
-        """Whether so much of the quota was used that it explains the rejection of this request."""
+        """Whether most of the quota was used since the last reset, which would explain the rejection of `record`."""
         return self._accepted.until(record) >= _MIN_USED_PART * self.quota
 
     def next_reset_at(self, now: float, blocked_since: float) -> float | None:
         """Return the earliest time at which the quota may be renewed; None while no renewal has been observed.
 
-        The present rejections began at `blocked_since`.
+        The service has rejected everything since `blocked_since`.
         """
         if not self._reset_observed:
             return None

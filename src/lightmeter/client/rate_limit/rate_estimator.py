@@ -1,9 +1,11 @@
-"""Learns a limit in requests per second, uses a little less of it, and rarely tries more.
+"""Learns a service's limit in requests per second, uses a little less of it, and now and then tests higher rates.
 
-A *probe* is a test of higher rates, step by step, until a request is rejected; the word *search* means `RateSearch`.
+Such a test (a *probe*) raises the rate step by step until a request is rejected. A *search* (`RateSearch`) finds the
+limit after the first rejections.
 
-At each rejection a token bucket is empty. So between two rejections it accepts as many requests as tokens flow in:
-accepted requests / time is its rate, whatever its size. Between two resets of a fixed window it is quota / length.
+A service may give a token to each request, from a bucket into which tokens flow at the limit's rate. The bucket is
+empty at each rejection. So the requests accepted between two rejections, divided by the time, are the limit, whatever
+the size of the bucket. For a fixed time window the limit is the quota divided by the length of the window.
 """
 
 from __future__ import annotations
@@ -69,18 +71,18 @@ _CHANGED_BELOW: Final = 0.9
 
 
 class RateEstimator:
-    """Estimates a limit on the rate.
+    """Estimates how many requests per second a service accepts, from its rejections or slower answers.
 
     Args:
         rate: First estimate, requests per second.
         now: The time.
-        since: Record of the last rejected request, from which a search starts; None to start without a search.
+        since: Record of the last rejected request, after which to search for the limit; None to trust `rate`.
 
     Attributes:
         rate: The estimate, in requests per second.
-        probe_step: Step of the probe under way, 0 or more; -1 when there is none.
+        probe_step: Step of the test of higher rates that is under way, 0 or more; -1 when there is none.
         congested: Whether the limit shows by slower answers instead of rejections.
-        window_limited: Whether the service rejects everything for seconds at a time, as fixed windows do.
+        window_limited: Whether the service rejects everything for seconds at a time, as fixed time windows do.
     """
 
     def __init__(self, rate: float, now: float, since: SendRecord | None) -> None:
@@ -112,7 +114,7 @@ class RateEstimator:
         return self._search is not None or self.probe_step >= 0
 
     def allowed(self, now: float) -> float:
-        """Return the rate that may be sent now, in requests per second."""
+        """Return the requests per second that may be sent now."""
         if self._search is not None:
             return self.rate
         if self.probe_step >= 0:
@@ -174,13 +176,13 @@ class RateEstimator:
         self.probe_step = -1
 
     def reset_to(self, rate: float, now: float) -> None:
-        """Replace the estimate by one of another process or run; discard all counts and tests of the old one."""
+        """Replace the estimate by a `rate` that another process or run learned; discard all counts and tests so far."""
         self.rate = max(_MIN_RATE, rate)
         self._accepted, self._window, self._search, self._fallback_rates = None, None, None, []
         self._end_probe(now, _FIRST_INTERVAL_S)
 
     def on_not_accepted(self) -> None:
-        """Count a request that was rejected or lost."""
+        """Count a request that the service rejected or never answered."""
         if self._accepted is not None:
             self._accepted.not_accepted += 1
         self._rejected_in_probe += 1
@@ -190,13 +192,13 @@ class RateEstimator:
             self._window.on_not_accepted()
 
     def on_rejected(self, now: float, record: SendRecord, consecutive_rejections: int) -> None:
-        """Correct the estimate after a rejection, the first one since the limiter last reacted.
+        """Correct the estimate after a rejection; of several requests rejected at once, only the first is passed on.
 
         Args:
             now: The time.
             record: Record of the rejected request.
-            consecutive_rejections: Such rejections with no accepted request in between, this one included. Only the
-                first is evidence of the rate; how long they go on is evidence of a fixed time window.
+            consecutive_rejections: Rejections without an accepted request in between, this one included. Only the first
+                tells something about the rate; a long series shows a fixed time window.
         """
         before = self.rate
         if consecutive_rejections == 1:
@@ -241,7 +243,7 @@ class RateEstimator:
         self._end_probe(now, _FIRST_INTERVAL_S)
 
     def _rejected_between_probes(self, record: SendRecord) -> None:
-        """Lower the estimate after a rejection while no higher rate is tested."""
+        """Lower the estimate after the rejection of a request that was not part of a test of higher rates."""
         count = self._accepted
         accepted = count.until(record) if count else 0
         measured = count.rate_until(record) if count and accepted >= _MIN_ACCEPTED else 0.0
@@ -263,7 +265,10 @@ class RateEstimator:
             self._bucket_size = 0.0  # the limit is another one, or its fall looked like the end of a burst
 
     def _fall_back(self, measured: float) -> None:
-        """Lower an estimate that a test set too high: to the rate before it, or to `measured` (0: none) if larger."""
+        """Lower an estimate that a test of higher rates has set too high: return to an earlier estimate.
+
+        `measured` is the rate of requests accepted since then, 0 if not measured; it is the least new estimate.
+        """
         least = self._fallback_rates[0] if measured else self._fallback_rates.pop()
         self.rate = max(_MIN_RATE, min(self.rate, max(least, measured)))
         if measured or not self._fallback_rates:
@@ -271,13 +276,13 @@ class RateEstimator:
             self._bucket_size = max(self._bucket_size, self._excess_sent)
 
     def on_backoff_ended(self, now: float, record: SendRecord, blocked_since: float, still_blocked_at: float) -> None:
-        """Learn from the end of a time in which the service rejected everything: a long one ends a fixed time window.
+        """Learn from a time in which the service rejected everything: if it was long, a fixed time window has ended.
 
         Args:
             now: The time.
-            record: Record of the first request accepted after it.
+            record: Record of the first request accepted after the rejections.
             blocked_since: When the rejections began.
-            still_blocked_at: The last time at which they had certainly not ended yet.
+            still_blocked_at: The last time at which the rejections had certainly not ended yet.
         """
         blocked_s = record.sent_at - blocked_since
         if blocked_s < _WINDOW_BLOCK_S or blocked_s * self._rate_before_block < 2 * _MIN_ACCEPTED:
@@ -301,7 +306,7 @@ class RateEstimator:
             self._probe_at = max(self._probe_at, now + 1.5 * self._window.length_s)
 
     def next_reset_at(self, now: float, record: SendRecord, blocked_since: float) -> float | None:
-        """Return the earliest time at which the quota of a time window is renewed; None if none explains rejections.
+        """Return the earliest time at which the quota of a time window may be renewed; None if no quota is used up.
 
         The rejections began at `blocked_since`; `record` is of the request rejected last.
         """
@@ -310,7 +315,7 @@ class RateEstimator:
         return self._window.next_reset_at(now, blocked_since)
 
     def start_window(self, count: AcceptedCount) -> None:
-        """Count the requests of a possible fixed time window, from the start of `count` on."""
+        """Begin to infer the quota and length of a possible fixed time window, from the requests counted in `count`."""
         self._window = QuotaWindow(count.start, count.not_accepted)
 
     def on_congestion(self, now: float, measured: float) -> None:

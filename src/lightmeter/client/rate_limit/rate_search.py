@@ -1,7 +1,8 @@
-"""Finds a limit on the rate within some percent, starting from the first rejections.
+"""Finds a limit on requests per second within some percent, starting from the first rejections.
 
-At each rejection a token bucket is empty. Between two rejections it accepts as many requests as tokens flow in, and at
-most one more, whatever its size. So accepted requests / time is a lower bound of its rate; the more requests, the
+The service may give each request a token from a bucket into which tokens flow at the limit's rate. The bucket is empty
+at each rejection. Between two rejections the service accepts as many requests as tokens flow in, and at most one more,
+whatever the size of the bucket. So accepted requests / time is a lower bound of the limit; the more requests, the
 closer. (It is only a lower bound because a full bucket loses tokens.) The rate at which a rejection came is an upper
 bound. The search ends when both bounds are close to each other.
 """
@@ -52,7 +53,7 @@ class _Rejection(NamedTuple):
 
 
 class RateSearch:
-    """Raises the rate step by step, and lowers it to the measured one at each rejection.
+    """Searches for a limit on requests per second: raises the rate in steps, and lowers it at each rejection.
 
     Args:
         rate: First estimate, requests per second, above 0.
@@ -61,7 +62,7 @@ class RateSearch:
 
     Attributes:
         accepted_rate: The largest rate that is thought to be accepted, in requests per second.
-        done: Whether `accepted_rate` is the limit, within some percent.
+        done: Whether the search has ended: then `accepted_rate` is the limit, within some percent.
     """
 
     def __init__(self, rate: float, now: float, first: SendRecord) -> None:
@@ -74,11 +75,11 @@ class RateSearch:
 
     @property
     def rate(self) -> float:
-        """The rate that is tried now, in requests per second; after the search, the limit."""
+        """Requests per second to send now: the rate under test, or the limit once the search has found it."""
         return self.accepted_rate * (1.0 if self.done else _STEPS[self._step])
 
     def on_sent(self, now: float) -> None:
-        """Count a request; try the next higher rate when this one was tried for long enough."""
+        """Count a request; test the next higher rate once the present one has been tested for long enough."""
         self._sent += 1
         duration_s = now - self._step_began_at
         if duration_s < max(_STEP_S, _STEP_REQUESTS / self.accepted_rate):
@@ -89,11 +90,11 @@ class RateSearch:
         self._step_began_at, self._sent = now, 0
 
     def on_not_accepted(self) -> None:
-        """Count a request that was rejected or lost."""
+        """Count a request that the service rejected or never answered."""
         self._not_accepted += 1
 
     def on_rejected(self, now: float, record: SendRecord) -> None:
-        """Lower the rate or end the search after a rejection, the first one since the limiter last reacted."""
+        """Lower the rate or end the search after a rejection; of several at once, only the first is passed on."""
         tried, raised = self.rate, self._step > self._first_step
         rejection = _Rejection(record.sent_at, record.number - self._not_accepted + 1)
         lower_bound, accepted = self._lower_bound(rejection)
@@ -113,7 +114,10 @@ class RateSearch:
         self._step_began_at, self._sent = now, 0
 
     def _lower_bound(self, rejection: _Rejection) -> tuple[float, int]:
-        """Return (largest lower bound of the rate, accepted requests it was measured with); (0, 0) if they are few."""
+        """Return a lower bound of the limit in requests per second, and the number of accepted requests it is based on.
+
+        The bound is the highest rate accepted from an earlier rejection to this one; (0, 0) if too few were accepted.
+        """
         bounds = [
             ((rejection.accepted - one.accepted) / (rejection.sent_at - one.sent_at), rejection.accepted - one.accepted)
             for one in self._rejections
@@ -123,12 +127,12 @@ class RateSearch:
 
 
 def first_rate(measured: float, accepted: int, tried: float) -> float:
-    """Return the rate from which to search after the first two rejections.
+    """Return the requests per second at which to start the search for a limit, after the first rejections.
 
     Args:
-        measured: Requests per second accepted between them; 0 if none were.
-        accepted: Number of those requests; with few of them the measurement is not used.
-        tried: Requests per second that were sent; a full bucket may have accepted nearly all of them.
+        measured: Requests per second accepted so far; 0 if none were.
+        accepted: Requests accepted between the first two rejections; with few of them the search starts lower.
+        tried: Requests per second sent before the rejection; the search starts below this rate.
     """
     if not measured:
         return _UNMEASURED_RATE

@@ -23,7 +23,7 @@ _TRIAL_S: Final = 0.6
 
 
 class Backoff:
-    """Decides when no request may be sent at all.
+    """Decides how long nothing at all may be sent after rejections.
 
     While only rejections come back, one trial request at a time is sent after each pause.
 
@@ -49,7 +49,7 @@ class Backoff:
         self._trial_until = float("-inf")
 
     def wait_s(self, now: float) -> float:
-        """Return the seconds until a request may be sent, or until a rejection of the trial request would have come."""
+        """Return the seconds until a request may be sent: the rest of a pause, or of the wait for a trial request."""
         if now < self.blocked_until:
             return self.blocked_until - now
         if self.consecutive_rejections and now < self._trial_until:
@@ -57,9 +57,9 @@ class Backoff:
         return 0.0
 
     def on_admitted(self, now: float, rejection_rtt_s: float) -> None:
-        """Count a request that may be sent now; after rejections it tests whether the service accepts again.
+        """Note that a request may be sent now; after rejections, it is a trial of whether the service accepts again.
 
-        Other requests wait for as long as a rejection of it takes to arrive (`rejection_rtt_s`), not for its answer.
+        Other requests wait for as long as a rejection of the trial may take (usually `rejection_rtt_s`).
         """
         if self.consecutive_rejections:
             extra_s = _TRIAL_S if self.consecutive_rejections > 1 or not rejection_rtt_s else 0.0
@@ -81,7 +81,7 @@ class Backoff:
         self.blocked_until = max(self.blocked_until, now + pause_s * (0.5 + 0.5 * min(1.0, max(0.0, self._jitter()))))
 
     def on_expected_reset(self, now: float, next_reset_at: float | None) -> None:
-        """Wait for the expected reset of a quota, if there is one: a trial request before it would be rejected."""
+        """Pause until `next_reset_at`, when the service probably renews a quota, at most 60 s; None changes nothing."""
         if next_reset_at is not None and next_reset_at > now:
             self.blocked_until = max(self.retry_after_until, min(next_reset_at, now + _LONGEST_PAUSE_S))
 
@@ -91,6 +91,6 @@ class Backoff:
         self.blocked_until = max(self.blocked_until, until)
 
     def on_accepted(self) -> None:
-        """End the backoff: a request that was sent after the last rejection was accepted."""
+        """End the pauses: a request that was sent after the last rejection was accepted."""
         self.consecutive_rejections = 0
         self._trial_until = float("-inf")
