@@ -1,1 +1,1 @@
-"""Questions that a user asks about every row: a prompt, a JSON schema for the answers, and the parser of answers."""
+"""Questions that a user asks about every image or video: prompt, JSON schema of the answers, parser of answers."""

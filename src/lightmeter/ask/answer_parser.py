@@ -1,4 +1,4 @@
-"""Finds the JSON object in a model's answer and validates it against the schema of the question. Pure.
+"""Finds the JSON object in a model's answer to the user's question, and validates it against the question's schema.
 
 Code fences and sentences around the object are tolerated. Invalid JSON, such as a trailing comma or a comment, is an
 error that is reported back to the model.
@@ -25,10 +25,10 @@ _INT64_LIMIT: Final = 2**63
 
 
 class ParsedAnswer(NamedTuple):
-    """Values of an answer to the user's question, or the error in it.
+    """Values in a model's answer to the user's question, or the error in the answer.
 
     Attributes:
-        values: Property → value in the type of its column; None if there is an error.
+        values: Property of the question's schema → value, in the type of its table column; None on an error.
         error: The error, as a sentence; None if the answer is valid.
     """
 
@@ -37,7 +37,7 @@ class ParsedAnswer(NamedTuple):
 
 
 def parse_answer_text(ask: Ask, text: object) -> ParsedAnswer:
-    """Parse one answer to the user's question; the first valid object in the text counts. Never raises."""
+    """Return the values of the first valid JSON object in a model's answer, or the error in it. Never raises."""
     if not isinstance(text, str) or not text.strip():
         return ParsedAnswer(None, "The answer is empty.")
     first: ParsedAnswer | None = None
@@ -50,9 +50,9 @@ def parse_answer_text(ask: Ask, text: object) -> ParsedAnswer:
 
 
 def _objects_in(text: str) -> Iterator[dict[str, Any] | str]:
-    """Yield the objects in a text, in order; if one is invalid JSON, yield its error and stop.
+    """Yield the outermost JSON objects in a text, in order; at invalid JSON, yield an error message and stop.
 
-    An object inside an invalid one does not count. A brace before a word belongs to a sentence, not to an object.
+    A brace before a word, as in `{like this`, is taken for part of a sentence, not for an object.
     """
     at = 0
     for _ in range(_MAX_OBJECTS):
@@ -87,7 +87,7 @@ def _validate(ask: Ask, value: dict[str, Any]) -> ParsedAnswer:
 
 
 def _place(path: Any) -> str:
-    """Return a path in the answer as text, such as `parts[0].name`."""
+    """Return the path of a value in a JSON answer as text for error messages, such as `parts[0].name`."""
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return place.removeprefix(".") or "the answer"
 
@@ -97,11 +97,14 @@ def _shorten(message: str) -> str:
 
 
 class _UnfitError(ValueError):
-    """A value that is valid by the schema but fits into no column."""
+    """Error: a number in a model's answer is valid by the JSON schema, but too large for its table column."""
 
 
 def _properties(properties: tuple[Property, ...], value: dict[str, Any], place: str) -> dict[str, Any]:
-    """Return the values of the schema's properties as column values; `place` is the path of `value`, for errors."""
+    """Return property → value in the type of its table column (None if missing), for the JSON object `value`.
+
+    `place` is the path of `value` in the answer, for error messages.
+    """
     return {
         prop.name: _converted(prop.type, value.get(prop.name), f"{place}.{prop.name}".removeprefix("."))
         for prop in properties

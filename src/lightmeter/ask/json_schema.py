@@ -1,4 +1,4 @@
-"""Column types for the values that a JSON schema describes. Pure.
+"""Translates a JSON schema into types of table columns. No I/O.
 
 Supported: `string`, `integer`, `number`, `boolean`, `enum` and `const` of those, arrays of one type, objects with named
 properties, "or null" (a list of types, or `anyOf` with `null`), and references to `$defs` without cycles. Pydantic
@@ -26,28 +26,28 @@ _UNSUPPORTED: Final = ("patternProperties", "prefixItems", "$dynamicRef", "prope
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """Type of a single value; null is allowed."""
+    """Column type of a single value (string, integer, number or boolean) or null."""
 
     kind: Kind
 
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """Type of a list of values of one type; null is allowed."""
+    """Column type of a list, or null; `item` is the type of all its values."""
 
     item: ValueType
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectOf:
-    """Type of an object with named properties; null is allowed."""
+    """Column type of an object with named properties, or null."""
 
     properties: tuple[Property, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """Property of an object; `description` is its text in the schema."""
+    """A property of an object in a JSON schema: its name, column type, and description in the schema."""
 
     name: str
     type: ValueType
@@ -58,10 +58,10 @@ ValueType: TypeAlias = "Scalar | ListOf | ObjectOf"
 
 
 def properties_of(schema: Mapping[str, Any]) -> tuple[Property, ...]:
-    """Return the properties of a schema of an object (as JSON values) with their types, in order.
+    """Return the properties of the object that a JSON schema describes, with their column types, in schema order.
 
     Raises:
-        SettingsError: the schema is not of an object, or one of its values has no column type; the message says where.
+        SettingsError: the schema describes no object, or a value without a column type; the message says where.
     """
     found = _type_of(schema, "schema", _Context(schema, ()))
     if not isinstance(found, ObjectOf):
@@ -70,10 +70,10 @@ def properties_of(schema: Mapping[str, Any]) -> tuple[Property, ...]:
 
 
 def check_references(schema: Mapping[str, Any]) -> None:
-    """Check that every `$ref` points into the schema; no URL is fetched.
+    """Check that every `$ref` of a JSON schema refers to a part of the same schema; no URL is fetched.
 
     Raises:
-        SettingsError: a reference points elsewhere.
+        SettingsError: a `$ref` does not refer to a part of the schema.
     """
     _check_references(schema, schema, "schema")
 
@@ -91,7 +91,7 @@ def _check_references(root: Mapping[str, Any], node: Any, place: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """The whole schema, and the references that were followed to the present part of it."""
+    """The whole JSON schema, and the `$ref`s followed from its root to the part being translated, to find cycles."""
 
     root: Mapping[str, Any]
     followed: tuple[str, ...]
@@ -184,7 +184,7 @@ def _referenced_type(reference: Any, place: str, context: _Context) -> ValueType
 
 
 def _resolve(root: Mapping[str, Any], reference: Any, place: str) -> Any:
-    """Return the target of a reference such as `#/$defs/Part` (RFC 6901); `place` is where it stands, for errors."""
+    """Return the part of the schema `root` that a `$ref` such as `#/$defs/Part` names; `place` is the `$ref`'s path."""
     found: Any = root
     steps = str(reference).removeprefix("#/").split("/") if str(reference).startswith("#/") else [None]
     for step in steps:

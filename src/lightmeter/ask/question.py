@@ -1,4 +1,4 @@
-"""The question that a user asks about every row (`--ask`): its name, its prompt, and the JSON schema of its answers."""
+"""The user's question about every image or video (`--ask`): its name, prompt, and JSON schema of the answers."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _RETRY_INSTRUCTION: Final = "\n\nYour last answer to this was not valid: "
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """A question about every row; its answers become the table `answers_<name>`.
+    """The user's question about every row of the manifest; the answers become the table `answers_<name>`.
 
     Attributes:
-        name: Name of the table, in lower case; characters other than letters, digits and `_` become `_`.
+        name: Name of the question, in lower case; characters other than letters, digits and `_` become `_`.
         prompt: Text of the question.
         schema: A JSON schema of an object, or a pydantic model. Each property at the top becomes a column; see
             `json_schema` for what is supported.
@@ -74,36 +74,35 @@ class Ask:
 
     @cached_property
     def properties(self) -> tuple[Property, ...]:
-        """Properties at the top of the schema, in order."""
+        """The top-level properties of the answer's JSON schema, in order; each is a column of the answers' table."""
         return properties_of(self._document)
 
     @cached_property
     def validator(self) -> Draft202012Validator:
-        """Validator of answers by the schema."""
+        """Checks a model's answers (as JSON values) against the question's JSON schema."""
         return _validator(self._document)
 
     @cached_property
     def request_prompt(self) -> str:
-        """Prompt of a request: the question, then the schema of the answer."""
+        """The prompt that a request sends to the model: the user's question, then the JSON schema of the answer."""
         schema = json.dumps(self._document, separators=(",", ":"), ensure_ascii=False)
         return f"{self.prompt.strip()}\n\n{_INSTRUCTION}{schema}"
 
     def retry_prompt(self, error: str) -> str:
-        """Return the prompt with the error in the last answer, cut to `MAX_ERROR_CHARS`."""
+        """Return the prompt for asking again after an invalid answer: the first prompt, and the error (shortened)."""
         return f"{self.request_prompt}{_RETRY_INSTRUCTION}{error[:MAX_ERROR_CHARS]}"
 
     @property
     def longest_prompt_chars(self) -> int:
-        """Length of the longest possible retry prompt, in characters."""
+        """Most characters that a prompt of this question can have: the retry prompt with the longest error."""
         return len(self.retry_prompt("e" * MAX_ERROR_CHARS))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the question as JSON values, which `coerce_ask` accepts."""
+        """Return the question as a dict for JSON, with `name`, `prompt` and `schema`; `coerce_ask` reads it back."""
         return {"name": self.name, "prompt": self.prompt, "schema": self._document}
 
     @property
     def _document(self) -> dict[str, Any]:
-        """The schema as JSON values, which `__post_init__` has set."""
         assert isinstance(self.schema, dict)  # noqa: S101 (for the type checker)
         return self.schema
 
@@ -138,7 +137,7 @@ def _schema_to_json(schema: object) -> dict[str, Any]:
 
 
 def coerce_ask(value: object) -> Ask | None:
-    """Return the question for an `Ask`, the path of a file, or the content of a file as a dict; None for None.
+    """Return the user's question from an `Ask`, a file's path, or a file's content as a dict; None for None.
 
     A file, TOML (`.toml`) or JSON (any other name), has the keys `prompt`, `schema`, and perhaps `name`.
 

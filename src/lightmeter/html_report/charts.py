@@ -69,7 +69,7 @@ def credit_chart(statement: Statement) -> Chart:
 
 
 def tag_chart(tags: Sequence[Row], items: int) -> Chart:
-    """Draw the most frequent tags as bars with the number of items; `items` is the number of all items."""
+    """Draw the most frequent tags as bars with their number of items; `items` is the number of all items of the run."""
 
     def paint(canvas: Canvas) -> None:
         left, max_columns = (116, 14) if canvas.narrow else (184, 23)
@@ -95,7 +95,7 @@ def tag_chart(tags: Sequence[Row], items: int) -> Chart:
 
 
 def severity_chart(severities: SeverityHistogram) -> Chart:
-    """Draw a histogram of NSFW severities; those that a person should review have another color."""
+    """Draw a histogram of items by NSFW severity; bars of items that a person should review have another color."""
 
     def paint(canvas: Canvas) -> None:
         axes = canvas.axes(8, 24, 8, 44)
@@ -158,7 +158,7 @@ def timeline_chart(timeline: RequestTimeline) -> Chart:
 
 
 def _abbreviate(count: int) -> str:
-    """Return a count in at most four characters: 950, 1.2k, 35k, 4.0M."""
+    """Return a number as a short text: `950`, `1.2k`, `35k`, `4.0M`."""
     for unit, size in (("M", 1_000_000), ("k", 1_000)):
         if count >= 10 * size:
             return f"{count / size:.0f}{unit}"
@@ -177,7 +177,7 @@ def _describe_bin(width_s: float) -> str:
 
 
 def _time_unit(span_s: float) -> tuple[int, str]:
-    """Return the unit for a time axis that spans `span_s` seconds: the seconds in it, and its name (`hours`)."""
+    """Return the unit for a time axis of `span_s` seconds: its length in seconds and its name (3600, `hours`)."""
     for size_s, name in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
         if span_s >= 3 * size_s:
             return size_s, name

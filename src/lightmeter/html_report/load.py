@@ -65,7 +65,10 @@ GRAY_CHROMA: Final = 0.035
 async def load_report_data(
     out: Path, by: str | None, *, fetch_thumbnails: bool, thumbnails: int, clock: Clock
 ) -> ReportData:
-    """Return everything the page shows about the run in the folder `out`; the arguments are those of `page.report`.
+    """Return everything that the HTML report shows about the run in the folder `out`.
+
+    `by` is the column of the table `assets` that groups palettes and costs (None: image or video). `thumbnails` is the
+    maximum number of pictures in a list; with `fetch_thumbnails`, those that are not on this machine are downloaded.
 
     Raises:
         JournalError: The folder holds no run.
@@ -87,7 +90,11 @@ async def load_report_data(
 def _load_without_thumbnails(
     out: Path, group_column: str, most_items: int, clock: Clock
 ) -> tuple[ReportData, dict[str, str | None]]:
-    """Return the page's data, and item id → local path of each item shown (None for a URL), in manifest order."""
+    """Return the report's data without pictures, and item id → local path (None for a URL) of each item shown.
+
+    The paths are in manifest order. `group_column` is the column of the table `assets` that groups palettes and costs;
+    `most_items` limits the sample of items, and the list of items to review.
+    """
     with QuerySession(out, memory_mb=DUCKDB_MEMORY_MB) as session, open_read_only(out) as db:
         data = ReportData(
             header=read_run_header(out),

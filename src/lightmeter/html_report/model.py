@@ -1,4 +1,4 @@
-"""Data classes with what the report shows. No I/O."""
+"""Data classes with what the HTML report of a run shows. No I/O."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Colors: TypeAlias = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class SeverityHistogram:
-    """Number of items for each tenth of the NSFW severity scale; an item counts by its highest severity.
+    """Number of items by NSFW severity, in tenths of the scale 0 to 1; only the highest severity of an item counts.
 
     Attributes:
-        bins: Number of items in each of the `BINS` tenths, lowest first.
-        labels: Rows of the query `LABEL_RATINGS`: items and severities for each label and back end.
+        bins: Number of items in each tenth, lowest severity first.
+        labels: One row for each moderation label and back end: number of items, mean and highest severity.
     """
 
     bins: tuple[int, ...]
@@ -41,22 +41,22 @@ class SeverityHistogram:
 
     @property
     def rated(self) -> int:
-        """Number of items with a rating."""
+        """Number of items for which at least one NSFW severity is known."""
         return sum(self.bins)
 
     @property
     def to_review(self) -> int:
-        """Number of items rated `REVIEW_FROM` or higher."""
+        """Number of items that a person should review: NSFW severity of `REVIEW_FROM` (0.5) or higher."""
         return sum(self.bins[int(REVIEW_FROM * BINS) :])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GalleryItem:
-    """A row of the manifest, as a gallery shows it.
+    """A row of the manifest (one image or video), with the results that a gallery shows.
 
     Attributes:
         kind: `image` or `video`; None if unknown.
-        severity: Highest NSFW severity, 0 to 1, or None.
+        severity: Highest NSFW severity, 0 to 1; None if unknown.
         tags: Tags with the highest scores: pairs of name and score.
         colors: The colors with the largest shares.
     """
@@ -71,12 +71,12 @@ class GalleryItem:
 
     @property
     def blurred(self) -> bool:
-        """Whether the picture is likely unsafe and therefore blurred until the user opens it."""
+        """Whether the item's picture is likely unsafe, and therefore shown blurred until the user chooses to see it."""
         return self.severity is not None and self.severity >= REVIEW_FROM
 
     @property
     def name(self) -> str:
-        """The file name in the item's URL."""
+        """The file name in the item's URL; the whole URL if it has none."""
         return short_name(self.url)
 
 
@@ -88,8 +88,8 @@ def with_tags_and_colors(items: Iterable[ItemT], tags: Iterable[Row], colors: It
 
     Args:
         items: Items without tags and colors.
-        tags: Result rows of the query `ITEM_TAGS`.
-        colors: Result rows of the query `ITEM_COLORS`.
+        tags: Rows with `item_id`, `name` and `score`: the best tags of each item.
+        colors: Rows with `item_id`, `hex` and `share`: the colors of each item.
     """
     tags_by_item: dict[str, list[tuple[str, float | None]]] = {}
     for row in tags:
@@ -109,7 +109,7 @@ def with_tags_and_colors(items: Iterable[ItemT], tags: Iterable[Row], colors: It
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportItem(GalleryItem):
-    """An item with its thumbnail; in the review list also with its row of the named query `nsfw_review`."""
+    """An item in the HTML report; if listed for review, `worst_rating` holds its highest NSFW severity and label."""
 
     thumbnail: Thumbnail = field(default_factory=Thumbnail)
     worst_rating: Row | None = None
@@ -117,14 +117,14 @@ class ReportItem(GalleryItem):
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far two back ends agree on tags.
+    """How often two back ends assign the same tags to the images and video frames that both have tagged.
 
     Attributes:
-        first: Name of one back end.
-        second: Name of the other.
-        both: How often both assign the same tag to an image that both have tagged.
-        either: How often at least one of them assigns the tag.
-        labels: The most frequent tags: name, both, either.
+        first: Name of the first back end.
+        second: Name of the second back end.
+        both: Number of tags, summed over the images and frames, that both back ends assigned.
+        either: Number of tags, summed likewise, that at least one of the two assigned.
+        labels: The most frequent tags: the tag, and `both` and `either` for that tag alone.
     """
 
     first: str
@@ -136,12 +136,12 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class RequestTimeline:
-    """Requests of a run, counted in time bins of equal width.
+    """Requests of a run over time, counted in time intervals (bins) of equal width.
 
     Attributes:
         started_at: Time of the first request, as text in UTC.
         bin_s: Width of a bin in seconds.
-        bins: Bin number (from 0) → requests sent, assets in them, and credits paid for them; without empty bins.
+        bins: Bin number (from 0) → requests sent, assets (images and videos) in them, credits paid. No empty bins.
         quantiles_s: Median, 95th percentile and maximum of the seconds from request to results; None without answers.
     """
 
@@ -158,15 +158,15 @@ class TableStatistics:
     Attributes:
         is_written: Whether the run has tables.
         group_column: Column of `assets` that groups palettes and costs.
-        tags: Rows of the named query `top_tags`.
-        palettes: Pairs of a value of `group_column` and its colors in display order; the first pair is for all items.
-        group_costs: Rows of the named query `cost_by_group`.
-        severities: NSFW severities of the items.
-        coverage: Back end → table → number of items for which the back end filled rows of that table.
-        agreements: Agreement of each pair of back ends.
-        error_groups: Rows of the query `ERROR_GROUPS`, one for each cause of errors, most frequent first.
+        tags: The most frequent tags, a row each, with the number of items.
+        palettes: Pairs: a value of `group_column`, and the main colors of its items. The first pair is for all items.
+        group_costs: One row for each value of `group_column`: number of items, and credits.
+        severities: Number of items by NSFW severity.
+        coverage: Back end → table → number of items that have rows from that back end in that table.
+        agreements: For each pair of back ends, how often they assign the same tags.
+        error_groups: One row for each cause of errors, most frequent first.
         timeline: Requests over time; None if no request was sent.
-        slowest: Rows of the query `SLOWEST`: the requests that took longest.
+        slowest: The requests that took longest, a row each.
     """
 
     is_written: bool
@@ -184,13 +184,13 @@ class TableStatistics:
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """Everything the page shows.
+    """Everything that the HTML report of a run shows.
 
     Attributes:
         sample: Items with status ok, spread over the manifest.
         review: Items with the highest NSFW severity.
-        created_at: Time of the page, as text in UTC.
-        lineage: Origin of the tables, from their Parquet footers.
+        created_at: Time at which the page was made, as text in UTC.
+        lineage: Where the tables come from, as stored in their Parquet files.
     """
 
     header: RunHeader
@@ -205,7 +205,7 @@ class ReportData:
 
 
 def short_name(url: str) -> str:
-    """Return the decoded file name in a URL or path; the whole text if it has none."""
+    """Return the file name at the end of a URL or path, percent-decoded; all of `url` if it has no file name."""
     try:
         path = urlsplit(url).path if "://" in url else url.replace("\\", "/")
     except ValueError:  # square brackets around something that is not an IPv6 address

@@ -61,7 +61,7 @@ async def report(
         run: The run, or its folder.
         by: Column of the table `assets` that groups palettes and costs; None groups by `kind` (image or video).
         fetch_thumbnails: Whether to download pictures that are not on this machine.
-        thumbnails: Maximum number of pictures in the gallery, and in the review list.
+        thumbnails: Maximum number of pictures in the gallery, and in the list of items that a person should review.
         clock: Source of the time that the page shows.
 
     Raises:
@@ -111,7 +111,7 @@ def render_page(data: ReportData) -> str:
 
 
 def _shown_sections(data: ReportData) -> dict[str, str]:
-    """Return the sections that have content, in page order: key (also the template's name) to title."""
+    """Return the sections of the report that have content, in page order: name of the section's template → title."""
     statistics = data.statistics
     sections = (
         ("rows", "Rows", True),
@@ -129,7 +129,7 @@ def _shown_sections(data: ReportData) -> dict[str, str]:
 
 
 def summary_sentence(data: ReportData) -> str:
-    """Return one sentence that says how many rows are answered and what became of the others."""
+    """Return one sentence that says how many rows of the manifest are answered, and what became of the other rows."""
     counts, rows = data.summary.counts, data.summary.rows
     phrases = {
         "failed": "failed",
@@ -148,7 +148,7 @@ def summary_sentence(data: ReportData) -> str:
 
 @cache
 def template_environment() -> Environment:
-    """Return the Jinja environment of the report's templates, with its filters."""
+    """Return the Jinja environment that loads the report's templates, with the filters that the templates use."""
     environment = Environment(
         loader=PackageLoader("lightmeter.html_report"),
         autoescape=True,
@@ -174,14 +174,14 @@ def template_environment() -> Environment:
 
 
 def sanitize_text(value: Any) -> Any:
-    """Return a text without control characters and at most `MAX_TEXT_LENGTH` long; markup and numbers as they are."""
+    """Return a text cut to 300 characters, with control characters replaced; `Markup` and other types unchanged."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return replace_control_chars(value if len(value) <= MAX_TEXT_LENGTH else f"{value[:MAX_TEXT_LENGTH]}…")
 
 
 def format_credits(count: int | None) -> str:
-    """Return `1 credit`, `1,234 credits` or `not known`."""
+    """Return a number of credits as text: `1 credit`, `1,234 credits`, or `not known` for None."""
     return "not known" if count is None else f"{count:,} credit{'' if count == 1 else 's'}"
 
 
@@ -199,7 +199,7 @@ def _text_color_on(background: str) -> str:
 
 
 def _format_option(value: Any) -> str:
-    """Return an option's value as people write it: lists with commas, booleans as yes or no."""
+    """Return the value of an option of the run as text: lists joined by commas, booleans as `yes` or `no`."""
     if isinstance(value, tuple | list):
         return ", ".join(map(str, value))
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

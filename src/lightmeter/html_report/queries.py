@@ -1,4 +1,4 @@
-"""SQL queries of the report. DuckDB aggregates; only the first rows of each list are returned."""
+"""DuckDB queries for the HTML report of a run. They aggregate in DuckDB and return only the first rows of lists."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ _rc_params_lock: Final = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart as two SVG elements, for wide and for narrow screens; `key` is the prefix of their ids in the page."""
+    """A chart as two SVG elements, for `wide` and `narrow` screens; `key` is the prefix of their HTML ids."""
 
     key: str
     description: str
@@ -90,7 +90,7 @@ class Chart:
 
 
 class Canvas:
-    """A matplotlib figure to draw on; all lengths are in CSS pixels."""
+    """A matplotlib figure that becomes an SVG element of an HTML page; all lengths are in CSS pixels."""
 
     def __init__(self, figure: Figure, width: int, height: int) -> None:
         self.figure, self.width, self.height = figure, width, height
@@ -98,17 +98,20 @@ class Canvas:
 
     @property
     def narrow(self) -> bool:
-        """Whether this is the drawing for phones."""
+        """Whether the figure is the narrow version of a chart, for phones."""
         return self.width <= NARROW_PX
 
     def axes(self, left: float, top: float, right: float, bottom: float) -> Axes:
-        """Return new axes with these margins in pixels."""
+        """Add axes to the figure, with these margins to its edges in CSS pixels, and return them."""
         width, height = self.width, self.height
         box = (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
         return self.figure.add_axes(box)
 
     def placeholder(self, text: str, max_columns: int) -> str:
-        """Return a placeholder to draw for a text from data; the page shows the text, cut to `max_columns` letters."""
+        """Return a short ASCII name to draw in place of `text`, which the finished SVG then shows.
+
+        So matplotlib needs no font for `text`. The SVG shows at most `max_columns` letters of `text`.
+        """
         name = f"LM{len(self._data_texts)}ML"
         self._data_texts[name] = _cut(replace_control_chars(text), max_columns)
         return name
@@ -119,7 +122,7 @@ class Canvas:
         Args:
             element_id: Prefix of the ids inside the element.
             title: What the figure shows, in a few words.
-            description: The same in sentences with the main numbers.
+            description: What the figure shows, in sentences with the main numbers.
         """
         import matplotlib as mpl  # noqa: PLC0415 (takes half a second; loaded only when a chart is drawn)
 
@@ -136,7 +139,7 @@ class Canvas:
         return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704 (serialised, so escaped)
 
     def _adapt(self, root: ET.Element) -> None:
-        """Remove from matplotlib's SVG what a page does not need, and replace placeholder colors and texts."""
+        """Prepare matplotlib's SVG for an HTML page, in place: drop size, styles and ids; insert the real texts."""
         del root.attrib["width"], root.attrib["height"]  # the page sets the size
         for defs in root.findall("{*}defs"):
             for sheet in defs.findall("{*}style"):  # report.css has these rules
@@ -154,14 +157,14 @@ class Canvas:
 
 
 def draw(key: str, title: str, description: str, heights: tuple[int, int], paint: Callable[[Canvas], None]) -> Chart:
-    """Return a chart that `paint` has drawn twice, for wide and for narrow screens.
+    """Return a chart as two SVG elements, for wide and for narrow screens; `paint` is called for each.
 
     Args:
-        key: Prefix of the ids in the page; letters and digits.
+        key: Prefix of the HTML ids of the chart; letters and digits.
         title: What the chart shows, in a few words.
-        description: The same in sentences with the main figures, for readers who do not see the chart.
+        description: What the chart shows, in sentences with the main numbers, for readers who do not see it.
         heights: Heights of the wide and of the narrow drawing, in pixels.
-        paint: Draws on a canvas.
+        paint: Draws the chart on the given canvas.
     """
     import matplotlib as mpl  # noqa: PLC0415 (takes half a second; loaded only when a chart is drawn)
     from matplotlib.figure import Figure  # noqa: PLC0415 (likewise)
@@ -176,7 +179,7 @@ def draw(key: str, title: str, description: str, heights: tuple[int, int], paint
 
 
 def style_axes(axes: Axes, *, grid: Literal["x", "y"] | None = None) -> None:
-    """Hide the tick marks of axes, and draw thin lines at the ticks of the axis `grid`."""
+    """Hide the tick marks of matplotlib axes, and draw grid lines at the ticks of the axis `grid` (None: no lines)."""
     axes.tick_params(length=0, pad=6)
     if grid:
         axes.grid(axis=grid)

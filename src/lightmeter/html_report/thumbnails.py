@@ -1,4 +1,4 @@
-"""Thumbnails of local files and of downloaded URLs.
+"""Makes thumbnails of pictures and videos, from local files and downloaded URLs.
 
 If a thumbnail cannot be made, no error is raised: the page shows the reason in place of the picture.
 """
@@ -34,7 +34,7 @@ MAX_CONCURRENT: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ThumbnailSource:
-    """Location of a picture or video: the local file `path`, or else `url`."""
+    """Location of a picture or video: the local file `path`; if that is None, `url`."""
 
     url: str
     path: str | None = None
@@ -45,9 +45,9 @@ class Thumbnail:
     """A thumbnail, or the reason why there is none.
 
     Attributes:
-        jpeg: The picture, its longer side at most `SIDE_PX`, or None.
-        blurred_jpeg: The same picture with `BLURRED_SIDE_PX`, or None.
-        reason: Why there is no picture; empty if there is one.
+        jpeg: JPEG whose longer side has at most `SIDE_PX` (320) pixels, or None.
+        blurred_jpeg: JPEG of at most `BLURRED_SIDE_PX` (8) pixels, too few to recognize anything; or None.
+        reason: Why there is no thumbnail; empty if there is one, or if it is still being made.
     """
 
     jpeg: bytes | None = None
@@ -58,11 +58,11 @@ class Thumbnail:
 async def make_thumbnails(
     sources: Iterable[ThumbnailSource], on_made: Callable[[ThumbnailSource, Thumbnail], None], *, fetch: bool
 ) -> None:
-    """Make the thumbnail of each picture, or of the first frame of each video, `MAX_CONCURRENT` at a time.
+    """Make the thumbnail of each picture, or of the first frame of each video, a few at a time.
 
     Args:
         sources: Locations of the pictures and videos.
-        on_made: Called with each thumbnail as soon as it is ready, even one without a picture.
+        on_made: Called for each source as soon as its thumbnail is ready; also on failure, with the reason in it.
         fetch: Whether to download URLs; if false, only local files have thumbnails.
     """
     async with AsyncExitStack() as stack:
@@ -105,7 +105,7 @@ async def _download(url: str, path: Path, prober: UrlProber) -> None:
 
 
 async def _decode(path: Path) -> NDArray[np.uint8]:
-    """Return the pixels of a picture, or of the first frame of a video."""
+    """Return the pixels of a picture file, or of the first frame of a video file, scaled down to thumbnail size."""
     with path.open("rb") as file:
         kind = sniff(await asyncio.to_thread(file.read, SNIFF_BYTES))
     if kind is not None and kind[0] == "video":

@@ -1,4 +1,4 @@
-"""Runs the plans and runs of widgets in a background event loop, and shows the errors of their callbacks."""
+"""Runs the work of notebook widgets in a background event loop, and shows the errors of button callbacks."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ JobFactory = Callable[[asyncio.Event], Coroutine[Any, Any, T]]
 
 @cache
 def widget_loop() -> BackgroundLoop:
-    """Return the event loop that all widgets of this process share; it runs while a notebook's loop is busy."""
+    """Return the background event loop that all widgets of this process share; the notebook's own loop may be busy."""
     return BackgroundLoop("lightmeter-widgets")
 
 
 async def cancel_on_stop(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`, which spends nothing; cancel it as soon as `stop` is set.
+    """Return the result of `work`, a coroutine that spends no credits; cancel `work` as soon as `stop` is set.
 
     Raises:
-        Interrupted: The work was cancelled.
+        Interrupted: `work` was canceled.
     """
     task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:
@@ -45,25 +45,25 @@ async def cancel_on_stop(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T
 
 
 class BackgroundJob:
-    """Runs the jobs of one widget, such as a plan or a run, one at a time."""
+    """Runs the background work of one notebook widget, such as making a plan or a run, one job at a time."""
 
     def __init__(self) -> None:
         self._future: Future[Any] | None = None
         self._stop = asyncio.Event()
 
     def start(self, job: JobFactory[T]) -> Future[T]:
-        """Start a job and return a future of its result. The previous job must have ended."""
+        """Start the coroutine that `job` returns; return a future of its result. The previous one must have ended."""
         self._stop = asyncio.Event()
         future = widget_loop().start(job(self._stop))
         self._future = future
         return future
 
     def stop(self) -> None:
-        """Ask the job to stop; a run still waits for answers to the requests it has sent."""
+        """Ask the current background job to stop; a run still waits for answers to the requests it has sent."""
         widget_loop().loop.call_soon_threadsafe(self._stop.set)
 
     def wait(self) -> Any:
-        """Block until the last job has ended; return its result or raise its exception. None if there was no job.
+        """Block until the last job has ended; return its result or raise its exception. None if no job was started.
 
         A keyboard interrupt stops the job, waits for its end, and is raised again.
         """
@@ -78,7 +78,7 @@ class BackgroundJob:
 
 
 def show_errors_in(output: ipw.HTML) -> Callable[[Callable[[], Any]], Callable[..., None]]:
-    """Return a decorator for widget callbacks that shows their errors in `output`; a notebook would hide them."""
+    """Return a decorator for widget callbacks that shows errors they raise in `output`; a notebook would hide them."""
 
     def decorate(function: Callable[[], Any]) -> Callable[..., None]:
         def callback(*_: Any) -> None:

@@ -41,10 +41,10 @@ class BudgetPlanner:
     Attributes:
         box: The widget, to be placed in any layout.
         form: The input fields, with their `options`.
-        panel: The buttons and the output; errors of clicks are shown in `panel.outcome`.
+        panel: The buttons and the output; `panel.outcome` shows errors that clicks on buttons cause.
         planned: The last plan, or None.
         result: The last run, or None.
-        state: What the planner is doing.
+        state: Whether the planner is idle, planning, running or stopping.
     """
 
     def __init__(self, source: ManifestSource | Plan, *, out: Path | str, **options: Unpack[PlanOptions]) -> None:
@@ -153,7 +153,7 @@ class BudgetPlanner:
         raise AssertionError("planning ends with a plan")
 
     async def _question_job(self, stop: asyncio.Event) -> Plan:
-        """Show the price and the button that confirms it; plan first if needed. Spends nothing."""
+        """Show the price and the button that accepts it and starts the run; plan first if needed. Spends nothing."""
         plan = await self._apply_form(self.planned or await self._plan_job(stop))
         credits_, budget = plan.credits, plan.options.budget
         limits = [limit for limit in (credits_.high, budget) if limit is not None]
@@ -194,7 +194,7 @@ class BudgetPlanner:
         raise AssertionError("running ends with a run")
 
     async def _apply_form(self, plan: Plan) -> Plan:
-        """Give the plan the options of the form, without checking rows again; show and return it."""
+        """Return the plan with the options of the form, and show its rows; the rows are not checked again."""
         options = self.form.options
         if plan.options != options:
             plan = await asyncio.to_thread(plan.with_options, **options.model_dump())
@@ -202,7 +202,7 @@ class BudgetPlanner:
         return plan
 
     def _start(self, job: JobFactory[T]) -> Future[T]:
-        """Start a job (plan, question or run); lock form and buttons until shortly before its result is available."""
+        """Start a job (plan, ask to confirm, or run) and return its future; lock form and buttons until it ends."""
         if self.state is not PlannerState.IDLE:
             raise UsageError("The planner is still at work.", hint="Wait for it, or stop it.")
         if self.form.validation_error is not None:
@@ -227,7 +227,7 @@ class BudgetPlanner:
         self._show_price()
 
     def _show_price(self) -> None:
-        """Show the price of the options in the form; computed without I/O."""
+        """Show the price for the options in the form, or why the options are invalid; computed without I/O."""
         plan, validation_error = self.planned, self.form.validation_error
         self.panel.consent.layout.display = "" if plan is not None and plan.needs_consent else "none"
         if validation_error is not None:

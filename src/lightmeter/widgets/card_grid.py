@@ -1,4 +1,4 @@
-"""The gallery's grid of cards (one item with its picture and results each), and the thumbnails shown in it."""
+"""The gallery's grid of cards, and a cache of thumbnails. A card shows one item with its picture and results."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MAX_CACHED: Final = 512
 
 
 class CardSlot:
-    """One cell of the grid: a card and the button that opens its details.
+    """One cell of the gallery's grid: a card (one item with picture and results), and the button for its details.
 
     Attributes:
-        box: The cell as a widget, with `html` (the card) and `button`.
-        card: The card shown, or None.
+        box: The cell as a widget; contains `html` (the card) and `button`.
+        card: The card shown; None if the cell is hidden.
     """
 
     def __init__(self, on_open: Callable[[Card], None]) -> None:
@@ -35,7 +35,7 @@ class CardSlot:
         self.box.add_class("lm-card")
 
     def show(self, card: Card | None, html: str, *, is_selected: bool) -> None:
-        """Show a card, given also as HTML, or hide the cell if it is None; a selected card gets an outline."""
+        """Show `card`, rendered as `html`, in this cell; hide the cell if `card` is None. Outline a selected card."""
         self.card, self.html.value = card, html
         self.box.layout.display = "none" if card is None else ""
         self.button.tooltip = "" if card is None else f"All findings for {card.name}"
@@ -46,11 +46,11 @@ class CardSlot:
 
 
 class CardGrid:
-    """The grid that shows one page of cards; its cells are created once and reused for each page.
+    """The gallery's grid, which shows one page of cards; the cells are created once and reused for each page.
 
     Attributes:
         box: The grid as a widget.
-        slots: Its cells.
+        slots: The cells of the grid.
     """
 
     def __init__(self, on_open: Callable[[Card], None]) -> None:
@@ -78,24 +78,25 @@ class CardGrid:
 
 
 class ThumbnailCache:
-    """Least-recently-used cache of thumbnails, which makes those that are missing."""
+    """In-memory cache of thumbnails; evicts the least recently loaded ones, and makes missing ones on request."""
 
     def __init__(self, max_cached: int = MAX_CACHED) -> None:
         self._max_cached = max_cached
         self._thumbnails: OrderedDict[ThumbnailSource, Thumbnail] = OrderedDict()
 
     def get(self, source: ThumbnailSource) -> Thumbnail | None:
-        """Return a thumbnail if it is in memory."""
+        """Return the cached thumbnail of a picture or video; None if it is not in the cache."""
         return self._thumbnails.get(source)
 
     async def load(
         self, sources: Iterable[ThumbnailSource], on_loaded: Callable[[ThumbnailSource, Thumbnail], None]
     ) -> None:
-        """Make the thumbnails that are not in memory.
+        """Make the thumbnails that are not in the cache, and add them to it.
 
         Args:
-            sources: Locations of the pictures.
-            on_loaded: Called with each thumbnail as soon as it is ready, even one without a picture.
+            sources: Locations of the pictures and videos.
+            on_loaded: Called with each thumbnail, cached or new, as soon as it is ready. If none could be made,
+                `jpeg` is None and `reason` says why.
         """
 
         def store(source: ThumbnailSource, thumbnail: Thumbnail) -> None:

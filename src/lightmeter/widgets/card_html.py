@@ -1,4 +1,4 @@
-"""HTML of the gallery: cards, and the details of one item."""
+"""HTML of the notebook gallery: a card for each item, and the details of one item."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GENERATED_ID: Final = re.compile(r"[0-9a-f]{16}(#\d+)?")
 
 
 def card_html(card: Card, thumbnail: Thumbnail, *, show_blurred: bool) -> str:
-    """Return a card as HTML: picture, name, top tags, palette, NSFW severity, status."""
+    """Return an item's card as HTML: picture (blurred if unsafe, unless `show_blurred`), name, results, status."""
     tags = ", ".join(esc(name) if score is None else f"{esc(name)} {score:.0%}" for name, score in card.tags)
     status = status_mark(card.status) + (f" · {esc(card.reason.replace('_', ' '))}" if card.reason else "")
     explanation = esc(card.error or card.reason or card.status)
@@ -50,14 +50,14 @@ def detail_html(
     interval_s: int,
     show_blurred: bool,
 ) -> str:
-    """Return the details of an item as HTML: its picture, and all rows of the tables about it.
+    """Return the details of an item as HTML: its picture, and its rows in the tables of the run.
 
     Args:
         card: The item.
-        thumbnail: Its picture.
+        thumbnail: The thumbnail of the item.
         entries: Table name → the rows of the item in that table.
         interval_s: Seconds between captured frames of a video; gives the time of each frame.
-        show_blurred: Whether to show a likely unsafe picture.
+        show_blurred: Whether to show a likely unsafe picture unblurred.
     """
     rows = [("status", card.status), ("kind", card.kind), ("address", card.url)]
     if not _GENERATED_ID.fullmatch(card.item_id):
@@ -77,12 +77,12 @@ def detail_html(
 
 
 def position_html(filters: Filters, items: int, total: int) -> str:
-    """Return the line that says which items of how many the page shows.
+    """Return the line above the gallery, as HTML, such as `1 to 24 of 90 items · page 1 of 4`.
 
     Args:
-        filters: The filters.
-        items: Number of items that match them.
-        total: Number of all items.
+        filters: The filters and the page number.
+        items: Number of items that match the filters.
+        total: Number of all items of the run.
     """
     if not total:
         return message("The tables are empty.", hint="Run first; `lightmeter rebuild` writes them again.")
@@ -108,7 +108,7 @@ def _picture(card: Card, thumbnail: Thumbnail, *, show_blurred: bool) -> str:
 
 
 def _entries(name: str, rows: Sequence[Mapping[str, Any]], interval_s: int) -> str:
-    """Return an item's rows of the table `name` as a collapsible block; that of `colors` is closed, below palettes."""
+    """Return an item's rows of the table `name` (such as `tags`) as a collapsible HTML block; empty without rows."""
     if not rows:
         return ""
     columns = [column for column in DETAIL_COLUMNS[name] if any(row[column] is not None for row in rows)]
@@ -125,7 +125,7 @@ def _entries(name: str, rows: Sequence[Mapping[str, Any]], interval_s: int) -> s
 
 
 def _palettes(rows: Sequence[Mapping[str, Any]], interval_s: int) -> str:
-    """Return a palette strip for each frame with colors."""
+    """Return, as HTML, a strip of colors for the whole item and each video frame in `rows` of the table `colors`."""
     by_frame: dict[int | None, list[tuple[str, float]]] = {}
     for row in rows:
         share = row["pixel_fraction"] if row["pixel_fraction"] is not None else row["score"]
@@ -138,5 +138,5 @@ def _palettes(rows: Sequence[Mapping[str, Any]], interval_s: int) -> str:
 
 
 def _frame_label(frame: int | None, interval_s: int) -> str:
-    """Return a frame number and its time, without line breaks; `whole` for an entire image or video."""
+    """Return a frame's number and time, such as `3 at 6 s`; `whole` if `frame` is None (the entire image or video)."""
     return "whole" if frame is None else f"{frame} at {frame * interval_s} s".replace(" ", "\N{NO-BREAK SPACE}")

@@ -29,14 +29,14 @@ class Explorer:
 
     Attributes:
         box: The widget, to be placed in any layout.
-        filters: The input fields.
+        filters: The bar with the input fields for the filters.
         error: The error of the last click or change, as HTML; empty if there was none.
         page: The page of items shown.
         selected: The item whose details are shown, or None.
     """
 
     def __init__(self, run: Run | Path | str) -> None:
-        """Open a run.
+        """Create the gallery of a run, and show its first page.
 
         Args:
             run: The run, or its folder.
@@ -88,7 +88,7 @@ class Explorer:
         self.box.add_class("lightmeter")
 
     def show_page(self, page: int) -> None:
-        """Show a page, counted from 0, of the items that match the filters."""
+        """Show page number `page` (from 0) of the gallery's items that match the filters."""
         page_data = self._data.page(replace(self.filters.filters, page=page))
         sources = self._data.sources(page_data.cards)
         with self._render_lock:
@@ -104,7 +104,7 @@ class Explorer:
             self.error.value = error_html(error)
 
     def open(self, card: Card | None) -> None:
-        """Show the details of an item of this page; None closes them."""
+        """Show the details of an item of the current page beside the gallery; None closes the details."""
         entries = {} if card is None else self._data.entries(card.item_id)
         models = [] if card is None else self._data.models(card.item_id)
         with self._render_lock:
@@ -112,12 +112,12 @@ class Explorer:
             self._render()
 
     def show_similar(self) -> None:
-        """Show the items most similar to the selected one, by the first model that it has embeddings of."""
+        """Show only the items most similar to the selected one, if it has embeddings; else change nothing."""
         if self.selected is not None and self._models:
             self.filters.show_similar(self._data.similar(self.selected, self._models[0]))
 
     def wait(self, timeout_s: float = 120.0) -> None:
-        """Block until the thumbnails of this page are loaded.
+        """Block until the thumbnails of the gallery's current page are loaded.
 
         Raises:
             TimeoutError: They are not loaded within `timeout_s` seconds.
@@ -126,7 +126,7 @@ class Explorer:
             self._loading.result(timeout_s)
 
     def _render(self) -> None:
-        """Update all HTML and buttons."""
+        """Redraw the gallery: position line, cards, details, and the buttons."""
         with self._render_lock:
             current, last = self.page.filters.page, pages(self.page.items) - 1
             self.position.value = position_html(self.page.filters, self.page.items, self._items)

@@ -21,25 +21,25 @@ class ColorField(ipw.ColorPicker):  # type: ignore[misc]
 
 
 class FilterBar:
-    """Input fields for the filters.
+    """Input fields for the filters of the gallery.
 
     Attributes:
         box: The fields as a widget.
-        tag: A tag with its count from the list, or a text to find in tags.
+        tag: A tag with its number of items, such as `cat (12)`, or a text to find in tags.
         by_color: Whether to filter by color.
         color: The color, as a name or `#rrggbb`.
-        color_distance: Maximum Oklab distance from it.
+        color_distance: Maximum distance from that color, in the color space Oklab.
         severity: NSFW severity, minimum and maximum.
-        status: One status; empty for all.
+        status: A status of items, such as `ok`; empty for all.
         clear: Button that resets all filters.
     """
 
     def __init__(self, tags: TagChoice, statuses: Mapping[str, int], on_change: Callable[[], None]) -> None:
-        """Create the fields.
+        """Create the input fields of the gallery's filters.
 
         Args:
             tags: The tags to choose from.
-            statuses: Status → its number of items.
+            statuses: Status → number of items with that status.
             on_change: Called after each change of the filters.
         """
         self._tags = tags
@@ -70,7 +70,7 @@ class FilterBar:
 
     @property
     def filters(self) -> Filters:
-        """The filters as the fields say, with the page number 0.
+        """The filters that the user has entered in the fields, for page 0 of the gallery.
 
         Raises:
             UsageError: The color is invalid.
@@ -88,12 +88,12 @@ class FilterBar:
         )
 
     def show_similar(self, similar: SimilarItems) -> None:
-        """Show only the items in `similar` that match the other filters."""
+        """Limit the gallery to the items in `similar` that also match the filters in the fields."""
         self._similar = similar
         self._on_change()
 
     def reset(self) -> None:
-        """Reset all filters, with one call of `on_change`."""
+        """Reset all filters, so that the gallery shows all items, and call `on_change` once."""
         self._is_resetting, self._similar = True, None
         self.tag.value, self.by_color.value, self.severity.value, self.status.value = "", False, (0.0, 1.0), ""
         self._is_resetting = False

@@ -1,4 +1,4 @@
-"""Queries of the gallery: filters become parameterized SQL, result rows become cards."""
+"""Queries of the notebook gallery: SQL with parameters for its filters, and a data class for the items found."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ GROUP BY name ORDER BY items DESC, name LIMIT 500
 
 @dataclass(frozen=True, slots=True)
 class TagChoice:
-    """The tags that the user can choose from: tag → number of items, most frequent first."""
+    """The tags that the gallery's filter offers; `counts` maps tag → number of items, most frequent first."""
 
     counts: Mapping[str, int]
 
     @property
     def labels(self) -> list[str]:
-        """Each tag with its number of items, such as `cat (12)`."""
+        """The tags as choices in the gallery's filter, each with its number of items, such as `cat (12)`."""
         return [f"{name} ({items})" for name, items in self.counts.items()]
 
     def parse(self, text: str) -> tuple[str, bool]:
-        """Return the tag typed into the filter, and whether it is a whole tag, not a part of tags to search for."""
+        """Return the tag in `text` (typed, or a choice such as `cat (12)`), and whether exactly this tag exists."""
         tag_by_label = dict(zip(self.labels, self.counts, strict=True))
         tag = tag_by_label.get(text, text.strip())
         return tag, text in tag_by_label or tag in self.counts
@@ -45,7 +45,7 @@ class TagChoice:
 
 @dataclass(frozen=True, slots=True)
 class SimilarItems:
-    """The ids of the items most similar to one item, most similar first, and the name of that item."""
+    """Items most similar to a given item: `item_ids`, most similar first; `name` is the file name of the given item."""
 
     name: str
     item_ids: tuple[str, ...]
@@ -62,7 +62,7 @@ class Filters:
         color_distance: Maximum Oklab distance from that color.
         severity: Minimum and maximum NSFW severity; (0, 1) includes items without a rating.
         status: Show items with this status; None for all.
-        similar: Show items similar to another one; None for all.
+        similar: Show only these items, which are similar to a given item; None for all.
         page: Page number, from 0.
     """
 
@@ -76,13 +76,13 @@ class Filters:
     page: int = 0
 
     def on_page(self, page: int, items: int) -> Filters:
-        """Return the same filters with another page number, limited to the pages of this number of items."""
+        """Return the filters with the page number `page`, but at most the last page of `items` matching items."""
         return replace(self, page=max(0, min(page, pages(items) - 1)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card(GalleryItem):
-    """An item of the gallery, with its columns of the table `assets`."""
+    """An item (image or video) that the gallery shows, with its status, and any reason and error text."""
 
     status: str
     reason: str | None = None
@@ -90,24 +90,24 @@ class Card(GalleryItem):
 
     @property
     def alt(self) -> str:
-        """Alternative text of the picture: name and tags."""
+        """Alternative text (HTML `alt`) of the item's picture: its file name and tags."""
         tags = ", ".join(name for name, _ in self.tags)
         return f"{self.name}: {tags}" if tags else self.name
 
 
 def pages(items: int) -> int:
-    """Return the number of pages for this number of items, at least 1."""
+    """Return the number of gallery pages that `items` items fill, at least 1."""
     return max(1, ceil(items / PAGE_ROWS))
 
 
 def count_query(filters: Filters) -> tuple[str, tuple[Any, ...]]:
-    """Return SQL and parameters for the number of matching items: one row with the column `items`."""
+    """Return SQL and parameters to count the items that match the filters: one row with the column `items`."""
     clauses, params = _from_and_where(filters)
     return f"SELECT count(*) AS items {clauses}", params
 
 
 def page_query(filters: Filters) -> tuple[str, tuple[Any, ...]]:
-    """Return SQL and parameters for a page: most similar or nearest color first, else in manifest order."""
+    """Return SQL and parameters for one page of items: most similar or nearest in color first, or in manifest order."""
     clauses, params = _from_and_where(filters)
     order = ", ".join(
         [*(["similarity_rank"] if filters.similar else []), *(["distance"] if filters.color else []), "position"]
@@ -160,7 +160,7 @@ JOIN (SELECT item_id, similarity_rank
 
 
 def _from_and_where(filters: Filters) -> tuple[str, tuple[Any, ...]]:
-    """Return the FROM and WHERE clauses that select the matching items, and their parameters in order."""
+    """Return the SQL clauses FROM and WHERE for the items that match the filters, and their parameters in order."""
     joins = [
         "(SELECT item_id, url, kind, status, reason, error, duration_s, row_number() OVER () AS position FROM assets)",
         "LEFT JOIN (SELECT item_id, max(severity) AS severity FROM nsfw GROUP BY item_id) USING (item_id)",

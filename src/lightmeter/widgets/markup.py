@@ -1,4 +1,4 @@
-"""HTML fragments of the widgets: tables, messages, palettes, thumbnails. Each text from data passes through `esc`."""
+"""HTML fragments of the widgets: tables, messages, palettes, thumbnails. Texts from data are escaped with `esc`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _STATUS_COLORS: Final = {
 
 
 def message(text: str, mood: str = "", hint: str = "") -> str:
-    """Return a highlighted sentence.
+    """Return a highlighted sentence as HTML.
 
     Args:
         text: The sentence.
-        mood: `good` or `error`, which sets the color, or empty.
-        hint: What to do next.
+        mood: Sets the color: `good` (success), `error`, or empty (neutral).
+        hint: Advice after the sentence on what to do next; empty for none.
     """
     after = f" {esc(hint)}" if hint else ""
     kind = f" lm-{mood}" if mood in {"good", "error"} else ""
@@ -36,7 +36,7 @@ def message(text: str, mood: str = "", hint: str = "") -> str:
 
 
 def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a table: columns with numbers are right-aligned, None is a dash, a color gets a dot.
+    """Return an HTML table: numbers are right-aligned, None is a dash, `#rrggbb` gets a dot of that color.
 
     Args:
         caption: Title above the table; empty for none.
@@ -65,13 +65,13 @@ def _cell(value: Any) -> str:
 
 
 def status_mark(status: str) -> str:
-    """Return a status as a colored dot and its name."""
+    """Return an item's status, such as `in_doubt`, as HTML: a colored dot and the words."""
     color = _STATUS_COLORS.get(status, "transparent")
     return f'<i class="lm-mark" style="background:{color}"></i>{esc(status.replace("_", " "))}'
 
 
 def palette_strip(colors: Sequence[tuple[str, float]]) -> str:
-    """Return colors as a strip, each as wide as its share; anything but `#rrggbb` is left out."""
+    """Return pairs of `#rrggbb` and share as an HTML strip, each color as wide as its share; skip invalid colors."""
     valid = valid_colors(colors)
     if not valid:
         return '<div class="lm-strip" role="img" aria-label="no colours"></div>'
@@ -84,7 +84,7 @@ def palette_strip(colors: Sequence[tuple[str, float]]) -> str:
 
 
 def gauge(severity: float | None) -> str:
-    """Return an NSFW severity (0 to 1) as a scale with its figure."""
+    """Return an NSFW severity (0 to 1) as HTML: the number and a bar; a text if it is None."""
     if severity is None:
         return '<div class="lm-gauge"><span>NSFW not rated</span></div>'
     share = min(1.0, max(0.0, severity))
@@ -101,10 +101,10 @@ def thumbnail_html(jpeg: bytes | None, alt: str, *, reason: str = "", badge: str
 
     Args:
         jpeg: The picture; None shows `reason`.
-        alt: Description of the picture.
+        alt: Description of the picture, for screen readers.
         reason: Why there is no picture.
-        badge: Short text in a corner.
-        blurred: Whether the picture is the blurred one.
+        badge: Short text in a corner; empty for none.
+        blurred: Whether `jpeg` is the blurred version of a likely unsafe picture.
     """
     content = (
         f'<div class="lm-missing">{esc(reason)}</div>'

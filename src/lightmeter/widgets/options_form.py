@@ -15,13 +15,13 @@ from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 
 @dataclass(frozen=True, slots=True)
 class CheckboxGroup:
-    """Checkboxes for an option that is a list of names.
+    """Checkboxes for an option of a run whose value is a list of names: the features or the back ends.
 
     Attributes:
         names: Names with a checkbox.
         initial: The option's value when the form was created.
-        empty_means_all: Whether an empty option means all of `names` except `extra`; else the service chooses.
-        extra: Names that are used only if they are listed.
+        empty_means_all: Whether an empty list means all of `names` except `extra`; else the service chooses.
+        extra: Names that an empty list does not include.
     """
 
     names: tuple[str, ...]
@@ -31,13 +31,16 @@ class CheckboxGroup:
 
     @property
     def initially_checked(self) -> tuple[str, ...]:
-        """Names whose checkboxes are checked when the form is created."""
+        """Names (features or back ends) whose checkboxes are checked when the form is created."""
         if self.initial or not self.empty_means_all:
             return self.initial
         return tuple(name for name in self.names if name not in self.extra)
 
     def option_value(self, checked: Collection[str]) -> tuple[str, ...]:
-        """Return the option for these checkboxes; exactly `initial` if it means the same, so that a run can resume."""
+        """Return the value of the option (a list of names) for the names `checked`.
+
+        Return the initial value if the checkboxes are as they were at first: a run resumes only with equal options.
+        """
         if set(checked) == set(self.initially_checked):
             return self.initial
         unchanged = tuple(name for name in self.initial if name in checked)
@@ -46,10 +49,10 @@ class CheckboxGroup:
 
 @dataclass(frozen=True, slots=True)
 class FormChoices:
-    """The features and back ends that a form offers.
+    """The features and back ends that the planner's form offers.
 
     Attributes:
-        embedded: Whether the run uses the embedded service, which has no account with default back ends.
+        embedded: Whether the run uses the embedded service; it has no default back ends, so one must be checked.
     """
 
     features: CheckboxGroup
@@ -57,7 +60,7 @@ class FormChoices:
     embedded: bool
 
     def validation_error(self, features: Collection[str], backends: Collection[str]) -> str | None:
-        """Return why a run cannot use these checked names, or None."""
+        """Return the message for the user if no feature, or no back end where one is needed, is checked; else None."""
         if not features:
             return "Tick at least one feature."
         if not backends and self.embedded:
@@ -66,7 +69,7 @@ class FormChoices:
 
 
 def form_choices(rates: RateTable, options: Options, *, embedded: bool) -> FormChoices:
-    """Return the features and back ends that a form offers.
+    """Return the features and back ends that the planner's form offers.
 
     The embedded service offers its own back ends; any other service is assumed to offer the whole price table.
 
@@ -87,18 +90,18 @@ def form_choices(rates: RateTable, options: Options, *, embedded: bool) -> FormC
 
 
 def needs_new_answers(planned: Options, wanted: Options) -> bool:
-    """Whether answers to requests with the options `planned` cannot be used for the options `wanted`."""
+    """Whether `wanted` differs from `planned` in options sent with requests, so that cached answers are of no use."""
     return any(getattr(planned, name) != getattr(wanted, name) for name in REQUEST_OPTIONS)
 
 
 class OptionsForm:
-    """Input fields for the options of a run. Each other field is an attribute with the name of its option.
+    """Form with the options of a run. Apart from the attributes below, each field has its option's name as attribute.
 
     Attributes:
         box: The form as a widget.
         features: Feature name → its checkbox.
         backends: Back end name → its checkbox.
-        has_budget: Checkbox for a run with a budget.
+        has_budget: Checkbox that enables the field `budget`; without it, spending has no cap.
     """
 
     def __init__(self, initial: Options, choices: FormChoices) -> None:
@@ -130,7 +133,7 @@ class OptionsForm:
 
     @property
     def options(self) -> Options:
-        """The options in the form; those without a field keep their initial value."""
+        """The options of a run as entered in the form; options without a field keep their initial value."""
         return self._initial.model_copy(
             update={
                 "features": self._choices.features.option_value(_checked(self.features)),
@@ -144,7 +147,7 @@ class OptionsForm:
 
     @property
     def explicit_options(self) -> Options:
-        """The options in the form, with all checked names listed, even if an empty option would mean the same."""
+        """The options in the form, with all checked features and back ends listed, even if an empty list means all."""
         features, backends = _checked(self.features), _checked(self.backends)
         return self.options.model_copy(
             update={
@@ -155,16 +158,16 @@ class OptionsForm:
 
     @property
     def validation_error(self) -> str | None:
-        """Why a run cannot use the form as it is, or None."""
+        """Message for the user if no feature, or no back end where one is needed, is checked in the form; else None."""
         return self._choices.validation_error(_checked(self.features), _checked(self.backends))
 
     def on_change(self, callback: Callable[[], None]) -> None:
-        """Call `callback` after each change of a field."""
+        """Call `callback` after each change of a field in the form."""
         for field in self._fields():
             field.observe(lambda _: callback(), "value")
 
     def lock(self, *, locked: bool) -> None:
-        """Disable or enable all fields."""
+        """Disable all fields of the form if `locked`; else enable them."""
         for field in self._fields():
             field.disabled = locked
         self.budget.disabled = locked or not self.has_budget.value

@@ -1,4 +1,4 @@
-"""HTML of the planner: price, plan, progress, and the outcome of a run."""
+"""HTML of the notebook widget `BudgetPlanner`: price, plan, progress, and the outcome of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_REASONS: Final = 12
 
 
 class PlannerState(StrEnum):
-    """What the budget planner is doing."""
+    """What the notebook widget `BudgetPlanner` is doing."""
 
     IDLE = "idle"
     PLANNING = "planning"
@@ -30,7 +30,7 @@ class PlannerState(StrEnum):
 
 
 def quote_html(quote: PriceQuote) -> str:
-    """Return the price range, its components, and whether the budget suffices."""
+    """Return the price of a run as HTML: a range, each back end's price per image, whether the budget suffices."""
     if quote.credits is None or quote.frames is None:
         price = f"{_credits(quote.charged)} an image or frame"
         note = "Plan to learn how many there are."
@@ -47,7 +47,7 @@ def quote_html(quote: PriceQuote) -> str:
 
 
 def plan_html(plan: Plan, *, collapsed: bool = False) -> str:
-    """Return the planned rows by status, with reasons; `collapsed` closes the block."""
+    """Return a plan as a collapsible HTML block: number of rows by status, with reasons; `collapsed` hides the rows."""
     counts = [(status, rows) for status, rows in plan.counts.items() if rows]
     words = {"pending": "to send", "ok": "answered by earlier runs"}
     body = "".join(f"<li>{status_mark(words.get(status, status))}: {rows:,}</li>" for status, rows in counts)
@@ -61,11 +61,11 @@ def plan_html(plan: Plan, *, collapsed: bool = False) -> str:
 
 
 def question_html(credits_: CreditRange, budget: int | None, max_credits: int) -> str:
-    """Return the question that the user confirms before a run: its price, and the most credits that it can spend.
+    """Return, as HTML, what the user confirms before a run: its price, and the most credits that it can spend.
 
     Args:
         credits_: The price range.
-        budget: The budget, or None.
+        budget: The budget in credits, or None.
         max_credits: Most credits that the run can spend.
     """
     cap = f"the budget of {budget:,}" if budget is not None else "no budget is set, so its upper end is the cap"
@@ -73,7 +73,7 @@ def question_html(credits_: CreditRange, budget: int | None, max_credits: int) -
 
 
 def progress_html(progress: Progress) -> str:
-    """Return the progress of a plan or run in one line."""
+    """Return the progress of a plan or run as one line of HTML."""
     if progress.phase == "planning":
         return f"<div>planning · {progress.rows:,} rows read and checked · {progress.rate:.0f}/s</div>"
     facts = [f"{progress.finished:,} of {progress.rows:,} rows"]
@@ -88,16 +88,16 @@ def progress_html(progress: Progress) -> str:
 
 
 def finished_fraction(progress: Progress) -> float:
-    """Return the fraction of finished rows, 0 to 1; 0 while planning, when the total is unknown."""
+    """Return the fraction of finished rows, 0 to 1; 0 while planning, when the number of rows is unknown."""
     return progress.finished / progress.rows if progress.phase != "planning" and progress.rows else 0.0
 
 
 def summary_html(summary: RunSummary, reasons: Sequence[ReasonCount], stopped_by: LightmeterError | None) -> str:
-    """Return the outcome of a run: rows, credits, and the path of the tables.
+    """Return the outcome of a run as HTML: rows by status, credits paid, and the path of the tables.
 
     Args:
-        summary: The counts of the run.
-        reasons: Reasons of rows that are not ok.
+        summary: Rows by status, credits, number of requests and duration of the run.
+        reasons: Why rows have another status than `ok`.
         stopped_by: The error that ended the run early, or None.
     """
     counts = ", ".join(f"{rows:,} {_words(status)}" for status, rows in summary.counts.items() if rows)
@@ -117,7 +117,7 @@ def summary_html(summary: RunSummary, reasons: Sequence[ReasonCount], stopped_by
 
 
 def error_html(error: BaseException) -> str:
-    """Return an error message with its hint."""
+    """Return an error's message and, if it has one, its hint, as HTML."""
     name = "" if isinstance(error, LightmeterError) else f"{type(error).__name__}: "
     mood = "" if isinstance(error, Interrupted) else "error"
     return message(f"{name}{error}", mood, getattr(error, "hint", ""))
@@ -159,7 +159,7 @@ def _budget(quote: PriceQuote) -> str:
 
 
 def _scale(quote: PriceQuote) -> str:
-    """Return the price range and the budget as a small bar chart; other text states the same figures."""
+    """Return a small HTML bar chart of price range and budget; empty if the budget or the upper price is unknown."""
     if quote.credits is None or quote.credits.high is None or quote.budget is None:
         return ""
     end = max(quote.credits.high, quote.budget, 1) * 1.04

@@ -1,4 +1,4 @@
-"""Price of a plan's rows with other options, computed from a few totals, so that a form can show it at once."""
+"""Computes the price of a plan's rows for changed options from a few row counts, so that a form shows it at once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RowGroup:
 
 
 class BudgetStatus(StrEnum):
-    """Whether the budget ends the run before its last row."""
+    """Whether a run uses up its budget before its last row: certainly, possibly, or not."""
 
     NONE = "none"  # there is no budget
     CLEAR = "clear"  # the upper end of the price is within the budget
@@ -44,15 +44,15 @@ class PlanTotals:
     """The rows of a plan that may cost credits, counted by kind (image, video or unknown) and duration.
 
     Attributes:
-        sent: Rows to send.
-        cached: Rows that the answer cache covers as long as the request options do not change.
+        sent: Rows whose requests the run will send and pay for.
+        cached: Rows with stored answers of earlier runs; they cost credits only if the request options change.
     """
 
     sent: tuple[RowGroup, ...]
     cached: tuple[RowGroup, ...]
 
     def billable_groups(self, *, options_changed: bool) -> tuple[RowGroup, ...]:
-        """Return the rows that cost credits: with changed options, answers in the cache cannot be used."""
+        """Return the rows that cost credits; after a change of request options, these include the cached rows."""
         return (*self.sent, *self.cached) if options_changed else self.sent
 
 
@@ -67,18 +67,18 @@ class PriceComponent:
 
 @dataclass(frozen=True, slots=True)
 class PriceQuote:
-    """Price of a run; without a plan, only that of an image or video frame.
+    """Price of a run. Before the manifest is planned, only the price of a single image or video frame is known.
 
     Attributes:
-        parts: Components of the price of an image or video frame.
-        price_milli: Their sum in millicredits, before rounding.
+        parts: Price of an image or video frame, by back end and feature.
+        price_milli: Sum of `parts` in millicredits, before rounding.
         charged: Maximum charge for an image or video frame, in whole credits.
         rows: Number of rows to send; None without a plan.
         frames: Number of images and video frames in these rows; None without a plan.
         credits: Price of these rows; None without a plan.
         budget: The budget in credits, or None.
-        budget_status: Whether the price reaches the budget.
-        advice: Sentences about adding or removing a feature or back end.
+        budget_status: Whether the run uses up the budget before its last row.
+        advice: Sentences for the user, such as what removing a back end saves or how much of the videos frames cover.
     """
 
     parts: tuple[PriceComponent, ...]
@@ -101,7 +101,7 @@ def plan_totals(plan: Plan) -> PlanTotals:
     """Count the rows of a plan that may cost credits.
 
     Raises:
-        JournalError: The plan's rows are gone.
+        JournalError: The folder with the plan's rows is gone.
     """
     with open_read_only(plan.folder) as db:
         sent = unsent_lengths(db)
@@ -110,10 +110,10 @@ def plan_totals(plan: Plan) -> PlanTotals:
 
 
 def frames_in(groups: Sequence[RowGroup], capture_interval_s: int, max_frames: int) -> FrameRange:
-    """Return the number of images and frames that these rows are charged as.
+    """Return the number of images and video frames that the run pays for, as a range.
 
     Args:
-        groups: The rows.
+        groups: Number of rows by kind and duration.
         capture_interval_s: Seconds between captured frames of a video.
         max_frames: Maximum number of frames of a video; 0 for no limit.
     """
@@ -126,7 +126,7 @@ def frames_in(groups: Sequence[RowGroup], capture_interval_s: int, max_frames: i
 
 
 def budget_status(credits_: CreditRange, budget: int | None) -> BudgetStatus:
-    """Return whether the budget ends a run of this price before its last row."""
+    """Return whether a run of this price uses up the budget before its last row."""
     if budget is None:
         return BudgetStatus.NONE
     if credits_.low > budget:
@@ -140,7 +140,7 @@ def price_quote(rates: RateTable, options: Options, groups: Sequence[RowGroup] |
     Args:
         rates: The price table.
         options: Options of the run.
-        groups: The rows to send.
+        groups: Number of rows to send, by kind and duration.
 
     Raises:
         SettingsError: A back end or feature has no price.

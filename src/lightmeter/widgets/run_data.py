@@ -1,4 +1,4 @@
-"""Reads the explorer's data: queries over the tables of a run, and the paths of local files in its journal."""
+"""Reads what the gallery `Explorer` shows: rows of a run's tables, and paths of local files from the run's journal."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class GalleryPage:
     """One page of the gallery.
 
     Attributes:
-        filters: The filters, with a page number that exists.
-        items: Number of matching items on all pages.
+        filters: The filters, with the number of this page.
+        items: Number of items that match the filters, on all pages together.
         cards: The items of this page.
     """
 
@@ -50,11 +50,11 @@ class GalleryPage:
 
 
 class RunData:
-    """The data of a run. Each call queries it anew, because the run may be in progress.
+    """What the gallery shows of a run. Each method reads the tables anew, because the run may be in progress.
 
     Attributes:
         folder: The run's folder.
-        interval_s: Seconds between captured frames.
+        interval_s: Seconds between captured frames of a video.
     """
 
     def __init__(self, run: Run) -> None:
@@ -62,15 +62,15 @@ class RunData:
         self.interval_s: int = run.header.options.capture_interval
 
     def statuses(self) -> dict[str, int]:
-        """Return the number of items per status, largest first."""
+        """Return status → number of items of the run, largest number first."""
         return {row["status"]: row["items"] for row in self._query(STATUS_COUNTS)}
 
     def tags(self) -> TagChoice:
-        """Return the most frequent tags."""
+        """Return the most frequent tags of the run, with the number of items of each."""
         return TagChoice({row["name"]: row["items"] for row in self._query(TAG_COUNTS)})
 
     def page(self, filters: Filters) -> GalleryPage:
-        """Return the items of one page with their tags and colors; for a page number after the last, the last page."""
+        """Return the gallery page `filters.page`, or the last page if there are fewer, with tags and colors."""
         items = self._query(*count_query(filters))[0]["items"]
         page_filters = filters.on_page(filters.page, items)
         cards = [Card(**row) for row in self._query(*page_query(page_filters))]
@@ -80,7 +80,10 @@ class RunData:
         return GalleryPage(page_filters, items, tuple(with_tags_and_colors(cards, tags, colors)))
 
     def entries(self, item_id: str) -> dict[str, list[Row]]:
-        """Return table → at most `MAX_ENTRIES` + 1 rows of an item, those of the whole item before those of frames."""
+        """Return table name → the first rows of that table about an item; rows about the whole item precede frames.
+
+        A table gives at most `MAX_ENTRIES` rows, and one more as a sign that not all rows are shown.
+        """
         return {
             table: self._query(
                 f"FROM {table} WHERE item_id = ? ORDER BY frame NULLS FIRST LIMIT {MAX_ENTRIES + 1}", [item_id]
@@ -89,17 +92,17 @@ class RunData:
         }
 
     def models(self, item_id: str) -> list[str | None]:
-        """Return the models that an item has embeddings of; None is a model without a name."""
+        """Return the names of the models that computed embeddings of an item; None is a model without a name."""
         query = "SELECT DISTINCT model FROM embeddings WHERE item_id = ? ORDER BY model"
         return [row["model"] for row in self._query(query, [item_id])]
 
     def similar(self, card: Card, model: str | None) -> SimilarItems:
-        """Return the items most similar to the one of a card, by the embeddings of a model."""
+        """Return the items most similar to the item of `card`, compared by the embeddings that `model` computed."""
         found = similar(self.folder, card.item_id, most=MAX_SIMILAR, model=model)
         return SimilarItems(card.name, tuple(map(str, found.column("item_id").to_pylist())))
 
     def sources(self, shown: Sequence[Card]) -> dict[str, ThumbnailSource]:
-        """Return the location of each item's picture: a local file, or its URL."""
+        """Return item id → location of the item's picture or video: a local file, or else its URL."""
         with open_read_only(self.folder) as db:
             paths = item_paths(db, [card.item_id for card in shown])
         return {card.item_id: ThumbnailSource(card.url, paths.get(card.item_id)) for card in shown}

@@ -1,4 +1,4 @@
-"""The right half of the planner: price, buttons and progress of a run."""
+"""The right half of the notebook widget `BudgetPlanner`: price, buttons and progress of a run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lightmeter.widgets.planner_html import PlannerState, finished_fraction, pro
 
 
 class RunPanel:
-    """The planner's output and buttons; `price`, `rows`, `status`, `question` and `outcome` are HTML.
+    """Output and buttons of the `BudgetPlanner`; `price`, `rows`, `status`, `question` and `outcome` are HTML widgets.
 
     Attributes:
         box: The panel as a widget.
-        confirm_button: Button that names the credits that a run may spend. Only a click on it spends.
-        question: The question above that button; both are shown after a click on Run.
-        consent: Checkbox that allows what `Plan.needs_consent` lists; hidden if it lists nothing.
-        rows: The rows of the plan by status.
+        confirm_button: Button that names the credits that a run may spend. No other button spends credits.
+        question: Price and cap, above `confirm_button`; both are shown after a click on Run.
+        consent: Checkbox "Run it anyway" for plans that need it, such as ones without a frame limit; else hidden.
+        rows: Number of rows of the plan by status.
         outcome: The result of a run, or an error.
         bar: Fraction of finished rows, 0 to 1.
     """
@@ -31,7 +31,7 @@ class RunPanel:
         on_confirm: Callable[[], object],
         on_stop: Callable[[], object],
     ) -> None:
-        """Create the panel; each argument is called when its button is clicked."""
+        """Create the panel; a click on Plan, Run, the button with the price, or Stop calls the respective argument."""
         self.plan_button = ipw.Button(description="Plan", tooltip="Read and check all rows; spends nothing")
         self.run_button = ipw.Button(
             description="Run …", button_style="primary", tooltip="Show the price and ask; spends nothing yet"
@@ -53,18 +53,18 @@ class RunPanel:
         )
 
     def ask_to_confirm(self, max_credits: int, question: str) -> None:
-        """Show the button that spends up to `max_credits`, below a question as HTML."""
+        """Show `question` (HTML with the price of the run) and below it the button that spends up to `max_credits`."""
         self.question.value = question
         self.confirm_button.description = f"Spend up to {max_credits:,} {'credit' if max_credits == 1 else 'credits'}"
         self.confirm.layout.display = ""
 
     def withdraw_question(self) -> None:
-        """Hide the question and its button."""
+        """Hide the price that was to be confirmed, and the button that spends credits."""
         self.confirm.layout.display = "none"
         self.question.value = self.confirm_button.description = ""
 
     def show_state(self, state: PlannerState) -> None:
-        """Enable the buttons that the user may click in this state of the planner, and disable the others."""
+        """Enable the buttons that the user may click in this state of the planner, and disable all others."""
         idle = state is PlannerState.IDLE
         self.plan_button.disabled = self.run_button.disabled = not idle
         self.confirm_button.disabled = not idle
@@ -75,6 +75,6 @@ class RunPanel:
         self.status.value = "" if idle else self.status.value
 
     def show_progress(self, progress: Progress) -> None:
-        """Show the progress of a plan or run."""
+        """Show the progress of a plan or run in the panel's bar and status line."""
         self.bar.value = finished_fraction(progress)
         self.status.value = progress_html(progress)

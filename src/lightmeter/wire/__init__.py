@@ -1,1 +1,1 @@
-"""Wire contract of toolkit and service: requests, answers, names and limits. No I/O."""
+"""The HTTP contract between the toolkit and the analysis service: requests, answers, names and limits. No I/O."""

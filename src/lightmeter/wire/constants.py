@@ -1,4 +1,4 @@
-"""Names and limits of the wire contract: features, roles, likelihoods, error texts.
+"""Names and limits in the service's HTTP API: features, roles of descriptions, NSFW likelihoods, error texts.
 
 Source: the service's specification and the public clients that speak it.
 """
@@ -65,5 +65,5 @@ REQUEST_FAILED: Final = "Request failed"
 
 
 def not_found(request_id: str) -> str:
-    """Return the error text for an unknown or expired request id, or one of another account."""
+    """Return the error text for a request id that is unknown, has expired, or belongs to another account."""
     return f"Request ID {request_id} not found."

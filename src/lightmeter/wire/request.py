@@ -1,4 +1,4 @@
-"""Body of an analyze request, used by client and service."""
+"""JSON body of a request to analyze images or videos, used by client and service."""
 
 from __future__ import annotations
 
@@ -30,18 +30,17 @@ class AnalyzeRequest(BaseModel):
     """Body of POST /api/fetch: at least one of `url` and `file` is needed.
 
     Attributes:
-        url: URLs of images or videos. Several URLs, or a video, are answered asynchronously.
+        url: URLs of images or videos. For several URLs, or a video, the client must poll for the results.
         file: Contents as base64 or data URI, at most 20 MB each after decoding.
-        file_name: Names for `file`, in the same order.
+        file_name: Names of the contents in `file`, in the order of `file`.
         backend: Back ends to use; empty means the account's defaults.
-        feature: Features to enable; empty means all that are part of the contract.
-        role: Persona of descriptions.
+        feature: What to analyze, such as `tags`; empty means all features except `embeddings`.
+        role: Persona in which descriptions are written, such as `critic`.
         language: Language of descriptions; an unknown one means English.
-        prompt: Custom prompt for descriptions, in place of the role's; empty means none.
-        tag_score: Lowest score of a tag, 0 to 1.
-        capture_interval: Seconds between captured frames of a video, at least 1: at 0, 1, 2, … intervals,
-            before its end.
-        max_frames: Most frames captured of a video; 0 means no limit.
+        prompt: Custom prompt for descriptions, in place of the role's prompt; empty means none.
+        tag_score: Lowest score of a tag in the answer, 0 to 1.
+        capture_interval: Seconds between captured frames of a video, at least 1; the first frame is at 0 s.
+        max_frames: Maximum number of frames captured from a video; 0 means no limit.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -59,7 +58,7 @@ class AnalyzeRequest(BaseModel):
     max_frames: int = Field(default=DEFAULT_MAX_FRAMES, ge=0)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON body: one value as a string, several as an array, unset ones omitted."""
+        """Return the request as a JSON body: a list of one string as a string, unset and empty fields omitted."""
         body: dict[str, Any] = {}
         for name in type(self).model_fields:
             value = getattr(self, name)

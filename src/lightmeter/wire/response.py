@@ -1,4 +1,4 @@
-"""Answers of the service, in the older and the newer dialect of the wire contract.
+"""JSON answers of the analysis service, in the older and the newer version of its HTTP API.
 
 Unknown fields are kept; missing ones are None or empty.
 """
@@ -20,13 +20,13 @@ from pydantic import (
 
 
 class Wire(BaseModel):
-    """Base of all wire models: unknown fields are kept, not refused."""
+    """Base class of the service's JSON answers and their parts: unknown fields are kept, not refused."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class Tag(Wire):
-    """One tag: a name, a score 0 to 1, and the back end that found it (None in some old answers)."""
+    """A tag of an image or frame: name, score (0 to 1), and `source`, the back end (None in some old answers)."""
 
     name: str
     score: float | None = None
@@ -46,7 +46,7 @@ class Color(Wire):
 
 
 class Nsfw(Wire):
-    """One moderation label: with a `score` (numeric form) or a `likelihood` (likelihood form)."""
+    """A moderation label, such as `adult`, with a `score` (0 to 1) or a `likelihood` (such as `VERY_LIKELY`)."""
 
     label: str
     score: float | None = None
@@ -55,23 +55,23 @@ class Nsfw(Wire):
 
 
 class Description(Wire):
-    """One description, as text."""
+    """A description of an image or frame; `source` is the back end that wrote it."""
 
     description: str
     source: str | None = None
 
 
 class Face(Wire):
-    """One face; its further fields depend on the back end and are kept unchanged."""
+    """A face in an image or frame; fields besides `source` (the back end) depend on the back end, and are kept."""
 
     source: str | None = None
 
 
 class Text(Wire):
-    """One text that was read; `bounding_poly` is `{"vertices": [{"x", "y"}]}` in pixels.
+    """A text that a back end read in an image or frame; `bounding_poly` is `{"vertices": [{"x", "y"}]}` in pixels.
 
     Attributes:
-        is_full_text: Whether it is the whole text of the picture or a part of it; an extension of the contract.
+        is_full_text: Whether `text` is all text of the picture, not a part; None if the service does not say.
     """
 
     text: str | None = None
@@ -82,7 +82,7 @@ class Text(Wire):
 
 
 class Brand(Wire):
-    """One logo or brand; `bounding_poly` is `{"vertices": [{"x", "y"}]}` in pixels."""
+    """A logo or brand in an image or frame; `bounding_poly` is `{"vertices": [{"x", "y"}]}` in pixels."""
 
     name: str | None = None
     score: float | None = None
@@ -91,7 +91,7 @@ class Brand(Wire):
 
 
 def _reject_partial_vector(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    """Reject the whole vector if one coordinate is invalid: lenient readers drop single entries of lists."""
+    """Return a validated embedding vector; if any coordinate is invalid, raise a ValueError about the whole vector."""
     try:
         return validate(value)
     except ValidationError:
@@ -99,7 +99,7 @@ def _reject_partial_vector(value: Any, validate: ValidatorFunctionWrapHandler) -
 
 
 class Embedding(Wire):
-    """Embedding vector of a picture: an extension of the contract, only if the feature `embeddings` is requested.
+    """Embedding vector of an image or frame; present only if the request names the feature `embeddings`.
 
     Attributes:
         model: Model and version; vectors of different models cannot be compared.
@@ -112,7 +112,7 @@ class Embedding(Wire):
 
 
 def _flat_brands(value: Any) -> Any:
-    """Convert brands that are an object, name → entries, to a list."""
+    """Convert brands given as an object, brand name → entries, to a list of entries with `name`; leave lists as is."""
     if not isinstance(value, dict):
         return value
     return [
@@ -123,9 +123,10 @@ def _flat_brands(value: Any) -> Any:
 
 
 class Entries(Wire):
-    """Results of all back ends for an asset or for one frame of a video.
+    """Results of all back ends for an image, a video, or one frame of a video.
 
-    `tags` and `colors` are keyed by tag name (case-sensitive) and hex string, with one entry for each back end.
+    The keys of `tags` are tag names (case-sensitive), those of `colors` are hex strings; each value has one entry for
+    each back end that found the tag or color.
     """
 
     tags: dict[str, list[Tag]] = Field(default_factory=dict)
@@ -139,7 +140,7 @@ class Entries(Wire):
 
 
 class FrameEntries(Entries):
-    """Results for one captured frame of a video; an extension that other services lack.
+    """Results for one captured frame of a video; some services do not return results for single frames.
 
     Attributes:
         index: 0 for the first captured frame, 1 for the next, and so on.
@@ -151,30 +152,30 @@ class FrameEntries(Entries):
 
 
 class Asset(Entries):
-    """One analysed image or video; `name` may be a server-side path or a redirected URL."""
+    """Results for one analyzed image or video; `name` may be a path on the server or the URL after a redirect."""
 
     name: str | None = None
     frames: list[FrameEntries] | None = None
 
 
 class Results(Wire):
-    """The object `all`: assets, and errors of single back ends (strings, usually without a URL)."""
+    """The object `all` in an answer: results for each image or video, and error texts of single back ends."""
 
     assets: list[Asset] = Field(default_factory=list)
     errors: list[Any] = Field(default_factory=list)
 
 
 class Answer(Wire):
-    """Any JSON answer of /api/fetch and /api/response/<id>: acknowledgment, progress, results or an error.
+    """Any JSON answer of /api/fetch and /api/response/<id>: request accepted, in progress, results, or an error.
 
-    Most other fields repeat the request.
+    Most fields not listed here repeat the request.
 
     Attributes:
-        status: `queued`, `processing`, `completed`, `failed`, a future status, or None in the older dialect.
-        credits_paid: Charged for this request.
-        credits: Remaining balance after it.
+        status: `queued`, `processing`, `completed`, `failed`, or another text; None in older versions of the API.
+        credits_paid: Credits charged for this request.
+        credits: Balance of the account after this request.
         all: Results; None until there are some.
-        error: Error text of a refusal or failure.
+        error: Error text if the request was refused or failed.
     """
 
     request_id: str | None = None
@@ -200,24 +201,24 @@ class Answer(Wire):
 
 
 class Credits(Wire):
-    """Answer of GET /api/credits; one credit is one cent."""
+    """Answer of GET /api/credits: the account's balance in credits; one credit is worth one cent."""
 
     credits: int
 
 
 class BackendOffer(Wire):
-    """Back end that a service offers.
+    """A back end (model or provider) that a service offers.
 
     Attributes:
-        name: Name in requests.
+        name: Name of the back end in requests.
         features: Feature → credits for each image or video frame, 0 or more, before any rounding.
         default: Whether a request that names no back end uses it.
-        local: Whether it runs on the service's own machine, with no provider behind it.
-        available: Whether requests can use it now.
-        reason: Why it is not available.
-        model: Model that it runs.
+        local: Whether the back end runs on the service's own machine, with no provider behind it.
+        available: Whether requests can use the back end now.
+        reason: Why the back end is not available.
+        model: Model that the back end runs.
         licence: License of the model, or the provider's terms.
-        alias_of: Back end that answers in its place and is the `source` of the entries.
+        alias_of: Back end that answers in place of this one and is named as `source` of the results; None if none.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -232,13 +233,13 @@ class BackendOffer(Wire):
 
 
 class Backends(Wire):
-    """Answer of GET /api/backends, an endpoint that some services lack."""
+    """Answer of GET /api/backends: the back ends that a service offers. Some services lack this endpoint."""
 
     backends: list[BackendOffer]
 
 
 class ErrorBody(Wire):
-    """Body of every error response."""
+    """JSON body of every HTTP error response of the service."""
 
     error: str
     status: str | None = None
