@@ -33,7 +33,9 @@ _TYPE_RULES: Final[tuple[tuple[Callable[[Any], bool], str, Any], ...]] = (
 
 
 def parquet_rows(opened: Any, name: str, types: dict[str, str], options: ReadOptions) -> Iterator[RawRow]:
-    """Yield the rows of an open Parquet file; the other arguments and errors are those of `batch_rows`.
+    """Yield the manifest rows of a Parquet file.
+
+    The argument `opened` is the file, open for reading; the others are described in `batch_rows`, as are other errors.
 
     Raises:
         ManifestError: the file is not Parquet or is damaged.
@@ -46,10 +48,10 @@ def parquet_rows(opened: Any, name: str, types: dict[str, str], options: ReadOpt
 
 
 def parquet_set_rows(files: FileSet, name: str, types: dict[str, str], options: ReadOptions) -> Iterator[RawRow]:
-    """Yield the rows of Parquet files, file by file; the key of a folder such as `year=2024` is a column.
+    """Yield the manifest rows of several Parquet files; a folder such as `year=2024` adds the column `year`.
 
-    Each column gets a type that can hold the values of all files; rows of a file without the column have null. The
-    other arguments and errors are those of `batch_rows`.
+    Each column gets a type that can hold the values of all files. If a file lacks a column, its rows have null there.
+    The arguments after `files` are described in `batch_rows`, as are other errors.
 
     Raises:
         ManifestError: a file is not Parquet, or two files disagree on a column's type.
@@ -77,7 +79,7 @@ def parquet_set_rows(files: FileSet, name: str, types: dict[str, str], options: 
 
 
 def _dataset(files: FileSet, names: list[str], schema: pa.Schema) -> ds.Dataset:
-    """Open the files as one table, with the keys of their folders as further columns."""
+    """Open Parquet files as one data set with the columns of `schema` and those of folders such as `year=2024`."""
     shared: dict[str, Any] = {
         "source": [f"{files.base}/{name}" for name in names],
         "filesystem": files.filesystem or fs.LocalFileSystem(),
@@ -92,7 +94,7 @@ def _dataset(files: FileSet, names: list[str], schema: pa.Schema) -> ds.Dataset:
 
 
 def open_stream(source: Any) -> pa.RecordBatchReader | None:
-    """Return the Arrow stream of an object; None if it has none, like a DataFrame with mixed types in a column."""
+    """Return a reader of a DataFrame or other table; None if Arrow cannot hold it, such as mixed types in a column."""
     try:
         return pa.RecordBatchReader.from_stream(source)
     except (pa.ArrowException, TypeError, OverflowError):
@@ -102,17 +104,18 @@ def open_stream(source: Any) -> pa.RecordBatchReader | None:
 def batch_rows(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, name: str, types: dict[str, str], options: ReadOptions
 ) -> Iterator[RawRow]:
-    """Yield the rows of Arrow record batches.
+    """Yield the rows of a manifest that is given as Arrow record batches.
 
     Args:
         batches: The batches.
         schema: Schema of the batches.
         name: Name of the manifest for messages.
-        types: Filled with the types of the extra columns before the first row.
+        types: Column → type; filled, before the first row, for all columns but those of URLs, paths, ids and kinds.
         options: Names of the columns of URLs, ids and kinds (image or video).
 
     Raises:
-        ManifestError: the column of URLs or paths, or a column that the user named, is missing, or two share a name.
+        ManifestError: the column of URLs or paths is missing, a column in `options` is missing, or two columns have the
+            same name.
     """
     # pandas exports its row labels as columns of this name; they are not data.
     indices = [index for index, column in enumerate(schema.names) if not column.startswith("__index_level_")]

@@ -52,7 +52,7 @@ class Location:
 
     @property
     def is_glob(self) -> bool:
-        """Whether it is a pattern, such as `photos/*.jpg`, and no file has that exact name."""
+        """Whether the location is a pattern, such as `photos/*.jpg`, and no file has that exact name."""
         return self.path is not None and glob.has_magic(_ESCAPED.sub("", self.text)) and not self.path.exists()
 
     @property
@@ -66,21 +66,21 @@ class Location:
 
     @property
     def glob_parts(self) -> tuple[Path, tuple[str, ...]]:
-        """Folder before the first wildcard of a glob, and the parts of the glob from that wildcard on."""
+        """A glob's folder before the first wildcard, and the parts after: `a/b*/*.jpg` gives `a`, (`b*`, `*.jpg`)."""
         parts = Path(self.text).parts
         fixed = next(place for place, part in enumerate(parts) if glob.has_magic(_ESCAPED.sub("", part)))
         return Path(*(_ESCAPED.sub(r"\1", part) for part in parts[:fixed])), parts[fixed:]
 
     @property
     def folder(self) -> Path | None:
-        """Folder that relative paths in the manifest start from; None for URIs."""
+        """The folder that relative paths in the manifest start from; None if the location is a URI."""
         if self.path is not None:
             return self.path.absolute().parent
         return Path.cwd() if self.is_stdin else None
 
 
 def _uri_parts(uri: str) -> tuple[str, PurePosixPath]:
-    """Return a URI without credentials and options, and its path."""
+    """Return a URI without credentials and options (such as `?region=…`), and the path in the URI."""
     masked = mask_credentials(uri)
     try:
         parts = urlsplit(masked)
@@ -101,14 +101,14 @@ class HashingReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read once into `buffer`; return the number of bytes, 0 at the end."""
+        """Read bytes of the other stream into `buffer`; return how many were read, 0 at the end."""
         chunk = self._raw.read(len(buffer))
         self._digest.update(chunk)
         buffer[: len(chunk)] = chunk
         return len(chunk)
 
     def finish(self) -> str:
-        """Read to the end; return the digest of everything, in hexadecimal digits."""
+        """Read the rest of the stream; return the SHA-256 of all its bytes, in hexadecimal digits."""
         while self.read(CHUNK_BYTES):
             pass
         return self._digest.hexdigest()
@@ -221,16 +221,16 @@ class LineReader:
         self._pushed_back: list[str] = []
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the lines.
+        """Yield the remaining lines of the text file, each with its line end.
 
         Raises:
-            ManifestError: the file is not UTF-8, is broken gzip, has an overlong line, or cannot be read further.
+            ManifestError: the file is not UTF-8, is broken gzip, has a very long line, or cannot be read further.
         """
         while line := self._next_line():
             yield line
 
     def first(self) -> str:
-        """Return the first line that is not blank, without consuming it; empty if there is none."""
+        """Return the next line that is not blank, to be read again later; an empty text if there is none."""
         for line in self:
             if line.strip():
                 self.push_back([line])
@@ -238,16 +238,16 @@ class LineReader:
         return ""
 
     def push_back(self, lines: Sequence[str]) -> None:
-        """Put lines back, so that they are returned next, in this order."""
+        """Put lines back that were read from this file: the iterator returns them next, in the given order."""
         self._pushed_back.extend(reversed(lines))
         self.number -= len(lines)
 
     def head(self) -> bytes:
-        """Return about the first 64 bytes without consuming them; call this before any line is read."""
+        """Return about the first 64 bytes, which will be read again; call this before any line is read."""
         return self._read(self._stream.peek, 64)
 
     def read_all(self, max_bytes: int) -> bytes:
-        """Return all bytes; stop soon after `max_bytes`. Call this before any line is read."""
+        """Return all bytes of the text, or a little more than `max_bytes`; call this before any line is read."""
         chunks, size = [], 0
         while size <= max_bytes and (chunk := self._read(self._stream.read, CHUNK_BYTES)):
             chunks.append(chunk)
@@ -255,7 +255,7 @@ class LineReader:
         return b"".join(chunks)
 
     def error(self, message: str, *, hint: str = "", line: int | None = None) -> ManifestError:
-        """Return an error whose message begins with the file and the line (by default the current line)."""
+        """Return an error whose message begins with the file's name and `line` (default: the last line read)."""
         return ManifestError(f"{self.name}:{max(line or self.number, 1)}: {message}", hint=hint)
 
     def _next_line(self) -> str:

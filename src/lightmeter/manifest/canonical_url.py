@@ -97,7 +97,7 @@ def _canonical_host(host: str) -> str:
 
 
 def _requote(text: str, safe: str) -> str:
-    """Normalize percent-encoding: encode what must be encoded, decode what need not be, use capital digits."""
+    """Normalize the percent-encoding of a part of a URL: `%7eé` becomes `~%C3%A9`; `safe` characters stay."""
     pieces = _ESCAPE.split(text)  # plain text at even indices, escapes at odd ones
     pieces[::2] = [quote(piece, safe=safe) for piece in pieces[::2]]
     pieces[1::2] = [_requote_escape(escape) for escape in pieces[1::2]]

@@ -37,7 +37,7 @@ class UnterminatedQuote(Exception):
 
     Attributes:
         line: Line number of the quote, from 1.
-        consumed: Lines that were read as one record.
+        consumed: Lines from the start of the record to where the search for the closing quote ended.
     """
 
     def __init__(self, reason: str, line: int, consumed: list[str]) -> None:
@@ -72,8 +72,8 @@ class RecordReader:
         """Return the fields of the next record, an empty list for a blank line; None at the end.
 
         Raises:
-            UnterminatedQuote: a quote is not closed; all lines that were read for this record are consumed.
-            BrokenRecord: the next line is invalid CSV; it is consumed.
+            UnterminatedQuote: a quote is not closed; the next call reads after the lines in `consumed` of the error.
+            BrokenRecord: the next line is invalid CSV; the next call reads the line after it.
             ManifestError: the file cannot be read further.
         """
         self._consumed, self._chars, self._unclosed_reason = [], 0, None
@@ -92,7 +92,7 @@ class RecordReader:
         return csv.reader(self._lines_for_csv(), delimiter=self._delimiter, strict=True)
 
     def _lines_for_csv(self) -> Iterator[str]:
-        """Yield lines to the CSV reader, which asks for a line at the start of a record or inside a quoted field."""
+        """Yield the file's lines, for the parser of Python's module `csv`; stop if a quote counts as unclosed."""
         for line in self._lines:
             self._consumed.append(line)
             if len(self._consumed) > 1 and (reason := self._reject_reason(line)):
@@ -102,7 +102,7 @@ class RecordReader:
         self._unclosed_reason = "the file ends before it"
 
     def _reject_reason(self, line: str) -> str | None:
-        """Return why a line cannot be part of the quoted field it is in; None if it can."""
+        """Return why `line` cannot continue the quoted field that an earlier line opened; None if it can."""
         self._chars += len(line)
         if self._chars > MAX_RECORD_CHARS:
             return f"the record is longer than {MAX_RECORD_CHARS} characters"
@@ -124,7 +124,7 @@ def _is_media_name(text: str) -> bool:
 
 
 def opening_line(lines: Sequence[str], delimiter: str) -> int:
-    """Return the index, from 0, of the line of a record in which its last quoted field begins."""
+    """Return the index in `lines`, the lines of one CSV record, of the line where the last quoted field begins."""
     opened, state = 0, "start"
     for number, line in enumerate(lines):
         for char in line:
@@ -140,7 +140,7 @@ def opening_line(lines: Sequence[str], delimiter: str) -> int:
 def split_line(line: str, delimiter: str, *, strict: bool = False) -> list[str]:
     """Return the fields of one line, parsed without the other lines; an empty list if it is invalid CSV.
 
-    An unclosed quote is invalid only if `strict`.
+    If `strict`, an unclosed quote is invalid; otherwise the field ends with the line.
     """
     try:
         return next(csv.reader([line], delimiter=delimiter, strict=strict), [])

@@ -50,7 +50,7 @@ class FileSet:
     filesystem: Any = None
 
     def media_rows(self) -> Iterator[tuple[RawRow, bytes]]:
-        """Yield a row for each file, with its name in the column `path`, and the bytes that `digest` hashes for it."""
+        """Yield for each media file a row with its name as `path`, and bytes to hash: name, size and change time."""
         for name in self.list_names():
             size, modified_ns = -1, -1  # of a file that was deleted; its row cannot be read later
             with suppress(FileNotFoundError):
@@ -59,7 +59,7 @@ class FileSet:
             yield _media_row(name), os.fsencode(name) + f"\0{size} {modified_ns}\n".encode()
 
     def digest(self) -> str:
-        """Return a SHA-256 of the files, in hexadecimal digits.
+        """Return one SHA-256 of all files of the manifest, in hexadecimal digits.
 
         For media files, it covers names, sizes and modification times, but not contents, because a folder may hold
         terabytes. For Parquet files, it covers names, sizes and contents.
@@ -77,7 +77,7 @@ class FileSet:
         return digest.hexdigest()
 
     def open(self, name: str) -> Any:
-        """Open one of the files through Arrow."""
+        """Open the file `name`, one of `list_names()`, for reading; return it as a `pyarrow.NativeFile`."""
         from pyarrow import fs  # noqa: PLC0415 (Arrow only where needed)
 
         filesystem = self.filesystem or fs.LocalFileSystem()
@@ -96,7 +96,7 @@ def _media_row(name: str) -> RawRow:
 def stored_digest(location: Location) -> str:
     """Return the SHA-256 of a stored manifest, in hexadecimal digits.
 
-    For a single manifest file, it is the SHA-256 of the bytes; for folders and globs, it is `FileSet.digest`.
+    For a single manifest file, its bytes are hashed; for a folder or a glob, all its files (`FileSet.digest`).
 
     Raises:
         ManifestError: the manifest is missing or not readable.
@@ -156,7 +156,7 @@ def _select_files(location: Location, base: Path | str, names: _Names, filesyste
     The argument `names` returns the names of all files, relative to `base`; `location` is for messages.
 
     Raises:
-        ManifestError: the files are both media and Parquet, or neither, or remote media.
+        ManifestError: the files are both media and Parquet, or neither, or images and videos on a remote file system.
     """
     media, parquet, others = 0, 0, 0
     example = ""
@@ -210,7 +210,7 @@ def _is_parquet(name: str) -> bool:
 
 
 def _list_files(folder: Path, base: Path, max_depth: int | None = None) -> Iterator[str]:
-    """Yield the names of all files below a folder in order, relative to `base`, down to `max_depth` levels."""
+    """Yield the sorted paths, relative to `base`, of all files in a folder, `max_depth` levels deep (None: all)."""
     with os.scandir(folder) as entries:
         found = sorted((f"{entry.name}/" if entry.is_dir() else entry.name, entry.is_symlink()) for entry in entries)
     if folder != base and any(name == _JOURNAL for name, _ in found):
@@ -225,7 +225,7 @@ def _list_files(folder: Path, base: Path, max_depth: int | None = None) -> Itera
 
 
 def _glob_files(base: Path, patterns: tuple[str, ...]) -> Iterator[str]:
-    """Yield the names of the files below a folder whose parts match the patterns, in order."""
+    """Yield the sorted paths of the files in `base` that match a glob; `patterns` is that glob split at `/`."""
     if not base.is_dir():
         return
     for name in _list_files(base, base, None if "**" in patterns else len(patterns)):
@@ -234,7 +234,7 @@ def _glob_files(base: Path, patterns: tuple[str, ...]) -> Iterator[str]:
 
 
 def _matches_pattern(parts: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
-    """Whether a file name matches a glob, both in parts; `**` matches any folders, and at the end also files."""
+    """Whether a path matches a glob, both split at `/`; `**` matches any folders, and as the last part also files."""
     if not patterns:
         return not parts
     first, *rest = patterns

@@ -13,9 +13,9 @@ from lightmeter.manifest.row_parser import RawRow
 
 
 def sequence_rows(source: Iterable[Any]) -> Iterator[RawRow]:
-    """Yield a row for each entry of a list: a string is a URL, a `Path` a path, a mapping a row.
+    """Yield a manifest row for each list element: a string is a URL, a `Path` is a path, a mapping holds the cells.
 
-    An entry of another type is a row with a problem.
+    An element of another type gives a row whose `problem` says that it cannot be analyzed.
     """
     for entry in source:
         if isinstance(entry, str):

@@ -28,7 +28,7 @@ class Item:
         url: URL or path as written in the manifest, without surrounding white space.
         path: Absolute path of a local file; None for a URL.
         kind: `image` or `video`, as the row's column `kind` says; None if it says nothing.
-        extra: All other columns, unchanged, by name.
+        extra: Cells of all columns but those of the URL, path, id and kind, unchanged, by column name.
         problem: Why this row cannot be analyzed, as a sentence; None if it can.
         has_own_id: Whether `item_id` is the row's own `id` from the manifest.
     """

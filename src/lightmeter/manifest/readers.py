@@ -34,10 +34,10 @@ _SEARCHED_ROWS: Final = 1000
 
 @runtime_checkable
 class ArrowStream(Protocol):
-    """Table of pandas, Polars, Arrow or another library that exports an Arrow stream."""
+    """Type of tables that can be read as a stream of Arrow data, such as DataFrames of pandas and Polars."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Export the table by the Arrow PyCapsule interface."""
+        """Return the table as a stream of Arrow data, a capsule of the Arrow PyCapsule interface."""
         ...
 
 
@@ -105,9 +105,10 @@ class ManifestReader:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 in hexadecimal digits: of the stored bytes, or of rows in memory as JSON lines.
+        """SHA-256 of the manifest, in hexadecimal digits.
 
-        For folders and globs see `FileSet.digest`.
+        The bytes of a file are hashed, the rows of a list or a DataFrame as JSON lines, and the files of a folder or a
+        glob as `FileSet.digest` says.
 
         Raises:
             RuntimeError: the manifest was not read to its end yet.
@@ -117,7 +118,7 @@ class ManifestReader:
         return self._sha256
 
     def __iter__(self) -> Iterator[Item]:
-        """Read the items from the start.
+        """Yield the rows of the manifest as items, from the first row on.
 
         Raises:
             ManifestError: the manifest cannot be read, or not to its end.
@@ -129,7 +130,7 @@ class ManifestReader:
             yield make_item(seq, row, folder, self._options)
 
     def _folder_and_rows(self) -> tuple[Path | None, Iterator[RawRow]]:
-        """Return the folder that relative paths start from, and the rows."""
+        """Return the folder that relative paths of the manifest start from (None if remote), and its rows."""
         if self._location is None:
             return Path.cwd(), self._memory_rows()
         files = file_set(self._location)
@@ -138,7 +139,7 @@ class ManifestReader:
         return None if files.filesystem else Path(files.base), self._rows_of_files(files, self._location)
 
     def _rows_of_files(self, files: FileSet, location: Location) -> Iterator[RawRow]:
-        """Yield the rows of a folder, a glob or a media file; set the digest after the last one."""
+        """Yield the rows of a folder, a glob or a media file as a manifest; after the last row, set `sha256`."""
         try:
             if files.kind == "media":
                 self._must_name_no_column()
@@ -157,7 +158,7 @@ class ManifestReader:
             raise cannot_open(location, error) from error
 
     def _stored_rows(self, location: Location) -> Iterator[RawRow]:
-        """Yield the rows of a file or a stream; set the digest after the last one."""
+        """Yield the rows of a manifest file or of standard input; after the last row, set `sha256`."""
         file_format = self._format(location)
         with open_raw(location, self._stdin) as opened:
             raw = HashingReader(opened)
@@ -173,7 +174,7 @@ class ManifestReader:
             self._sha256 = digest
 
     def _format(self, location: Location) -> str | None:
-        """Return the format by the suffix of the name; None for standard input, whose content decides."""
+        """Return a manifest's format, such as `csv`, by the suffix of its file name; None for standard input."""
         if location.is_stdin:
             return None
         is_gzip = location.suffixes[-1:] == [".gz"]
@@ -219,10 +220,10 @@ class ManifestReader:
         return self._typed_rows(sequence_rows(cast("Any", self._source).to_dict("records")))
 
     def _typed_rows(self, rows: Iterator[RawRow]) -> Iterator[RawRow]:
-        """Yield the rows, each of which may have other columns, and record the types of the columns.
+        """Yield `rows`, whose columns may differ, and record the types of the extra columns for `extra_types`.
 
         Raises:
-            ManifestError: none of the first `_SEARCHED_ROWS` rows has a column that the user named.
+            ManifestError: a column that the user named in the options is in none of the first `_SEARCHED_ROWS` rows.
         """
         columns: dict[str, None] = {}
         missing = self._options.missing(columns)
@@ -238,6 +239,6 @@ class ManifestReader:
             raise missing_column(self.name, missing, columns)
 
     def _must_name_no_column(self) -> None:
-        """Raise ManifestError if the user named a column, because the rows of this manifest have none."""
+        """Raise ManifestError if the options name a column; called if a manifest has no columns (a list of URLs)."""
         if missing := self._options.missing(()):
             raise missing_column(self.name, missing, ())

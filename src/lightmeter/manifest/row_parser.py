@@ -18,7 +18,7 @@ from lightmeter.manifest.item import JSON, MEDIA_KINDS, Item, MediaKind, stable_
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """Cells of a row by column name, and why the row cannot be analyzed, if the reader of the format knows a reason."""
+    """Manifest row: its values by column name, and why it cannot be analyzed (such as broken JSON) or None."""
 
     cells: Mapping[str, JSON]
     problem: str | None = None
@@ -44,12 +44,12 @@ class ReadOptions:
 
     @property
     def named(self) -> dict[str, str]:
-        """Columns that the user named, by role: `url`, `id`, `kind`."""
+        """The columns set in these options: `{"url": "photo_link"}` if only `url_column` is set."""
         named = {"url": self.url_column, "id": self.id_column, "kind": self.kind_column}
         return {role: name for role, name in named.items() if name is not None}
 
     def missing(self, names: Iterable[str]) -> str | None:
-        """Return the first column that the user named and that is not in `names`; None if all are there."""
+        """Return the first column set in these options that is not in `names`, a manifest's columns; else None."""
         available = list(names)
         return next((wanted for wanted in self.named.values() if _same_name(wanted, available) is None), None)
 
@@ -58,7 +58,7 @@ def missing_column(where: str, wanted: str, names: Iterable[str]) -> ManifestErr
     """Return the error for a column that the user named and that is missing.
 
     Args:
-        where: The file, with the line if known.
+        where: Name of the manifest, and the line if known.
         wanted: Name of the missing column.
         names: Names of the columns that exist.
     """
@@ -77,9 +77,10 @@ def _same_name(wanted: str, names: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ColumnRoles:
-    """Names of the columns that hold the URL, the path, the id and the kind, or None; `extra`: all other columns.
+    """Which columns of a manifest hold the URL, the path, the id and the kind (image or video); None for a missing one.
 
-    If the user named the column of URLs, `url` and `path` are both that column: each value is a URL or a path.
+    If the user named a column of URLs, `url` and `path` are both that column: each of its values is a URL or a path.
+    All columns without such a role are in `extra`.
     """
 
     url: str | None
@@ -90,7 +91,7 @@ class ColumnRoles:
 
     @property
     def usable(self) -> bool:
-        """Whether there is a column of URLs or paths."""
+        """Whether the manifest has a column of URLs or paths, without which no row can be analyzed."""
         return self.url is not None or self.path is not None
 
 
@@ -165,7 +166,7 @@ def _target(
 
 
 def _local_path(text: str, folder: Path | None) -> tuple[str | None, str | None]:
-    """Return the absolute path of a path cell, or its problem."""
+    """Return (absolute path, None) for the text of a path cell; (None, reason) if it is not a local path."""
     if "\0" in text or "://" in text:
         return None, "its path is no path of a local file"
     if folder is None and not Path(text).is_absolute():
@@ -185,13 +186,13 @@ def _kind(value: JSON) -> tuple[MediaKind | None, str | None]:
 
 
 def observe_types(types: dict[str, str], extra: Iterable[str], cells: Mapping[str, JSON]) -> None:
-    """Change the types in `types` so that they can hold the values of one more row.
+    """Widen the column types in `types` where a value of one more row does not fit, such as `int64` to `double`.
 
     Types: `bool`, `int64`, `double`, `string`, `json` for lists and objects, and `null` while all values are null.
 
     Args:
-        types: Column → type; changed in place.
-        extra: Names of the extra columns.
+        types: Column → type for the rows so far; changed in place.
+        extra: Names of the columns whose types are recorded.
         cells: Cells of the row.
     """
     for name in extra:

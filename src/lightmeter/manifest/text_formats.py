@@ -104,18 +104,18 @@ def table_rows(
 ) -> Iterator[RawRow]:
     """Yield the rows of a CSV or TSV file with a header.
 
-    A file of one column whose first line is a URL needs no header. A quoted field may hold line breaks; `csv_records`
-    says when a quote counts as unclosed.
+    A file of one column whose first line is a URL needs no header. A quoted field may hold line breaks.
 
     Args:
         lines: The lines of the file.
         form: The format, which says the possible delimiters.
-        types: Filled with the types of the extra columns (all `string`) before the first row.
+        types: Column → type; filled, before the first row, with `string` for all columns but those of URLs, paths, ids
+            and kinds.
         options: Names of the columns of URLs, ids and kinds (image or video); whether an unclosed quote is an error.
 
     Raises:
-        ManifestError: the header has no column of URLs or paths or lacks a named column, two columns have one name, or
-            a quote is not closed.
+        ManifestError: the header has no column of URLs or paths, or lacks a column that `options` names; two columns
+            have the same name; or a quote is not closed.
     """
     first = lines.first()
     delimiter = _delimiter(first, _DELIMITERS[form], options)
@@ -176,7 +176,7 @@ def _header_error(lines: LineReader, first: str, delimiters: tuple[str, ...], op
 
 
 def _header(records: RecordReader, lines: LineReader, options: ReadOptions) -> list[str]:
-    """Read the column names; a column without a name is called `column_<position>`, from 1."""
+    """Read and return the column names of a CSV file; an unnamed third column is called `column_3`."""
     try:
         names = records.read() or []
     except BrokenRecord as error:

@@ -85,7 +85,9 @@ class VideoFrame:
 
 
 class Decoder:
-    """Parent side of a decoder process. It checks every answer, because a hostile file may control the process.
+    """Client of a child process that decodes one video: sends requests and returns the frames.
+
+    It checks every answer of the child process, because a hostile video file may have taken control of it.
 
     Attributes:
         info: Metadata of the video, set by `open`.
@@ -98,7 +100,7 @@ class Decoder:
         self.info = VideoInfo(0, 0, None, 0.0, 0, 0)
 
     async def open(self, path: Path, size_bytes: int) -> None:
-        """Open the video in the child process and set `info`.
+        """Let the child process open the video; set `info` to the metadata of the video.
 
         Raises:
             BrokenMedia: the video has no frames.
@@ -120,9 +122,9 @@ class Decoder:
         self.info = VideoInfo(width, height, duration_s, round(fps, 4) or fps, count, size_bytes)
 
     async def frames(self, times: list[float], max_side: int | None) -> list[VideoFrame]:
-        """Return the frames at `times`, in seconds, shrunk to a longest side of `max_side` pixels.
+        """Return the frames that the video shows at `times` (seconds), shrunk to a longest side of `max_side` pixels.
 
-        If time stamps are missing or unordered, the average frame rate tells which frames these are.
+        If the file's time stamps are missing or unordered, the average frame rate tells which frames these are.
 
         Raises:
             MediaTooLarge: the frames together exceed `DecoderLimits.result_bytes`.
@@ -171,7 +173,7 @@ class Decoder:
 
 
 class _DecoderProcessError(Exception):
-    """Error that the child reported: kind (`large`, `missing`, `broken`) and reason. Its log may have more details."""
+    """Error that the decoder process reported: `large` (too many pixels), `missing` (no decoder) or `broken`."""
 
 
 @asynccontextmanager
@@ -234,7 +236,7 @@ def _check_container(path: Path) -> tuple[Path, int]:
 
 
 async def _start_child(log: BinaryIO) -> Process:
-    """Start a decoder process, in a process group of its own, that Ctrl-C does not reach; `log` gets its errors."""
+    """Start a child process that decodes a video; Ctrl-C does not end it. Its standard error goes to `log`."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",  # keeps the folder of the script off the import path
@@ -270,7 +272,7 @@ async def _exit_code(process: Process) -> int:
 
 
 def _exit_error(code: int, log: str, path: Path) -> LightmeterError:
-    """Return the error for a child that exited with `code` and without an answer."""
+    """Return the error for a decoder process that ended with exit code `code` without an answer; `log` is its log."""
     if code in {-signal.SIGXCPU, -signal.SIGALRM, -signal.SIGKILL}:
         return MediaTimeout("The decoder took more processor time than allowed and was ended.")
     name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
@@ -296,9 +298,9 @@ def _read_log(log: BinaryIO) -> str:
 
 
 def _reason(reported: str, log: str, path: Path) -> str:
-    """Return the decoder's error message without time stamps, source lines and the folder of the file.
+    """Return why a video does not decode, in one line without time stamps, source lines and the folder of the file.
 
-    FFmpeg's first log line ("[mov,mp4 @ 0x55] moov atom not found") is more precise than the exception.
+    It is FFmpeg's first line in `log`, such as "[mov,mp4 @ 0x55] moov atom not found", else the exception `reported`.
     """
     native = re.search(r"^\[[^\]\n]+ @ 0x[0-9a-f]+\] (.+)$", log, flags=re.MULTILINE)
     first = native[1] if native else reported.strip().partition("\n")[0]

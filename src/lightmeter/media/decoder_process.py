@@ -32,7 +32,7 @@ _GRACE_S = 5
 
 
 class _TooLargeError(Exception):
-    """The frames have more pixels than the parent allows."""
+    """The frames of the video have more pixels than the limit."""
 
 
 class _NoDecoderError(Exception):
@@ -81,7 +81,7 @@ def _import_decoder() -> Any:
 
 
 def _open(job: dict[str, Any]) -> tuple[_OpenVideo, dict[str, Any], bytes]:
-    """Open the video; return it, its metadata, and the frames' start times with the end of the last one."""
+    """Open the file `job["path"]`; return the video, its metadata, and all frames' start times and the last end."""
     decord = _import_decoder()
     import numpy as np  # noqa: PLC0415 (imported after the limits are set)
 
@@ -100,8 +100,8 @@ def _open(job: dict[str, Any]) -> tuple[_OpenVideo, dict[str, Any], bytes]:
 class _OpenVideo:
     """Opened video whose frames are read by index.
 
-    The decoder seeks by time stamps. If these are missing or wrong, a seek ends at the wrong frame. Then the parent
-    asks for frames in order, and they are read one after the other, which is slow but correct.
+    The decoder seeks by time stamps. If these are missing or wrong, a seek ends at the wrong frame. Then frames are
+    read one after the other (`in_order`), which is slow but correct.
     """
 
     def __init__(self, reader: Any, first: Any) -> None:
@@ -110,7 +110,7 @@ class _OpenVideo:
         self._index = 0
 
     def pixels(self, index: int, *, in_order: bool) -> Any:
-        """Return a frame, height x width x 3; with `in_order`, `index` must not decrease."""
+        """Return frame `index`, height x width x 3; if `in_order`, the index must not decrease from call to call."""
         if not in_order:
             self._last = None  # two large frames must not be in memory at the same time
             return self._reader[index].asnumpy()

@@ -87,7 +87,7 @@ def read_image_info(content: bytes) -> ImageInfo:
 
 
 def read_size(head: bytes) -> tuple[int, int] | None:
-    """Return width and height, after EXIF orientation, from an image's first bytes; None if they do not contain it."""
+    """Return an image's width and height, after EXIF orientation, from its first bytes; None if these do not tell."""
     try:
         with _open_picture(head) as picture:
             return _upright_size(picture)
@@ -96,7 +96,7 @@ def read_size(head: bytes) -> tuple[int, int] | None:
 
 
 def is_header_broken(head: bytes) -> bool:
-    """Whether the first bytes of an image hold a header that does not parse, whatever follows them."""
+    """Whether an image's first bytes prove its header invalid; False if the bytes that follow could complete it."""
     stream = _HeadStream(head)
     try:
         with _open_stream(stream, head):
@@ -108,7 +108,7 @@ def is_header_broken(head: bytes) -> bool:
 
 
 class _HeadStream(BytesIO):
-    """The first bytes of a file; `ran_out` tells whether the reader wanted more."""
+    """Stream of the first bytes of a file; `ran_out` is true once a reader asked for more than them."""
 
     ran_out = False
 
@@ -197,7 +197,7 @@ def _can_shrink(picture: Image.Image) -> bool:
 
 
 class _LimitedReads(BytesIO):
-    """A file in memory that can be read only a limited number of times."""
+    """File in memory that raises MediaTooLarge after many reads: hostile images have too many small parts."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(content)
@@ -211,7 +211,7 @@ class _LimitedReads(BytesIO):
 
 
 def _open_picture(content: bytes) -> AbstractContextManager[Image.Image]:
-    """Open an image; convert every exception in the block to a `MediaError`."""
+    """Open an image for a `with` block; convert every exception in the block to a `MediaError`."""
     return _open_stream(_LimitedReads(content), content)
 
 
@@ -259,7 +259,7 @@ def _frames(picture: Image.Image, content: bytes) -> int:
 def count_gif_frames(content: bytes) -> int:
     """Return the number of frames of a GIF, 1 to `MAX_COUNTED_FRAMES`; in a truncated file, a cut frame counts.
 
-    The blocks are those of the GIF89a specification, sections 18 to 27. Pillow takes seconds for a hostile file.
+    This follows GIF89a, sections 18 to 27. It replaces Pillow's count, which takes seconds for a hostile file.
     """
     position = 13 + _gif_color_table_bytes(content[10:11])
     frames = 0
@@ -337,7 +337,7 @@ def _cmyk_to_rgb(picture: Image.Image) -> Image.Image:
 
 
 def configure_block_allocator(count: int, size_bytes: int) -> None:
-    """Set the size of Pillow's memory blocks, in bytes, and the number of free blocks that it stores for reuse."""
+    """Configure Pillow's memory allocator: it keeps `count` free blocks of `size_bytes` for reuse."""
     _imaging.set_block_size(size_bytes)
     _imaging.set_blocks_max(count)
 

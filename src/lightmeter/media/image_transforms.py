@@ -78,7 +78,7 @@ def _transform(picture: Image.Image, transform: InputTransform) -> Image.Image:
 
 
 def transform_array(rgb: NDArray[np.uint8], transform: InputTransform) -> NDArray[np.uint8]:
-    """Transform a picture that is an array, height x width x 3; return it itself if it has the size of the result."""
+    """Transform a picture that is an array, height x width x 3; return `rgb` itself if its size is right already."""
     height, width = rgb.shape[:2]
     if isinstance(transform, FitWithin):
         has_result_size = max(height, width) <= transform.most_side
@@ -89,7 +89,10 @@ def transform_array(rgb: NDArray[np.uint8], transform: InputTransform) -> NDArra
 
 @dataclass(frozen=True, slots=True)
 class LetterboxedImage:
-    """Canvas (height x width x 3) with a smaller picture on it, whose corner and size are in pixels of the canvas."""
+    """Picture on a plain canvas (height x width x 3).
+
+    The picture's corner (`left`, `top`) and its `width` and `height` are in pixels of the canvas.
+    """
 
     canvas: NDArray[np.uint8]
     left: int
@@ -118,7 +121,7 @@ def letterbox(rgb: NDArray[np.uint8], width: int, height: int, fill: int) -> Let
 
 
 def stretch(rgb: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
-    """Resize a picture (bilinear) to a width and height, in pixels; return it itself if it has that size."""
+    """Resize a picture (bilinear) to a width and height, in pixels; return `rgb` itself if it has that size."""
     if rgb.shape[:2] == (height, width):
         return rgb
     picture = Image.fromarray(np.ascontiguousarray(rgb))
@@ -164,7 +167,7 @@ def pixel_mapping(transform: InputTransform, width: int, height: int, result: ND
     Args:
         transform: The transform that was applied.
         width: Width of the original after EXIF orientation, in pixels.
-        height: Height of the original, likewise.
+        height: Height of the original after EXIF orientation, in pixels.
         result: The transformed picture, height x width x 3.
     """
     rows, columns = result.shape[:2]

@@ -9,7 +9,7 @@ _BMP_INFO_HEADER_BYTES = 40
 
 
 def least_bytes(head: bytes) -> int | None:
-    """Return the least length in bytes of a sound image that starts with `head`; None if its format does not say."""
+    """Return the least length in bytes of an undamaged image file that starts with `head`; None if unknown."""
     match sniff(head):
         case "image", "webp":  # RFC 9649, section 2.4; the last byte may be padding
             return 7 + int.from_bytes(head[4:8], "little")
@@ -21,7 +21,7 @@ def least_bytes(head: bytes) -> int | None:
 
 
 def _png_bytes(head: bytes) -> int:
-    """Return the end of the last chunk whose length is in `head`; an IEND chunk of 12 bytes follows any other."""
+    """Return the least length in bytes of a PNG file that starts with `head`, from the PNG chunk lengths in `head`."""
     position = _PNG_SIGNATURE_BYTES
     while position + 8 <= len(head):
         name = head[position + 4 : position + 8]
@@ -32,7 +32,7 @@ def _png_bytes(head: bytes) -> int:
 
 
 def _bmp_bytes(head: bytes) -> int | None:
-    """Return the end of the pixels of an uncompressed bitmap; None for others."""
+    """Return the least length in bytes of a BMP file that starts with `head`; None if it is compressed or too short."""
     if len(head) < 14 + _BMP_INFO_HEADER_BYTES or int.from_bytes(head[14:18], "little") < _BMP_INFO_HEADER_BYTES:
         return None
     if int.from_bytes(head[30:34], "little"):

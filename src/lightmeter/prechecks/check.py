@@ -47,14 +47,14 @@ MAX_CACHED_URLS: Final = 4096
 class Checker:
     """Runs all checks of manifest rows, several rows at once; an async context manager.
 
-    Of an image with a URL, it reads at most `HEADER_BYTES` and decodes it if that is all. It decodes videos and local
-    files.
+    Local files and videos are decoded. Of an image at a URL, at most `HEADER_BYTES` are read; it is decoded only if it
+    is no longer than that.
 
     Args:
         capture_interval_s: Seconds between captured frames of a video.
         max_frames: Most frames captured of a video; 0 means no limit.
-        max_checks: Most rows that are checked at the same time; at most a quarter of the process's open files. Decoding
-            uses at most one thread per processor.
+        max_checks: Most rows that are checked at the same time; lowered to a quarter of the files that the process may
+            open. Decoding uses at most one thread per processor.
         max_checks_per_host: Most requests to one host at the same time; `HostLimit` may allow fewer.
     """
 
@@ -90,7 +90,7 @@ class Checker:
         await self._stack.aclose()
 
     async def check(self, item: Item) -> CheckResult:
-        """Check one row; `MAX_CACHED_URLS` results are cached for other rows with the same URL.
+        """Check one manifest row; rows with the same URL share one check (`MAX_CACHED_URLS` results are cached).
 
         Raises:
             UsageError: no video decoder is installed.
@@ -127,7 +127,7 @@ class Checker:
             return CheckResult(expected, (Finding("reach", "warning", message),))
 
     def _host_of(self, url: str) -> HostLimit:
-        """Return the limit of the host of a URL; of many hosts, one without requests is forgotten."""
+        """Return the limit on requests to a URL's host; if too many hosts are known, drop one without requests."""
         name = url.partition("://")[2].partition("/")[0].lower()
         if name not in self._hosts:
             if len(self._hosts) >= MAX_KNOWN_HOSTS:
@@ -138,7 +138,7 @@ class Checker:
         return self._hosts[name]
 
     async def _probe(self, url: str, host: HostLimit) -> ProbeResponse:
-        """Request the first bytes of a URL; try again after a pause while its host says that it gets too much."""
+        """Request the first bytes of a URL; if the host says that it gets too many, pause and try again."""
         pause_s = _FIRST_PAUSE_S
         for tries_left in reversed(range(MAX_TRIES)):
             async with self._rows:
@@ -223,13 +223,13 @@ class Checker:
 def _add_findings(
     checked: CheckResult, findings: list[Finding], info: ImageInfo | VideoInfo | None = None
 ) -> CheckResult:
-    """Return the result with the findings of one more check and, if `info` is not None, the width and height."""
+    """Return a copy of `checked` with `findings` added and the width and height of `info` (None if `info` is None)."""
     width, height = (info.width, info.height) if info else (None, None)
     return replace(checked, findings=(*checked.findings, *findings), width=width, height=height)
 
 
 def _examine_image(response: ProbeResponse) -> tuple[tuple[int, int] | None, list[Finding]]:
-    """Examine the header of an image and, if it was read to its end, decode it; return its size and the findings."""
+    """Check an image's first bytes, and decode it if they are all; return (width, height) or None, and findings."""
     size, findings = check_image_head(response.head, response.size_bytes)
     if response.is_whole and not findings:
         return size, check_remote_image(response.head)

@@ -55,7 +55,7 @@ def check_image(content: bytes) -> tuple[ImageInfo | None, list[Finding]]:
 def check_image_head(head: bytes, size_bytes: int | None) -> tuple[tuple[int, int] | None, list[Finding]]:
     """Examine the first bytes of an image; return its width and height (None if unknown) and what the checks found.
 
-    An error is reported only if no bytes that may follow can make the image sound.
+    An error is reported only if the image is broken, whatever bytes follow.
 
     Args:
         head: The first bytes.
@@ -75,9 +75,10 @@ def check_image_head(head: bytes, size_bytes: int | None) -> tuple[tuple[int, in
 
 
 def check_remote_image(content: bytes) -> list[Finding]:
-    """Decode an image at a URL and return what was found; it is reduced while it is decoded, to save time.
+    """Decode the whole content of an image at a URL, at a reduced size to save time; return what was found.
 
-    An error is reported only if the image is broken; another service may read what is too large or unknown here.
+    Only a broken image gives an error. A format or size that lightmeter does not decode gives a warning, because the
+    service may decode it.
     """
     try:
         load_rgb(content, max_side=_REMOTE_SIDE)

@@ -15,7 +15,7 @@ CheckName: TypeAlias = Literal["manifest", "reach", "file", "type", "size", "dec
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one pre-check says about a row.
+    """What one pre-check says about a manifest row.
 
     Attributes:
         check: Name of the check.
@@ -34,10 +34,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Result of the checks of one row. Sizes, duration and digest are None if the content was not read.
+    """Result of the pre-checks of one manifest row. Size, duration and digest are None if the content was not read.
 
     Attributes:
-        kind: Image or video, as the content says, else manifest or file name; None if unknown.
+        kind: `image` or `video`, by the content, else by the manifest or the file name; None if unknown.
         findings: What the checks found, in the order of the checks.
         width: In pixels.
         height: In pixels.
@@ -54,5 +54,5 @@ class CheckResult:
 
     @property
     def fatal(self) -> Finding | None:
-        """The first finding with severity `error`, because of which a run skips the row; None if there is none."""
+        """The first finding with severity `error`; None if there is none. A run skips a row that has one."""
         return next((finding for finding in self.findings if finding.severity == "error"), None)

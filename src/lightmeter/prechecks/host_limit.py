@@ -26,14 +26,16 @@ _SLOW_MARGIN_S: Final = 0.1
 
 
 class HostLimit:
-    """The limit of one host. The methods that report a response take the time, so that they read no clock.
+    """Limit on the requests to one host at the same time; it adapts to how the host responds.
+
+    Times (`now_s`) are seconds on a monotonic clock, given by the caller.
 
     Args:
-        max_limit: Most requests in flight.
+        max_limit: Upper bound of the limit.
 
     Attributes:
-        limit: Most requests in flight now.
-        in_flight: Requests in flight.
+        limit: Number of requests that may be in flight at present.
+        in_flight: Number of requests in flight.
     """
 
     def __init__(self, max_limit: int) -> None:
@@ -49,12 +51,12 @@ class HostLimit:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is in flight or waits."""
+        """Whether no request to the host is in flight or waits to be sent."""
         return not self.in_flight and not self._waiting
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
-        """Wait until the limit allows another request, and count it as in flight during the block."""
+        """Wait until one more request to the host may be sent; it counts as in flight during the `with` block."""
         while self.in_flight >= int(self.limit):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
@@ -79,7 +81,7 @@ class HostLimit:
                 free -= 1
 
     def answered(self, seconds: float, now_s: float) -> None:
-        """Record a response that took a number of seconds: quick ones raise the limit, slow ones lower it."""
+        """Record that the host responded after `seconds`: a slow response lowers its limit, others may raise it."""
         self._failures = 0
         self._quickest_s = min(self._quickest_s, seconds)
         if seconds > self._quickest_s * _SLOW_FACTOR + _SLOW_MARGIN_S:
@@ -88,11 +90,11 @@ class HostLimit:
             self.limit = min(self.limit + 1, self._max_limit)
 
     def refused(self, now_s: float) -> None:
-        """Record a response that says that there are too many requests."""
+        """Record that the host refused a request because it gets too many: lower the limit on requests to it."""
         self._shrink(0.5, now_s)
 
     def failed(self, reason: str, now_s: float) -> None:
-        """Record that the host did not answer, or refused a request again and again."""
+        """Record why the host did not answer a request: lower its limit; after many in a row, skip it a while."""
         self._failures += 1
         self._last_failure = reason
         self._shrink(0.5, now_s)
@@ -100,11 +102,11 @@ class HostLimit:
             self._skip_until_s = now_s + SKIP_S
 
     def skip_reason(self, now_s: float) -> str | None:
-        """Return why the host gets no request now; None if it gets one."""
+        """Return why requests to the host failed, if it gets none for a while because of that; else None."""
         return self._last_failure if now_s < self._skip_until_s else None
 
     def _shrink(self, factor: float, now_s: float) -> None:
-        """Lower the limit, once for the requests that were in flight together."""
+        """Multiply the limit on requests by `factor`, but not again for requests in flight at the last reduction."""
         if now_s - self._shrunk_at_s >= min(self._quickest_s, 1.0):
             self._shrunk_at_s = now_s
             self.limit = max(1.0, self.limit * factor)

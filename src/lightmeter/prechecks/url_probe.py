@@ -42,7 +42,7 @@ _HEADERS: Final = {"User-Agent": "lightmeter", "Accept": "image/*, video/*, */*;
 
 
 class HostUnavailable(FetchError):
-    """The host of a URL does not answer, so that other URLs of it would fail in the same way."""
+    """The host of a URL does not answer, so requests for other URLs of that host would fail too."""
 
 
 _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[FetchError], str], ...]] = (
@@ -58,7 +58,7 @@ _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[FetchError], str], ...]] 
 
 
 class UrlProber:
-    """HTTP client that requests URLs for the checks; an async context manager.
+    """HTTP client of the pre-checks: requests the URLs of manifest rows; an async context manager.
 
     Args:
         connections: Maximum number of connections at the same time.
@@ -84,10 +84,10 @@ class UrlProber:
             await self._session.close()
 
     async def probe(self, url: str, max_bytes: int) -> ProbeResponse:
-        """Request the first `max_bytes` of the content with one GET request; no more of it is read.
+        """Read the first `max_bytes` of the content of a URL with a GET request for this range of bytes.
 
-        A server that ignores the range is read up to there. One that refuses it, or sends another part, gets a second
-        request without a range.
+        If the server refuses the range or sends another one, a second request asks for the whole content. No more than
+        `max_bytes` are read in any case.
 
         Raises:
             FetchError: no response; the message says why, without the URL.
@@ -100,7 +100,7 @@ class UrlProber:
             return await _read_first_bytes(answer, max_bytes)
 
     async def download(self, url: str, path: Path, max_bytes: int) -> ProbeResponse:
-        """Download the content to `path`, if the status is 2xx.
+        """Download the content of a URL to a file, if the HTTP status is 2xx; return the response.
 
         Args:
             url: URL of the content.
@@ -161,7 +161,7 @@ class UrlProber:
 
 
 def _to_fetch_error(error: Exception) -> FetchError:
-    """Return our exception for that of a library. Its message holds no URL, because a URL may carry a token."""
+    """Return a `FetchError` for an exception of the HTTP library; its message holds no URL, which may carry a token."""
     cause = getattr(error, "os_error", None)
     for foreign, ours, words in _TRANSLATIONS:
         if isinstance(error, foreign):
@@ -172,7 +172,7 @@ def _to_fetch_error(error: Exception) -> FetchError:
 
 
 async def _read_first_bytes(answer: aiohttp.ClientResponse, max_bytes: int) -> ProbeResponse:
-    """Return the response with at most `max_bytes` of its content, decoded; with none if the status is not 2xx."""
+    """Return the response with at most `max_bytes` of its decompressed content; with none if the status is not 2xx."""
     response = _to_probe_response(answer)
     encoding = answer.headers.get("Content-Encoding", "").strip().lower()
     if not response.ok or encoding in _OPAQUE_ENCODINGS:

@@ -59,17 +59,17 @@ class ProbeResponse:
 
     @property
     def ok(self) -> bool:
-        """Whether the status is 2xx."""
+        """Whether the HTTP status is 2xx: success."""
         return 200 <= self.status < 300  # noqa: PLR2004 (the 2xx class)
 
     @property
     def is_rate_limited(self) -> bool:
-        """Whether the status says that there are too many requests."""
+        """Whether the HTTP status, such as 429, says that the host gets too many requests."""
         return self.status in _RATE_LIMITED
 
     @property
     def announced_kind(self) -> MediaKind | None:
-        """Image or video, as the media type says; None if it is neither."""
+        """Image or video, by the media type in `Content-Type`; None if it is neither."""
         match self.content_type.partition("/")[0]:
             case "image" | "video" as kind:
                 return kind
@@ -77,7 +77,10 @@ class ProbeResponse:
 
 
 def judge_response(response: ProbeResponse, expected: MediaKind | None) -> CheckResult:
-    """Return what a response says about a row; `expected`: image or video, by the manifest or the file name."""
+    """Return what the HTTP response for a manifest row's URL says about the row.
+
+    The argument `expected` is image or video, by the manifest or the file name; None if they do not say.
+    """
     facts = {
         "content_type": response.content_type,
         "size_bytes": response.size_bytes,
@@ -120,7 +123,7 @@ def _judge_content(response: ProbeResponse, expected: MediaKind | None) -> tuple
 
 
 def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: MediaKind | None) -> list[Finding]:
-    """Judge content of an unrecognized format by its media type, which should fit the `expected` kind."""
+    """Return a warning if content is of no known format or, where it was not read, has an unexpected media type."""
     if response.content_requested:
         message = f"Announced as {response.content_type}, but not of a format that is known here."
         return [Finding("type", "warning", message)]
@@ -130,7 +133,7 @@ def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: M
 
 
 def other_content(head: bytes) -> str | None:
-    """Return what content is that is certainly neither image nor video, by its first bytes; None if it may be one."""
+    """Return what content is, such as "a web page", if its first bytes prove it neither image nor video; else None."""
     if len(head) >= SNIFF_BYTES and not any(head):
         return "zero bytes only"
     for magic, name in _OTHER_MAGIC:
@@ -154,7 +157,10 @@ def _is_text(head: bytes) -> bool:
 
 
 def judge_format(found: tuple[MediaKind, str], expected: MediaKind | None) -> list[Finding]:
-    """Compare the kind (image or video) and format of the first bytes with the expected kind and supported formats."""
+    """Return warnings if content is not of the expected kind (image or video) or not in a supported format.
+
+    Its kind and format, `found`, are known from its first bytes, such as `("image", "png")`.
+    """
     kind, name = found
     findings = []
     if expected is not None and kind != expected:

@@ -1,1 +1,1 @@
-"""Prices without I/O: price tables, estimates, prices learned from charges, and proofs from account balances."""
+"""Price tables, estimates, prices learned from charges, and proofs from balances of which requests were charged."""

@@ -23,7 +23,7 @@ MAX_GAPS: Final = 1000
 
 
 class ProofOutcome(StrEnum):
-    """What the balances prove about a request without an answer; the values are names of states in the journal."""
+    """What account balances prove about a sent request without an answer: not charged, charged, or neither."""
 
     UNPAID = "proven_unpaid"
     PAID = "proven_paid"
@@ -51,7 +51,7 @@ class AnsweredRequest:
 
 @dataclass(frozen=True, slots=True)
 class UncertainRequest:
-    """A request that was sent and may have been charged at any time until the closing balance.
+    """A request that was sent but has no answer; it may have been charged at any time since.
 
     Attributes:
         key: Number of the request in the journal.
@@ -66,10 +66,10 @@ class UncertainRequest:
 
 @dataclass(frozen=True, slots=True)
 class BalanceWindow:
-    """Two known balances and the requests sent between them.
+    """Account balances before and after some requests, and these requests.
 
     Attributes:
-        opening: The balance before the first request.
+        opening: The balance before the first request, in credits.
         closing: Two later balances, read some time apart with no request in flight; equal if all charges are final.
         answers: Requests that were charged.
         uncertain: Requests that may have been charged.
@@ -85,19 +85,19 @@ class BalanceWindow:
 
     @property
     def requests(self) -> list[AnsweredRequest | UncertainRequest]:
-        """All requests, in the order in which they were sent."""
+        """The requests in `answers` and `uncertain`, in the order in which they were sent."""
         return sorted([*self.answers, *self.uncertain], key=lambda one: one.sent)
 
 
 @dataclass(frozen=True, slots=True)
 class ChargeVerdict:
-    """What the balances prove about one uncertain request.
+    """What account balances prove about one uncertain request: one that was sent but has no answer.
 
     Attributes:
         key: Number of the request in the journal.
-        outcome: Whether it was charged.
+        outcome: Whether the request was charged.
         even_if_others_spend: Whether `outcome` is also true if other users spend from the account.
-        proof: The numbers that prove it, as a sentence.
+        proof: The balances and charges that prove `outcome`, in words for the user.
     """
 
     key: int
@@ -108,11 +108,12 @@ class ChargeVerdict:
 
 @dataclass(frozen=True, slots=True)
 class BalanceGap:
-    """Credits that are missing between two consecutive known balances.
+    """Two consecutive account balances that differ by more than the charges that answers report between them.
 
     Attributes:
-        missing: Number of missing credits.
-        candidates: Keys of the uncertain requests that may have cost them: all that were sent before the later balance.
+        missing: Credits by which the balance fell more than that.
+        candidates: Keys of the requests without an answer that were sent before the later balance: each may have cost
+            the missing credits.
     """
 
     missing: int
@@ -121,12 +122,12 @@ class BalanceGap:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What the balances of a `BalanceWindow` prove.
+    """What account balances prove about requests that were sent but have no answer (uncertain requests).
 
     Attributes:
-        expected: The closing balance if no uncertain request was charged.
-        missing: Credits by which the closing balance is below `expected`; negative if it is above.
-        verdicts: One for each uncertain request, in the order of the window.
+        expected: The last balance, in credits, if no uncertain request was charged.
+        missing: Credits by which the last balance is below `expected`; negative if it is above.
+        verdicts: One for each uncertain request, in the order in which these were given.
         gaps: The first `MAX_GAPS` pairs of consecutive balances between which credits are missing.
         foreign_at_least: Least number of credits that other users must have spent.
         added_at_least: Least number of credits that must have been added to the account.
@@ -144,12 +145,12 @@ class Reconciliation:
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """The requests of a `BalanceWindow` between two consecutive known balances.
+    """The requests between two consecutive account balances.
 
     Attributes:
-        missing: Credits by which the balance fell beyond the reported charges; negative if it fell by less.
-        unreported: Most credits that the answers without a reported charge can have cost.
-        uncertain: The uncertain requests.
+        missing: Fall of the balance minus the charges that answers report, in credits; negative if it fell by less.
+        unreported: Most credits that answered requests can have cost whose answers do not report the charge.
+        uncertain: The requests that were sent but have no answer.
     """
 
     missing: int
@@ -158,19 +159,19 @@ class _Segment:
 
     @property
     def unexplained(self) -> int:
-        """Missing credits that the answers cannot have cost, so that uncertain requests or other users did."""
+        """Credits by which the balance fell and that only requests without an answer, or other users, can have cost."""
         return max(0, self.missing - self.unreported)
 
 
 def reconcile(window: BalanceWindow, *, sole_spender: bool = False) -> Reconciliation:
-    """Prove for each uncertain request whether it was charged, as far as the balances allow.
+    """Find out from account balances whether each request that was sent but has no answer was charged.
 
     Args:
-        window: The balances and the requests between them.
+        window: The balances and the requests between them, with and without answers.
         sole_spender: Whether nobody else spends from the account, as the user says; ignored if the balances refute it.
 
     Raises:
-        ValueError: a request is in the window twice.
+        ValueError: two requests in `window` have the same key.
     """
     keys = [one.key for one in window.requests]
     if len(keys) != len(set(keys)):
@@ -190,9 +191,9 @@ def reconcile(window: BalanceWindow, *, sole_spender: bool = False) -> Reconcili
 
 
 def _segments(window: BalanceWindow) -> list[_Segment]:
-    """Split a window (the requests between two balance readings) at each balance that an answer reports.
+    """Split the requests of a window at each account balance that an answer reports.
 
-    If two requests were in flight together, the window stays whole.
+    If two requests were in flight together, return all requests as one segment: such balances prove nothing.
     """
     requests, segments, balance, first = window.requests, [], window.opening, 0
     for end, one in enumerate(requests, 1):
@@ -219,7 +220,7 @@ def _prove_nothing(window: BalanceWindow, expected: int, missing: int, why: str,
 
 
 def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, sole_spender: bool) -> Reconciliation:
-    """Return what the balances of a window prove about its uncertain requests, if the balance never rose."""
+    """Return what balances prove about requests without an answer, if the balance never rose between two readings."""
     charged = _must_be_charged(segments)
     capacities = accumulate(sum(one.hold for one in segment.uncertain) for segment in segments)
     # Missing credits that all requests sent so far cannot have cost.
@@ -244,11 +245,11 @@ def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, so
 
 
 def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
-    """Return the keys of the requests that must have been charged; None if somebody else must have spent.
+    """Return the keys of the requests without an answer that must have been charged if nobody else spends.
 
-    A request is charged once, at any time after it was sent. So the requests sent by the end of a segment must have
-    cost what is missing by then. If the others together cannot have cost that, a request was charged by then, and does
-    not explain credits that are missing later.
+    Return None if all of them together cannot have cost what is missing, so that somebody else must have spent. A
+    request must have been charged if, at some balance, the other requests sent before cannot have cost what is missing.
+    A request is charged only once, so it then does not explain credits that are missing later.
     """
     charged: set[int] = set()
     available: list[UncertainRequest] = []
@@ -267,7 +268,10 @@ def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
 
 
 def _verdict(key: int, sums: str, *, possible: bool, needed: bool) -> ChargeVerdict:
-    """Return the verdict, proven by `sums`, on a request that can (`possible`) or must (`needed`) have been charged."""
+    """Return the verdict on request `key`, which can (`possible`) or must (`needed`) have been charged.
+
+    Its proof, for the user, begins with `sums`, a sentence with the balances.
+    """
     if not possible:
         proof = f"{sums} Nothing that it can have cost is missing: it was not charged."
         return ChargeVerdict(key, ProofOutcome.UNPAID, even_if_others_spend=True, proof=proof)

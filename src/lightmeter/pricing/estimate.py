@@ -50,8 +50,8 @@ class FrameRange(_Range):
 class CreditRange(_Range):
     """Whole credits from `low` to `high`, each 0 or more; `high` is None if unbounded.
 
-    Add credit ranges only of separate requests, which are rounded up separately. For items of one request, add their
-    `FrameRange`s and price the sum.
+    Two ranges may be added (`+`) if they are prices of separate requests, each rounded up to whole credits. For images
+    and videos of one request, add their `FrameRange`s and price the sum.
     """
 
     __slots__ = ()
@@ -153,7 +153,7 @@ def _advise_on_missing(rates: RateTable, active: Sequence[tuple[str, str]], feat
 
 
 def _advise_on_dropping(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Return what dropping each back end, or one feature of it, saves; the largest saving first."""
+    """Return sentences on which (back end, feature) pairs in `active` save credits if dropped, the most first."""
     droppable: dict[str, list[tuple[str, str]]] = {}
     for backend, feature in active:
         droppable.setdefault(backend, []).append((backend, feature))
@@ -173,7 +173,7 @@ def _advise_on_dropping(rates: RateTable, active: Sequence[tuple[str, str]]) -> 
 
 
 def _advise_on_free_additions(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Return what can be added at no cost, because rounding up charges a whole credit anyway."""
+    """Return a sentence on which features can be added to the (back end, feature) pairs `active` at no extra charge."""
     total = _price(rates, active)
     unused = _rounded(total) * MILLICREDITS - total
     kinds = {backend in rates.local for backend, _ in active}
@@ -196,7 +196,7 @@ def _advise_on_free_additions(rates: RateTable, active: Sequence[tuple[str, str]
 
 
 def _advise_on_more_backends(rates: RateTable, active: Sequence[tuple[str, str]], features: Sequence[str]) -> list[str]:
-    """Return what another back end for the same features adds to the price; the cheapest first."""
+    """Return sentences on how each back end that is not yet in `active` would raise the price, the cheapest first."""
     total, chosen = _price(rates, active), {backend for backend, _ in active}
     kinds = {backend in rates.local for backend in chosen}
     added = []

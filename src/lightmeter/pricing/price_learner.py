@@ -28,7 +28,7 @@ class Charge:
     """The charge of one answer without errors; with an error, it would be unknown which back ends were charged.
 
     Attributes:
-        kind: Kind of the request: requests of one kind have the same price for a picture.
+        kind: What the request holds, such as `image` or `video`: the price of a picture may depend on it.
         frames: Number of images and video frames of all assets together; a range if the answer does not tell it.
         paid: Credits charged.
     """
@@ -40,7 +40,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """A charge that contradicts what was learned from earlier charges, and the range of credits that was expected."""
+    """A charge that contradicts the prices learned from earlier charges, and the credits expected by those prices."""
 
     charge: Charge
     expected: CreditRange
@@ -64,7 +64,7 @@ class _PriceBounds:
 
 
 def _bounds_from_charge(charge: Charge, rounding: Rounding) -> _PriceBounds | None:
-    """Return the tightest bounds on the price of one picture; None if the charge contradicts the rounding."""
+    """Return the bounds that a charge sets on the price of a picture; None if no price explains it with `rounding`."""
     low, high, paid = max(1, charge.frames.low), charge.frames.high, charge.paid
     if charge.frames.high == 0:
         return _PriceBounds() if paid == 0 else None
@@ -83,12 +83,12 @@ def _bounds_from_charge(charge: Charge, rounding: Rounding) -> _PriceBounds | No
 
 @dataclass(slots=True)
 class _LearnedPrice:
-    """What charges have shown about the price of a picture in requests of one kind.
+    """What charges have shown about the price of a picture in requests of one kind, such as requests with videos.
 
     Attributes:
-        bounds: Bounds under each rounding; None if a charge contradicts that rounding.
-        agreeing: Number of charges since the last price change; all agree.
-        earlier_milli: Highest price in millicredits from before a price change; 0 once it is forgotten.
+        bounds: Bounds on the price under each rounding; None if a charge contradicts that rounding.
+        agreeing: Number of charges since the last price change, none of which contradicts the others.
+        earlier_milli: Highest price in millicredits from before a price change; 0 if none is stored.
     """
 
     bounds: dict[Rounding, _PriceBounds | None]
@@ -98,10 +98,12 @@ class _LearnedPrice:
 
 @dataclass(slots=True)
 class PriceLearner:
-    """Prices of a service, learned from its charges. The same charges in the same order give the same state.
+    """Learner of a service's prices from its charges. The same charges in the same order give the same prices.
+
+    Prices are learned for each kind of request, such as `image` or `video`.
 
     Attributes:
-        prior: Planned millicredits for one picture by kind of request; used until a charge shows the price.
+        prior: Kind of request → millicredits for one picture in the price table; used until a charge shows the price.
         roundings: The roundings that explain every charge since the last price change; never empty.
         changes: All price changes, oldest first.
     """
@@ -112,20 +114,23 @@ class PriceLearner:
     _learned: dict[str, _LearnedPrice] = field(default_factory=dict)
 
     def knows(self, kind: str) -> bool:
-        """Whether a charge of a request of this kind was observed since the last price change."""
+        """Whether a charge of this kind of request (such as `image`) was observed since the last price change."""
         return kind in self._learned and self._learned[kind].agreeing > 0
 
     @property
     def rounding(self) -> Rounding | None:
-        """Where the service rounds up, as far as charges alone prove it; None until they do.
+        """Whether the service rounds up each picture or each request; None until the charges prove it.
 
-        They can prove only rounding by request: rounding by image looks like prices in whole credits.
+        Only rounding by request can be proven: charges rounded by picture also fit prices in whole credits.
         """
         return self.roundings[0] if len(self.roundings) == 1 else None
 
     @property
     def likely_rounding(self) -> Rounding | None:
-        """Where the service rounds up if the prices in `prior` are right; None if both are possible, or neither."""
+        """Whether the service rounds up each picture or each request, if the price table, `prior`, is right.
+
+        None if the charges fit both roundings, or neither.
+        """
         observed = [(self.prior.get(kind), known) for kind, known in self._learned.items() if known.agreeing]
         fitting = [
             one
@@ -135,7 +140,7 @@ class PriceLearner:
         return self.rounding or (fitting[0] if len(fitting) == 1 else None)
 
     def observe(self, charge: Charge) -> PriceChange | None:
-        """Narrow the price bounds of its kind by a charge; return a `PriceChange` if it contradicts earlier charges."""
+        """Learn from one charge; if it contradicts earlier ones, start again and return a `PriceChange`, else None."""
         known = self._learned.setdefault(charge.kind, _LearnedPrice({one: _PriceBounds() for one in Rounding}))
         narrowed = {one: _narrowed(known.bounds[one], _bounds_from_charge(charge, one)) for one in self.roundings}
         left = tuple(one for one in self.roundings if narrowed[one] is not None)
@@ -149,19 +154,19 @@ class PriceLearner:
         return None
 
     def price(self, kind: str, frames: FrameRange) -> CreditRange:
-        """Return what a request of this kind costs: by charges alone if there are any of its kind, else by `prior`.
+        """Return the credits that a request of `kind` (such as `image` or `video`) with `frames` pictures can cost.
 
-        The range is the smallest that is right under every remaining rounding. Its upper end is None if the number of
-        pictures has no bound, or if neither a charge nor `prior` has a price for the kind.
+        It relies on the charges of this kind alone; on the price table, `prior`, if there are none. The upper end is
+        None if the number of pictures has no bound, or if neither the charges nor `prior` tell a price.
         """
         bounds = [(one, self._bounds(kind, one)) for one in self.roundings]
         return _union(_priced(milli, frames, one) for one, milli in bounds)
 
     def expected(self, kind: str, frames: FrameRange) -> CreditRange:
-        """Return what a request of this kind costs if `prior` is right; the same as `price` if charges contradict it.
+        """Return the range of credits that a request costs if the price of its kind in the table, `prior`, is right.
 
-        The range is never wider than that of `price`, and exact once the number of pictures and the rounding are known.
-        Do not reserve only its upper end, because `prior` may be wrong.
+        If charges contradict the table, return what `price` returns. Do not reserve only the upper end of the range,
+        because the table may be wrong.
         """
         prior = self.prior.get(kind)
         bounds = [(one, self._bounds(kind, one)) for one in self.roundings]
@@ -181,7 +186,7 @@ class PriceLearner:
         return _PriceBounds() if prior is None else _PriceBounds(prior, prior)
 
     def _start_again(self, charge: Charge) -> PriceChange:
-        """Forget everything learned except the highest price of each kind, and learn from this charge."""
+        """Forget all prices learned but the highest for each kind of request; learn from the contradicting charge."""
         change = PriceChange(charge, self.price(charge.kind, charge.frames))
         self.changes.append(change)
         for known in self._learned.values():
@@ -222,7 +227,7 @@ def cheapest_batch(per_image_milli: int, most: int, rounding: Rounding) -> int:
     Args:
         per_image_milli: Millicredits for one image.
         most: Most images in one request.
-        rounding: Where the service rounds up.
+        rounding: Whether the service rounds up each picture or each request.
     """
     if rounding is Rounding.IMAGE:
         return 1

@@ -35,7 +35,7 @@ _MAX_MILLICREDITS: Final = 10**12
 
 
 class Rounding(StrEnum):
-    """What the service rounds up to whole credits: each picture or each request. A run learns it from charges."""
+    """What the service rounds up to whole credits: each picture (image or video frame) or each request."""
 
     IMAGE = "image"
     """For each image or video frame."""
@@ -45,14 +45,15 @@ class Rounding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RateTable:
-    """A dated price table.
+    """Price table of a service, valid on a day.
 
     Attributes:
         as_of: The day on which these prices were valid.
         rates: Back end → feature → millicredits for each image or video frame, 0 or more.
         defaults: Back ends used by a request that names none (an account can change its own).
         local: Back ends that run on the machine of the service and call no provider.
-        prompt_block_chars: Characters of a custom prompt that one description price covers.
+        prompt_block_chars: Characters of a custom prompt that the price of the feature `descriptions` covers once; each
+            further block of them costs it again.
     """
 
     as_of: date
@@ -77,7 +78,7 @@ class RateTable:
         object.__setattr__(self, "rates", MappingProxyType(frozen))
 
     def with_defaults(self, backends: Sequence[str]) -> RateTable:
-        """Return the table with other default back ends.
+        """Return this price table with `backends` as the back ends of a request that names none.
 
         Raises:
             SettingsError: one of these back ends has no price in the table.
@@ -85,7 +86,7 @@ class RateTable:
         return replace(self, defaults=tuple(backends))
 
     def with_own_prices(self, own: OwnPrices) -> RateTable:
-        """Return the table with the user's prices. They replace all prices of a back end that is in both."""
+        """Return this price table with the user's prices; a back end in `own` has only the prices given there."""
         return replace(
             self,
             rates={**self.rates, **own.rates},
@@ -94,7 +95,7 @@ class RateTable:
         )
 
     def with_rates(self, more: Mapping[str, Mapping[str, int]]) -> RateTable:
-        """Return the table with prices added or replaced: back end → feature → millicredits for each picture.
+        """Return this price table with prices added or replaced: back end → feature → millicredits for each picture.
 
         Raises:
             SettingsError: a price is not a whole number of millicredits, 0 or more.
@@ -109,7 +110,8 @@ class OwnPrices:
     Attributes:
         rates: Back end → feature → millicredits for each image or video frame, 0 or more.
         defaults: Back ends used by a request that names none; empty for those of the table.
-        prompt_block_chars: Characters of a custom prompt that one description price covers; None for that of the table.
+        prompt_block_chars: Characters of a custom prompt that the price of the feature `descriptions` covers once; None
+            for the number in the table.
         path: The file that holds them, if any. Comparisons ignore it.
     """
 
@@ -230,7 +232,10 @@ def _prices_in(data: object, name: str) -> OwnPrices:
 
 
 def _mapping_at(table: object, key: str, name: str, place: str = "") -> Mapping[str, Any]:
-    """Return `table[key]`; `name` and `place` are the file and the position in it, for messages."""
+    """Return the mapping `table[key]` of a parsed price file; raise SettingsError if there is none.
+
+    For the message, `name` is the file's name, and `place` is where `table` is in the file (`backends.openai`).
+    """
     where = f"{place}.{key}".strip(".")
     if not isinstance(table, Mapping):
         raise SettingsError(f"{name} is not a price table: {place or 'the file'} is not a mapping of names.")
@@ -243,7 +248,7 @@ def _mapping_at(table: object, key: str, name: str, place: str = "") -> Mapping[
 
 
 def _unit(data: Any, name: str) -> int:
-    """Return the millicredits in one unit of the file's prices."""
+    """Return 1 if the prices in a parsed price file are in millicredits, 1000 if in credits, by its field `unit`."""
     unit = str(data.get("unit", "millicredits")).strip().lower()
     if unit.startswith("millicredits"):
         return 1
@@ -309,7 +314,8 @@ def millicredits_per_image(
         rates: The price table.
         backends: Names of back ends, as for `active_pairs`.
         features: Names of features, as for `active_pairs`.
-        prompt_chars: Length of a custom prompt; each `prompt_block_chars` characters cost the description price.
+        prompt_chars: Length of a custom prompt; the price of `descriptions` is charged once for each started
+            block of `rates.prompt_block_chars` characters.
 
     Raises:
         SettingsError: a back end has no prices in the table, or a feature does not exist.
@@ -332,7 +338,7 @@ def request_price(per_image_milli: int, frames: Sequence[int], rounding: Roundin
     Args:
         per_image_milli: Millicredits for one image or video frame.
         frames: Number of pictures of each asset: 1 for an image, the captured frames of a video.
-        rounding: Where the charge is rounded up.
+        rounding: Whether the service rounds up each picture or each request.
     """
     pictures = sum(frames)
     if rounding is Rounding.IMAGE:

@@ -15,8 +15,8 @@ class BetterInterval:
 
     Attributes:
         capture_interval: Whole seconds.
-        frames: Frames of all videos of known length, never more than with the current interval.
-        covered_s: Seconds that these frames cover.
+        frames: Number of frames captured of all videos of known length, never more than with the current interval.
+        covered_s: Seconds of video that these frames cover; each covers the interval that begins with it.
         video_s: Length in seconds of a video that the interval covers in full: the median of the videos that the
             current interval does not cover in full.
     """
@@ -29,19 +29,19 @@ class BetterInterval:
 
 @dataclass(frozen=True, slots=True)
 class VideoCoverage:
-    """How many seconds of the planned videos the captured frames cover.
+    """How many seconds of a run's videos the captured frames cover.
 
     A frame covers the interval that begins with it: three frames a second apart cover the first three seconds.
 
     Attributes:
         videos: Number of videos to send.
         unknown: Number of videos of unknown length; `seconds`, `covered_s` and `frames` leave them out.
-        seconds: Total length, each video rounded up to whole seconds.
-        covered_s: Seconds that are covered.
+        seconds: Total length of the videos, each rounded up to whole seconds.
+        covered_s: Seconds of the videos that are covered.
         frames: Number of captured frames.
-        first_s: Most seconds of each video that can be covered; None if there is no frame limit.
+        first_s: Frame limit times capture interval: no later second of a video is covered; None without a limit.
         max_frames: Most frames of one video; 0 means no limit.
-        better: An interval that covers more; None if everything is covered.
+        better: A capture interval that covers more seconds; None if all are covered.
     """
 
     videos: int
@@ -55,7 +55,7 @@ class VideoCoverage:
 
     @property
     def sentence(self) -> str | None:
-        """How many seconds are not covered, without a full stop; None if everything is covered."""
+        """Text without a full stop on what share of the videos no captured frame covers; None if all is covered."""
         if self.first_s is None or (self.better is None and not self.unknown):
             return None
         start = f"the frames cover the first {self.first_s:,} s of each"
@@ -69,7 +69,7 @@ class VideoCoverage:
 
     @property
     def advice(self) -> str | None:
-        """Which interval covers more at no cost, as a sentence; None if everything is covered."""
+        """Sentence on which capture interval covers more seconds of the videos at no cost; None if all are covered."""
         better = self.better
         if better is None:
             return None
@@ -82,7 +82,7 @@ class VideoCoverage:
         return f"Capture interval {better.capture_interval} spreads {spread}, for {frames} in all: {share} is covered."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as plain JSON values."""
+        """Return the attributes as a dict of JSON values."""
         return asdict(self)
 
 
@@ -122,7 +122,7 @@ def video_coverage(
 
 
 def coverage_advice(coverage: VideoCoverage | None) -> tuple[str, ...]:
-    """Return one sentence on which capture interval covers more at no cost; an empty tuple if none does."""
+    """Return one sentence on which capture interval covers more of the videos at no cost; empty if none does."""
     sentence = None if coverage is None else coverage.advice
     return () if sentence is None else (sentence,)
 
@@ -137,7 +137,7 @@ def _covered(known: Iterable[tuple[int, int]], interval_s: int, max_frames: int)
 
 
 def _median(lengths: list[tuple[int, int]]) -> int:
-    """Return the lower median of sorted (length, number of videos) pairs."""
+    """Return the median length of videos, given sorted pairs (length, number of such videos)."""
     middle, passed = (sum(videos for _, videos in lengths) + 1) // 2, 0
     for seconds, videos in lengths:
         passed += videos
