@@ -1,1 +1,1 @@
-"""Export: writes the output tables from the journals of the runs in an output folder, with no request."""
+"""Export: writes the output tables from the journals of the runs in an output folder, without sending requests."""

@@ -17,36 +17,36 @@ from lightmeter.journal.store import open_read_only
 
 
 def parse_descriptions(ask: Ask, answer: Mapping[str, Any], asset: int) -> list[tuple[DescriptionEntry, ParsedAnswer]]:
-    """Return each description (answered text) of one asset, with its values for the user's question, or an error.
+    """Return the descriptions of an image or video in an answer, each with its values (or error) as a reply to `ask`.
 
     Args:
-        ask: The question.
-        answer: The JSON object of the answer.
-        asset: Position of the asset in `all.assets`.
+        ask: The user's question (`--ask`), which the back ends answer by descriptions: JSON texts.
+        answer: The whole answer of the service, a JSON object.
+        asset: Position of the image or video in `all.assets` of the answer.
     """
     return [(one, parse_answer_text(ask, one.text)) for one in read_descriptions(answer, asset)]
 
 
 def all_descriptions_valid(ask: Ask, answer: Mapping[str, Any], asset: int) -> bool:
-    """Whether one asset of an answer has descriptions, and all of them are valid answers to the user's question.
+    """Whether one image or video in an answer has descriptions, and all are valid answers to the user's question.
 
-    The arguments are those of `parse_descriptions`.
+    `asset` is its position in `all.assets` of `answer`.
     """
     pairs = parse_descriptions(ask, answer, asset)
     return bool(pairs) and all(parsed.error is None for _, parsed in pairs)
 
 
 def rows_with_invalid_answers(out: Path, ask: Ask, backends: Sequence[str], first: int, last: int) -> list[RetryRow]:
-    """Return the rows from `first` to `last` whose answer is invalid and that were not sent a second time.
+    """Return the manifest rows whose answer does not fit the user's question and that were not sent a second time.
 
-    A row without a description is not among them: there is no error to report to a model.
+    A row whose answer holds no text at all is left out: there is no error to report to a model.
 
     Args:
         out: The folder of the run.
-        ask: The user's question.
+        ask: The user's question (`--ask`).
         backends: Names of the back ends of the run.
-        first: Number of the first row in the manifest.
-        last: Number of the last row.
+        first: Number of the first manifest row to check.
+        last: Number of the last manifest row to check.
     """
     with open_read_only(out) as db:
         return list(_retry_rows(first_answers(db, first, last), ask, backends))

@@ -1,4 +1,4 @@
-"""Matching of the assets of an answer to the rows of the request, by name alone. Pure.
+"""Matching of the assets (images and videos) of an answer to the rows of its request, by name alone. Pure.
 
 The order of the assets proves nothing: services change it, leave assets out, add some, write addresses in another form
 or as they were redirected, or name an upload by a temporary path. A row that no asset name identifies is `unmatched`:
@@ -27,23 +27,23 @@ REQUEST_FAILED: Final = "request_failed"
 
 
 def expected_asset_name(url: str, path: str | None) -> str:
-    """Return the asset name that a service should answer: the URL, or the name of the file if `path` is not None."""
+    """Return the name that an answer should give to a row's image or video: its URL, or if uploaded, its file name."""
     return url if path is None else Path(path).name
 
 
 def match_assets(sent: Sequence[str], answered: Sequence[str | None]) -> list[int | None]:
-    """Return the position in `answered` of the asset of each sent name, or None.
+    """Return for each sent name the position in `answered` of the same image or video, or None if no name fits.
 
     Three rules apply in turn, each to the names that the rules before it did not match:
 
     1. The names are equal.
     2. The names are the same URL: equivalent by RFC 3986, or differing only in `http` or `https` and in `www.`.
-    3. The answered name is a path that ends with the last segment of the sent name, and no other pair fits either name.
-       A temporary path on the server still ends with the name of the file.
+    3. The answered name is a path that ends with the last path segment of the sent name, and neither of the two names
+       fits a third one. A temporary path on the server still ends with the name of the file.
 
     Args:
-        sent: Names that were sent.
-        answered: Names of the assets in the answer; None for an asset without one.
+        sent: URLs or file names of the images and videos in the request.
+        answered: Names of the images and videos in the answer; None for one without a name.
     """
     matched: list[int | None] = [None] * len(sent)
     free = set(range(len(answered)))
@@ -82,7 +82,7 @@ def _address_without_scheme(name: str) -> str:
 def _match_by_last_segment(
     sent: Sequence[str], answered: Sequence[str | None], matched: Sequence[int | None], free: Collection[int]
 ) -> list[tuple[int, int]]:
-    """Return pairs (index in `sent`, position in `answered`) that match by rule 3 of `match_assets`."""
+    """Return pairs (index in `sent`, position in `answered`) of unmatched names that end in the same path segment."""
     ends = {index: _last_segment(sent[index]) for index, position in enumerate(matched) if position is None}
     paths = {position: answered[position] or "" for position in free if "://" not in (answered[position] or "")}
     names = {position: _last_segment(path) for position, path in paths.items()}
@@ -96,7 +96,7 @@ def _ends(name: str, end: str) -> bool:
 
 
 def _last_segment(name: str) -> str:
-    """Return the last segment of a path, or of a URL without its query, in lower case and with `_` for `:`."""
+    """Return the last segment of a path, or of a URL without its query, in lower case, with `_` in place of `:`."""
     path = name.partition("?")[0] if "://" in name else name
     return path.rstrip("/").rpartition("/")[2].replace(":", "_").casefold()
 
@@ -104,13 +104,13 @@ def _last_segment(name: str) -> str:
 def outcome_of(
     raw: bytes, rows: Sequence[tuple[int, str]], hold: int, answer: Mapping[str, Any] | None = None
 ) -> AnswerOutcome:
-    """Return the charge of an answer and the asset of each row. Never raises, whatever the service sends.
+    """Return the charge of an answer, and for each row of its request the matching image or video, or an error message.
 
-    A row without an asset gets an error message.
+    Never raises, whatever the service sends.
 
     Args:
         raw: The answer's bytes.
-        rows: The rows of the request, as (number in the manifest, asset name sent).
+        rows: The rows of the request, as (number in the manifest, URL or file name sent).
         hold: Credits reserved for the request; they count as paid if the answer states no charge.
         answer: The JSON object in `raw`, if it is already parsed.
     """

@@ -27,7 +27,7 @@ from lightmeter.tables.table_writers import TableWriters
 
 @dataclass(frozen=True, slots=True)
 class ExportRun:
-    """A run of an output folder.
+    """A run whose journal is in an output folder, to be exported to tables.
 
     Attributes:
         folder: The folder of its journal.
@@ -41,19 +41,19 @@ class ExportRun:
 
     @property
     def header(self) -> RunHeader:
-        """The header of the run, read from the journal at each access."""
+        """Id, options and manifest data of the run, read from its journal at each access."""
         return read_run_header(self.folder)
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A range of rows: one Parquet file of every table holds them.
+    """The input of `export_shard`: which rows it writes to one Parquet file of every table, and where.
 
     Attributes:
-        number: Position among the ranges of rows that are exported together.
+        number: Number of the files, unique among the shards that are exported together.
         ranges: Pairs of a run and the range of its submissions (sent requests) to export.
         all_runs: All runs of the output folder; the schema of `assets` has the columns of all their manifests.
-        index: SQLite file with the latest run of each item.
+        index: SQLite file with the latest run of each item (manifest row).
         staging: Folder to write the files to.
     """
 
@@ -65,9 +65,9 @@ class Shard:
 
 
 def export_shard(shard: Shard) -> dict[str, int]:
-    """Write one Parquet file of every table to the staging folder. Return table → number of rows.
+    """Write one Parquet file of every table to the shard's staging folder. Return table → number of rows written.
 
-    At most a few row groups are in memory.
+    At most a few Parquet row groups are in memory.
 
     Raises:
         JournalError: A journal cannot be read.
@@ -113,7 +113,10 @@ def _write_run(
 
 
 def merge_extra_types(headers: list[RunHeader]) -> dict[str, str]:
-    """Return column → type name for the manifests' own columns; where manifests differ, a type that fits all."""
+    """Return name → type name of the columns of all manifests that lightmeter does not interpret.
+
+    Where the manifests differ in the type of a column, the result is a type that fits all their values.
+    """
     types: dict[str, str] = {}
     for header in headers:
         for name, of in header.extra_types.items():

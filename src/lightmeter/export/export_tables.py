@@ -40,10 +40,10 @@ _Ranges = tuple[tuple[ExportRun, SubmissionRange], ...]
 
 
 def export_tables(out: Path, *, whole: bool = False, processes: int = 1) -> dict[str, int]:
-    """Write the tables of the runs in `out`. Return table → number of rows written.
+    """Write the tables of all runs in `out` from their journals. Return table → number of rows written.
 
-    Each item of the manifests has one row in `assets`: its status is that of its latest run, and its credits are the
-    sum over all runs. Its facts are those of the latest run that answered it.
+    Each item (row of a manifest, by its id) has one row in `assets`: its status is that of its latest run, and its
+    credits are the sum over all runs. Its facts, such as tags, are those of the latest run that answered it.
 
     Args:
         out: The output folder.
@@ -75,10 +75,10 @@ def export_tables(out: Path, *, whole: bool = False, processes: int = 1) -> dict
 
 
 def export_settled(out: Path) -> None:
-    """Add the requests of the run in `out` whose charge is known, or that are proven uncharged, to the tables.
+    """Add to the tables the requests of the run in `out` whose charge is known or that are proven uncharged.
 
-    This is for a run in progress: `export_tables` writes the other rows at its end. This function adds nothing if the
-    run asks a question (`--ask`), because retries change the credits of items, or if all tables must be written anew.
+    Call it during a run; `export_tables` writes the other rows at the end of the run. Nothing is added if the run asks
+    a question (`--ask`), because retries change the credits of items, or if all tables must be written anew.
 
     Raises:
         JournalError: There is no run in `out`.
@@ -99,7 +99,7 @@ def export_settled(out: Path) -> None:
 
 
 def _runs(out: Path) -> list[ExportRun]:
-    """Return the runs of a folder, oldest first."""
+    """Return the runs whose journals are in an output folder, oldest first."""
     runs = []
     for position, folder in enumerate([*archived_runs(out), out]):
         with open_read_only(folder) as db:
@@ -108,14 +108,14 @@ def _runs(out: Path) -> list[ExportRun]:
 
 
 def _shares_items(runs: Sequence[ExportRun]) -> bool:
-    """Whether the last run has an item of an older run."""
+    """Whether the last run has an item (row of a manifest, by its id) that an older run has too."""
     *older, last = runs
     with open_read_only(last.folder) as db:
         return share_items(db, [run.folder for run in older])
 
 
 def _all_ranges(runs: Sequence[ExportRun], processes: int) -> list[_Ranges]:
-    """Divide the requests of all runs into shards: a single one for a single process or for few requests."""
+    """Divide the requests of all runs among Parquet files: one per table for a single process or for few requests."""
     whole_runs = [(run, SubmissionRange()) for run in runs]
     counts = []
     for run in runs:
@@ -144,9 +144,9 @@ def _split_run(run: ExportRun, answers_each: int) -> Iterator[SubmissionRange]:
 def _export(
     dataset: Dataset, runs: Sequence[ExportRun], ranges: Sequence[_Ranges], *, keep_others: bool, processes: int = 1
 ) -> Counter[str]:
-    """Write ranges of rows to a staging folder and publish them together. Return table → number of rows.
+    """Write ranges of requests to new Parquet files of every table. Return table → number of rows written.
 
-    `keep_others` keeps the Parquet files of other ranges; without it, the new files replace all files.
+    If `keep_others` is true, the files of other requests stay; if not, the new files replace all files of the tables.
     """
     rows: Counter[str] = Counter()
     exported = {run.folder: run for shard in ranges for run, _ in shard}.values()

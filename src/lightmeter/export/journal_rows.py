@@ -22,14 +22,16 @@ _Columns: TypeAlias = "dict[str, tuple[Any, ...]]"
 def journal_row_tables(
     db: sqlite.Connection, header: RunHeader, run: int, submissions: SubmissionRange, extra_types: Mapping[str, str]
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Yield (table name, rows) for `assets`, `requests` and `prechecks`, at most `_ROWS_AT_ONCE` rows at a time.
+    """Yield (table name, Arrow table) with rows of `assets`, `requests` and `prechecks`, read from a run's journal.
+
+    Each Arrow table has at most `_ROWS_AT_ONCE` rows.
 
     Args:
         db: The run's journal; attached as `latest` is a database with the latest run of each item.
-        header: The run's header.
+        header: Id, options and manifest data of the run.
         run: Position of the run among those of the output folder, oldest first.
-        submissions: Range of the requests; the first range of a run gets all rows of `prechecks`.
-        extra_types: Column → type for the columns of the manifests of all runs.
+        submissions: Range of the requests to export; the first range of a run includes all rows of `prechecks`.
+        extra_types: Column → type name, for the columns of all runs' manifests that lightmeter does not interpret.
     """
     row_tables = RowTables(extra_types)
     constants: dict[str, ColumnValues] = {"run_id": ConstantColumn(header.run_id)}
@@ -44,7 +46,7 @@ def journal_row_tables(
 
 
 def _chunks(cursor: sqlite.Cursor) -> Iterator[tuple[_Columns, int]]:
-    """Yield (column → values, number of rows) for at most `_ROWS_AT_ONCE` rows of a query at a time."""
+    """Yield the rows of a query as (column → values, number of rows), at most `_ROWS_AT_ONCE` rows at a time."""
     first = list(islice(cursor, 1))
     names = [column[0] for column in cursor.get_description()] if first else []
     remaining = chain(first, cursor)
@@ -63,10 +65,10 @@ def _asset_columns(header: RunHeader, columns: _Columns) -> dict[str, ColumnValu
 
 
 def _item_credits(paid: int | None, sharers: int, place: int, again: int | None, paid_in_all: float | None) -> float:
-    """Return the credits paid for an item: `paid_in_all` (by all runs) if known, else by this run.
+    """Return the credits paid for an item (manifest row): `paid_in_all` (by all runs) if known, else by this run.
 
-    This run paid its share of `paid`, the charge of its request, and `again`, that of a second request for it alone.
-    The request has `sharers` items; `place` is the position of this item among them, from 0.
+    This run paid the item's share of `paid`, the charge of a request about `sharers` items, and `again`, the charge of
+    a second request about this item alone. `place` is the item's position among the `sharers`, from 0.
     """
     if paid_in_all is not None:
         return paid_in_all

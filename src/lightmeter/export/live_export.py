@@ -32,7 +32,7 @@ _CHECK_EVERY_S: Final = 1.0
 
 
 class LiveExport:
-    """Starts and stops the process that exports during a run in the folder `out`."""
+    """Starts and stops a child process that adds answered requests to the tables in the folder `out` during a run."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
@@ -40,11 +40,11 @@ class LiveExport:
         self._is_started = False
 
     def start_if_due(self, seconds: float, answered: int) -> None:
-        """Start the process unless it was started before, if the run has taken long enough or answered enough rows.
+        """Start the export process once, when `seconds` reaches `EXPORT_EVERY_S` or `answered` `SHARD_ANSWERS`.
 
         Args:
             seconds: Seconds since the run was started or resumed.
-            answered: Number of rows answered since then.
+            answered: Number of rows answered since the run was started or resumed.
         """
         if self._is_started or (seconds < EXPORT_EVERY_S and answered < SHARD_ANSWERS):
             return
@@ -62,14 +62,17 @@ class LiveExport:
             )
 
     def stop(self) -> None:
-        """Tell the process to stop, and wait until it has finished its current export and ended."""
+        """Tell the export process to stop, and wait until it has finished its current export and ended."""
         if self._process is not None:
             self._process.communicate()
             self._process = None
 
 
 def _follow_journal(out: Path) -> None:
-    """Export after every `SHARD_ANSWERS` settled requests or `EXPORT_EVERY_S` seconds, until stdin is closed."""
+    """Export the requests whose charge has become known, again and again, until standard input is closed.
+
+    There is an export after every `SHARD_ANSWERS` such requests, or after `EXPORT_EVERY_S` seconds if there are fewer.
+    """
     exported, exported_at = 0, 0.0
     while not select.select([sys.stdin], [], [], _CHECK_EVERY_S)[0]:
         with open_read_only(out) as db:

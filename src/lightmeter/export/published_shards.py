@@ -26,9 +26,9 @@ because its last shard is written then: this many requests take about a second."
 def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> SubmissionRange | None:
     """Return the range of requests of the last run that the tables lack; None if all tables must be written anew.
 
-    They must be written anew if a file is broken, if a file of an older run is missing or does not match its journal,
-    if a file holds the last run and others, or if the schemas of the runs differ. `runs` are all runs of the output
-    folder, oldest first.
+    The tables must be written anew if a file is broken, if a file of an older run is missing or does not match its
+    journal, if a file holds rows of the last run and of others, or if the schemas of the runs differ. `runs` are all
+    runs of the output folder, oldest first.
     """
     headers = [run.header for run in runs]
     ask, types = headers[-1].options.ask, merge_extra_types(headers)
@@ -55,7 +55,7 @@ def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> Submission
 
 
 def _by_run(parts: Sequence[PartInfo]) -> Mapping[str, list[PartInfo]]:
-    """Return run id → the files with its rows, in the order of their ranges; "" → the files that name no run."""
+    """Return run id → Parquet files with rows of this run, sorted by first request; empty id → files without a run."""
     by_run: dict[str, list[PartInfo]] = defaultdict(list)
     for part in parts:
         for run_id in part.runs or {"": ""}:
@@ -77,10 +77,10 @@ def _after_final_shards(parts: Sequence[PartInfo]) -> SubmissionRange:
 
 
 def _is_complete(parts: Sequence[PartInfo], run_id: str, mark: str, *, with_gaps: bool) -> bool:
-    """Whether the files of an older run, in the order of their ranges, hold all rows of its journal.
+    """Whether the Parquet files of a table, sorted by their first request, hold all rows that an older run has for it.
 
-    `mark` is the text that changes with the journal: the last file must have been written from its present state.
-    `with_gaps` allows missing ranges, because optional tables have no files without rows.
+    `mark` is a text that changes with the run's journal: the last file must have been written from its present state.
+    `with_gaps` allows missing ranges of requests, because optional tables have no files without rows.
     """
     rest = SubmissionRange()
     for part in parts:
@@ -94,10 +94,10 @@ def _is_complete(parts: Sequence[PartInfo], run_id: str, mark: str, *, with_gaps
 
 
 def _can_extend(parts: Sequence[PartInfo], rest: SubmissionRange, *, with_gaps: bool) -> bool:
-    """Whether it is enough to write a new file for the range `rest` of the last run, and keep the files before it.
+    """Whether the last run's Parquet files of a table can stay, and only the requests in `rest` need a new file.
 
-    If so, each file holds this run alone and starts no later than `rest`, and together they hold all requests before
-    `rest`. `with_gaps` allows missing ranges, because optional tables have no files without rows.
+    If so, each file holds only the last run and starts no later than `rest`, and together they hold all requests before
+    `rest`. `with_gaps` allows missing ranges of requests, because optional tables have no files without rows.
     """
     if any(len(part.runs) > 1 or _range_of(part).after > rest.after for part in parts):
         return False

@@ -40,9 +40,10 @@ _NOT_SENT: Final = {
 
 
 class _Retry(NamedTuple):
-    """What the journal says about the second request for an item, which is `wanted` if the first answer is invalid.
+    """Journal data about asking again for an item (manifest row), `wanted` if its first answer was invalid.
 
-    `reason` says why it was not sent; `state`, `error` and `packed` (its compressed answer) are those of the request.
+    `reason` says why no second request was sent; `state`, `error` and `packed` (the compressed answer) are those of the
+    second request; `url` and `path` are those of the item.
     """
 
     wanted: bool
@@ -55,7 +56,7 @@ class _Retry(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """One row of the table, without the columns that identify the item."""
+    """A row of the table of answers to the user's question (`--ask`), without the columns that identify the item."""
 
     frame: int | None = None
     source: str | None = None
@@ -65,11 +66,11 @@ class _Row(NamedTuple):
 
 
 def answer_tables(db: sqlite.Connection, ask: Ask, run_id: str, run: int) -> Iterator[pa.Table]:
-    """Yield the rows of the table of answers for the items of one run, in the order of its manifest.
+    """Yield Arrow tables with the answers to the user's question about the items of one run, in its manifest's order.
 
     Args:
         db: The run's journal; attached as `latest` is a database with the latest run of each item.
-        ask: The user's question.
+        ask: The user's question (`--ask`).
         run_id: Id of the run.
         run: Position of the run among those of the output folder, oldest first.
     """
@@ -123,7 +124,10 @@ _ParsedByFrameAndSource = dict[tuple[int | None, str | None], list[tuple[Descrip
 
 
 def _retried(ask: Ask, retry: _Retry) -> tuple[_ParsedByFrameAndSource, str]:
-    """Return (frame, source) → parsed descriptions of the second answer, and an error sentence for rows without one."""
+    """Return (frame, back end) → texts of the second answer, each with its values, and a sentence for error messages.
+
+    The sentence says what became of asking again; it is added to the error of a text that no second text replaces.
+    """
     if not retry.wanted or retry.state is None:
         reason = _NOT_SENT.get(retry.reason, retry.reason)
         return {}, f" It was not asked again: {reason}." if retry.wanted else " It was not asked again."
@@ -142,7 +146,7 @@ def _retried(ask: Ask, retry: _Retry) -> tuple[_ParsedByFrameAndSource, str]:
 
 
 def _service_errors(answer: Mapping[str, Any]) -> str:
-    """Return a sentence with the errors of the back ends if the answer is about a single item, else an empty text."""
+    """Return a sentence with the errors that an answer about one image or video states; an empty text for any other."""
     results = answer.get("all")
     errors, assets = (results.get("errors"), results.get("assets")) if isinstance(results, dict) else (None, None)
     if not isinstance(errors, list) or not isinstance(assets, list) or len(assets) != 1:

@@ -1,4 +1,4 @@
-"""The assets of an answer as a list, whatever shape `all.assets` has. Pure.
+"""The assets (images and videos) of an answer as a list, whatever shape `all.assets` has. Pure.
 
 Both matching assets to rows and reading their facts use positions in this list.
 """
@@ -14,12 +14,12 @@ _ASSET_FIELDS: Final = frozenset((*FACT_TABLES, "frames"))
 
 
 def listed_assets(results: Mapping[str, Any]) -> list[Any]:
-    """Return the entries of `assets` in the object `all` of an answer, in order. Never raises.
+    """Return the entries of `assets`, one for each image or video, in the object `all` of an answer. Never raises.
 
-    A list is returned unchanged. An object of assets gives its values: sorted by key if all keys are indexes (`0`,
-    `1`, …), else in their order. An asset without a name gets its key as its name, unless the key is an index. An
-    object that is an asset itself (its `name` is a text, or it has a feature) gives a list of one. Any other value, and
-    an object that holds no object, gives an empty list.
+    A list is returned unchanged. An object of assets gives its values: sorted by key if all keys are indexes (`0`, `1`,
+    …), else in their order. An asset without a name gets its key as its name, unless the key is an index. An object
+    that is an asset itself (its `name` is a text, or it has a feature such as `tags`) gives a list of one. Any other
+    value, and an object that holds no object, gives an empty list.
     """
     assets = results.get("assets")
     if isinstance(assets, list):
@@ -36,7 +36,7 @@ def listed_assets(results: Mapping[str, Any]) -> list[Any]:
 
 
 def frame_number(index: Any, position: int) -> int:
-    """Return the number of a video frame: its field `index`, or its position if that is no 32-bit number from 0 on."""
+    """Return the number of a video frame: its field `index` if that is a 32-bit number from 0 on, else `position`."""
     return index if type(index) is int and 0 <= index < 2**31 else position
 
 

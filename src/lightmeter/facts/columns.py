@@ -28,13 +28,13 @@ _FACE_UNIT: Final = "as answered: pixels, or shares of the picture's side where 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
-    """Specification of one column.
+    """Specification of one column of an output table.
 
     Attributes:
         name: Name in the files and in SQL.
-        kind: Type of its values, a key of `schema.ARROW_TYPES`.
+        kind: Type of its values, a key of `schema.ARROW_TYPES` such as `int32`.
         description: What the column holds.
-        null: When the column is null.
+        null: When the column is null, in words.
         unit: Unit of its values; `-` if there is none.
     """
 

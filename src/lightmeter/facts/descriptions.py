@@ -10,11 +10,11 @@ from lightmeter.facts.lenient_decode import json_text, read_entries
 
 
 class DescriptionEntry(NamedTuple):
-    """One description.
+    """A text in an answer with which a back end describes an image, a video or a frame.
 
     Attributes:
-        frame: Number of the captured frame of a video; None for an image, or a video as a whole.
-        source: The back end that wrote it; None where the answer does not name it.
+        frame: Number of the video frame that is described; None for an image, or a video as a whole.
+        source: The back end that wrote the text; None where the answer does not name it.
         text: The description; JSON where it is not a text; None where it is missing.
     """
 
@@ -24,10 +24,10 @@ class DescriptionEntry(NamedTuple):
 
 
 def read_descriptions(answer: Mapping[str, Any], asset: int) -> list[DescriptionEntry]:
-    """Return the descriptions of the asset at this position of `all.assets`, first of the whole, then of its frames.
+    """Return the descriptions of one image or video in an answer: those of the whole, then those of its frames.
 
-    A service may repeat the descriptions of frames for the whole video: a repeated one is returned only for its frame.
-    Never raises.
+    `asset` is its position in `all.assets`. A service may repeat the descriptions of frames for the whole video: a
+    repeated one is returned only for its frame. Never raises.
     """
     results = answer.get("all")
     assets = listed_assets(results) if isinstance(results, dict) else []

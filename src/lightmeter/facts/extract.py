@@ -1,4 +1,4 @@
-"""From the entries of an answer, as `lenient_decode` returns them, to the columns of a fact table. Pure."""
+"""Conversion of the entries of an answer, as `lenient_decode` returns them, to columns of a fact table. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ DERIVED_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = defaultdict(
 
 
 def extract(table: str, found: FeatureEntries) -> Mapping[str, Sequence[Any]]:
-    """Return column → one value for each entry, not yet of the column's type; `DERIVED_COLUMNS` are missing."""
+    """Return the columns of a fact table: column → one value for each entry of a feature such as tags.
+
+    The values are not yet of the columns' types. `DERIVED_COLUMNS`, which entries do not hold, are missing.
+    """
     entries = found.fields
     columns: dict[str, Sequence[Any]] = {
         column.name: [fields.get(column.name) for fields in entries]
@@ -44,15 +47,15 @@ def extract(table: str, found: FeatureEntries) -> Mapping[str, Sequence[Any]]:
 
 
 def mark_full_texts(texts: Sequence[Any], sources: Sequence[Any], answered: Sequence[Any]) -> list[bool | None]:
-    """Return for each text of an image or video frame whether it is the full text, which contains the others.
+    """Return for each text found in an image or video frame whether it is the full text, which contains the others.
 
-    If the answer does not say so, a text is the full text if it is the first of its back end and contains all others
-    of that back end. The only text of a back end gets None.
+    If the answer does not say so, a text is the full text if it is the first of its back end and contains all others of
+    that back end. The only text of a back end gets None.
 
     Args:
         texts: The texts.
-        sources: The back end of each.
-        answered: The field `is_full_text` of each; None where it is missing.
+        sources: The back end that found each text.
+        answered: The field `is_full_text` of each text in the answer; None where the field is missing.
     """
     count = len(texts)
     if count > 1 and sources.count(sources[0]) == count:  # fast path for the usual case of a single source
@@ -73,7 +76,7 @@ def mark_full_texts(texts: Sequence[Any], sources: Sequence[Any], answered: Sequ
 
 
 def _flag_first_if_full(texts: Sequence[Any]) -> list[bool | None]:
-    """Return for each text whether it is the first one and contains all others."""
+    """Return True for the first text if it contains all others, else False; and False for every other text."""
     first = texts[0]
     is_full = bool(first and isinstance(first, str)) and all(text in first for text in texts if isinstance(text, str))
     return [is_full, *[False] * (len(texts) - 1)]

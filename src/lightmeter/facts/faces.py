@@ -1,4 +1,4 @@
-"""From the faces in an answer of any known provider to the columns of the table `faces`. Pure.
+"""Conversion of the faces in an answer of any known provider to columns of the table `faces`. Pure.
 
 The wire contract leaves the fields of a face open. Those of the known providers are read, whatever their case and
 underscores (`BoundingBox`, `bounding_box`); the others are in the column `raw` only.
@@ -32,7 +32,7 @@ _PER_CENT: Final = 100.0
 
 
 def read_faces(faces: Sequence[FastFace] | Sequence[dict[str, Any]]) -> dict[str, Sequence[Any]]:
-    """Return the values of `FACE_COLUMNS` of many faces, by column; None where the answer has none.
+    """Return column → one value for each face, for all `FACE_COLUMNS`; None where the answer does not state a value.
 
     The faces are either all `FastFace`, or all JSON objects as in the answer.
     """
@@ -59,7 +59,7 @@ def _box_around(corners: Sequence[tuple[float, float]]) -> tuple[float, ...]:
 
 @lru_cache(maxsize=4096)
 def _emotion_scores(*likelihoods: str | UnsetType) -> list[tuple[str, float | None]] | None:
-    """Return emotions with their likelihoods as scores. Cached: most faces have the same likelihoods."""
+    """Return (emotion, score) for the likelihoods of joy, sorrow, anger, surprise; None if none is given. Cached."""
     answered = zip(_LIKELIHOOD_EMOTIONS.values(), likelihoods, strict=True)
     return [(emotion, likelihood_score(word)) for emotion, word in answered if word is not UNSET] or None
 
@@ -75,7 +75,7 @@ def _values(fields: dict[str, Any]) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1024)
 def _normalized_keys(keys: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return keys in lowercase without underscores, and which of age, gender, emotion and box they name. Cached."""
+    """Return field names in lowercase without underscores, and which of age, gender, emotion, box they name. Cached."""
     names = tuple(key.replace("_", "").casefold() for key in keys)
     topics = {topic for topic in ("age", "gender", "emotion") for name in names if name.startswith(topic)}
     topics |= {"emotion" for name in names if name in _LIKELIHOOD_EMOTIONS}
@@ -97,7 +97,7 @@ def _first(face: dict[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[float | None, ...]:
-    """Return left, top, width and height: from a box or the face's own fields if `boxed`, else from its corners."""
+    """Return left, top, width and height of a face: from its box fields if `boxed`, else around its corners."""
     found: tuple[float | None, ...] = (None,) * len(_SIDES)
     if boxed:
         box = _folded(_first(face, _BOXES)) or face
@@ -109,7 +109,7 @@ def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[
 
 
 def _age(face: dict[str, Any]) -> tuple[float | None, float | None]:
-    """Return the lower and the upper end of the age, which are equal for a single number."""
+    """Return the lower and the upper end of a face's age in years, equal if one number is answered; None if unknown."""
     answered = _first(face, ("agerange", "age"))
     span = _folded(answered)
     if span:
@@ -132,7 +132,7 @@ def _gender(face: dict[str, Any]) -> tuple[str | None, float | None]:
 
 
 def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
-    """Return pairs of emotion and score; None where the face has no emotion."""
+    """Return (emotion, score from 0 to 1) for each emotion of a face; None if the answer states no emotion."""
     answered = face.get("emotions")
     answered = face.get("emotion") if answered is None else answered
     found: dict[str, Any] = {}
@@ -153,7 +153,7 @@ def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
 
 
 def _shares(answered: dict[str, Any]) -> dict[str, float | None]:
-    """Return scores from 0 to 1: likelihoods become scores; if one is above 1, all are divided by 100."""
+    """Return name → score from 0 to 1, from likelihood words or numbers; all are per cent if one number is above 1."""
     scores = {name: to_float(value) for name, value in answered.items()}
     in_per_cent = any(score is not None and score > 1 for score in scores.values())
     scale = _PER_CENT if in_per_cent else 1.0

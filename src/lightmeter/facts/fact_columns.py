@@ -29,12 +29,12 @@ ENTRY_COLUMNS: Final = {
 
 @dataclass(slots=True)
 class FactColumns:
-    """Rows of one table.
+    """Rows of one fact table, such as `tags`, held as one Python list for each column.
 
     Attributes:
         table: Name of the table.
         keys: For each image or video frame that has rows, the position of its `RowKey` in `FactRows.keys`.
-        counts: Number of consecutive rows of each of them.
+        counts: Number of rows of each image or video frame in `keys`; its rows are consecutive.
         values: Column → one value for each row, of the column's type or None. A polygon is a sequence of corners,
             emotions are pairs of name and score.
     """
@@ -48,20 +48,24 @@ class FactColumns:
         self.values = {name: [] for name in ENTRY_COLUMNS[self.table]}
 
     def extend(self, keys: Sequence[int], counts: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> None:
-        """Append rows of some images or frames; the arguments are as the attributes, with values of the right type."""
+        """Append rows of images or frames.
+
+        `keys` are the positions of the images or frames in `FactRows.keys`, `counts` their numbers of rows; `columns`
+        is column → values of the column's type.
+        """
         self.keys += keys
         self.counts += counts
         for name, values in self.values.items():
             values += columns[name]  # noqa: PLW2901 (appends in place)
 
     def extend_coerced(self, key: int, columns: Mapping[str, Sequence[Any]], count: int) -> None:
-        """Append `count` rows of one image or frame; a value of another type than its column's becomes None."""
+        """Append `count` rows of one image or frame, `key` in `FactRows.keys`; values of a wrong type become None."""
         kinds = ENTRY_COLUMNS[self.table]
         self.extend([key], [count], {name: coerce_values(kind, columns[name]) for name, kind in kinds.items()})
 
 
 class FactRows(NamedTuple):
-    """Rows of some answers.
+    """Rows of all fact tables, such as `tags`, decoded from some answers.
 
     Attributes:
         keys: The `RowKey` (item id, URL, frame, …) of each image or video frame.

@@ -1,4 +1,4 @@
-"""From the typed entries of `fast_decode`, of many images and frames, to the columns of a fact table. Pure."""
+"""Conversion of typed entries (`fast_decode`) of many images and frames to the columns of a fact table. Pure."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _Columns: TypeAlias = "dict[str, Sequence[Any]]"
 
 
 def fast_entry_columns(table: str, entries: Sequence[Any], counts: Sequence[int]) -> _Columns | None:
-    """Return column → one value for each entry, or None if an entry has an unusual shape.
+    """Return column → one value for each entry of a feature such as tags; None if an entry has an unusual shape.
 
     Args:
         table: One of `FACT_TABLES`.
-        entries: Structs of `fast_decode`; raw JSON for the tables of `RAW_TABLES`.
+        entries: The entries of many images and frames: typed ones of `fast_decode`, or raw JSON for `RAW_TABLES`.
         counts: Number of entries of each image or video frame.
     """
     if table not in RAW_TABLES:

@@ -26,7 +26,7 @@ _Single = Annotated[float, msgspec.Meta(ge=-MAX_FLOAT32, le=MAX_FLOAT32)]
 
 
 class FastTag(msgspec.Struct, gc=False):
-    """An entry of `tags`."""
+    """A tag in an answer: an entry of the feature `tags`, with the types of the wire contract."""
 
     name: str
     score: float | None = None
@@ -34,7 +34,7 @@ class FastTag(msgspec.Struct, gc=False):
 
 
 class FastColor(msgspec.Struct, gc=False):
-    """An entry of `colors`."""
+    """A color in an answer: an entry of the feature `colors`, with the types of the wire contract."""
 
     hex: str
     score: float | None = None
@@ -46,7 +46,7 @@ class FastColor(msgspec.Struct, gc=False):
 
 
 class FastNsfw(msgspec.Struct, gc=False):
-    """An entry of `nsfw`, with a score or a likelihood."""
+    """An NSFW rating in an answer: an entry of the feature `nsfw`, with a score or a likelihood word."""
 
     label: str | None = None
     score: float | None = None
@@ -55,14 +55,14 @@ class FastNsfw(msgspec.Struct, gc=False):
 
 
 class FastDescription(msgspec.Struct, gc=False):
-    """An entry of `descriptions`."""
+    """A description in an answer, a text about an image or frame: an entry of the feature `descriptions`."""
 
     description: str | None = None
     source: str | None = None
 
 
 class FastEmbedding(msgspec.Struct, gc=False):
-    """An entry of `embeddings`."""
+    """An embedding in an answer, a vector of numbers with its model: an entry of the feature `embeddings`."""
 
     vector: Annotated[list[_Single], msgspec.Meta(min_length=1)]
     model: str | None = None
@@ -80,7 +80,7 @@ class _Outline(msgspec.Struct, gc=False):
 
 
 class _Scored(msgspec.Struct, gc=False):
-    """Common fields of texts and brands; an answer with the field `boundingPoly` is left to `lenient_decode`."""
+    """Common fields of texts and brands in an answer. An answer that has `boundingPoly` is left to `lenient_decode`."""
 
     score: float | None = None
     confidence: float | None = None
@@ -90,14 +90,14 @@ class _Scored(msgspec.Struct, gc=False):
 
 
 class FastText(_Scored, gc=False):
-    """An entry of `texts`."""
+    """A text found in an image: an entry of the feature `texts` in an answer, with the types of the wire contract."""
 
     text: str | None = None
     is_full_text: bool | None = None
 
 
 class FastBrand(_Scored, gc=False):
-    """An entry of `brands`."""
+    """A brand found in an image: an entry of the feature `brands` in an answer, with the types of the wire contract."""
 
     name: str | None = None
 
@@ -111,7 +111,7 @@ _NOT_READ: Final = msgspec.Raw()
 
 
 class FastFace(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """An entry of `faces` as Google Vision answers: corners, likelihoods, and fields that no column needs."""
+    """A face in an answer, in the fields of Google Vision: corners, likelihoods, and fields that no column needs."""
 
     bounding_poly: _FaceOutline
     source: str | None = None
@@ -132,7 +132,7 @@ class FastFace(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class FastFeatures(msgspec.Struct, gc=False):
-    """The features of an asset or a frame, named like their tables; None where the answer has none."""
+    """What an answer says about one image, video or frame, by feature; None for a feature that the answer lacks."""
 
     tags: dict[str, list[FastTag]] | None = None
     colors: dict[str, list[FastColor]] | None = None
@@ -158,7 +158,7 @@ class _Results(msgspec.Struct, gc=False):
 
 
 class FastAnswer(msgspec.Struct, gc=False):
-    """An answer, with the fields of the request that the service repeats in it."""
+    """An answer of the service in its usual form, with the fields of the request that the service repeats in it."""
 
     all: _Results
     request_id: Any = None
@@ -168,7 +168,7 @@ class FastAnswer(msgspec.Struct, gc=False):
 
 
 def decode_answer_fast(raw: bytes) -> FastAnswer | None:
-    """Return the answer in its usual form; None if any value has another type. Never raises."""
+    """Return an answer as typed objects; None for invalid JSON or a value of an unexpected type. Never raises."""
     try:
         return _ANSWER.decode(raw.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -176,7 +176,7 @@ def decode_answer_fast(raw: bytes) -> FastAnswer | None:
 
 
 def decode_entries(table: str, pieces: Sequence[msgspec.Raw]) -> list[Any] | None:
-    """Return entries of one of the `RAW_TABLES` as typed objects; faces as dicts if not all are `FastFace`.
+    """Return texts, brands or faces as typed objects, decoded from JSON; faces as dicts if not all are `FastFace`.
 
     Return None if an entry has an unusual type or is not UTF-8. Never raises.
     """

@@ -1,4 +1,4 @@
-"""From the bytes of answers of any shape to rows of the fact tables. Pure.
+"""Decoding of answers of any shape, from bytes to rows of the fact tables such as `tags`. Pure.
 
 No answer raises an error. A value of the wrong type becomes null. Unknown fields remain in the column `raw`, if the
 table has one, and in the journal.
@@ -25,12 +25,12 @@ _PICTURES_AT_ONCE: Final = 24
 
 
 class ItemRef(NamedTuple):
-    """A row of the manifest, and its asset in an answer.
+    """A manifest row, and which image or video in the answer to its request belongs to it.
 
     Attributes:
         item_id: The row's id.
         url: The row's URL or path, as in the manifest.
-        asset: Position in `all.assets`; None when the answer has no asset for it.
+        asset: Position of its image or video in `all.assets` of the answer; None when the answer has none for it.
     """
 
     item_id: str
@@ -39,13 +39,13 @@ class ItemRef(NamedTuple):
 
 
 class AnswerContext(NamedTuple):
-    """Data about an answer that comes from its request.
+    """What is known about the request of an answer, to be stored with the answer's rows.
 
     Attributes:
-        run_id: The run.
-        request_id: The service's id of the request; the one in the answer if None.
-        role: Parameter `role` of the request; the one in the answer if None.
-        language: Language of the request; the one in the answer if None.
+        run_id: Id of the run that sent the request.
+        request_id: The service's id of the request; None means the id that the answer states.
+        role: Parameter `role` of the request; None means the one that the answer states.
+        language: Language of the request; None means the one that the answer states.
     """
 
     run_id: str
@@ -58,7 +58,7 @@ _RoleAndLanguage: TypeAlias = tuple[str | None, str | None]
 
 
 class Flattener:
-    """Collects the rows of answers, for each fact table and for `errors`."""
+    """Decodes answers, and collects their rows for each fact table (such as `tags`) and for the table `errors`."""
 
     def __init__(self) -> None:
         self._rows = {table: FactColumns(table) for table in (*FACT_TABLES, "errors")}
@@ -69,8 +69,8 @@ class Flattener:
     def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
         """Add the facts and errors in the bytes of one answer to the manifest rows `items`.
 
-        Items that share an asset get a copy of its facts each. Entries of `frames` get the number of their frame. An
-        answer that is not a JSON object adds nothing.
+        Rows that share an image or video get a copy of its facts each. Facts about a video frame get the frame's
+        number. An answer that is not a JSON object adds nothing.
         """
         answer = decode_answer_fast(raw)
         if answer is None:
@@ -88,7 +88,7 @@ class Flattener:
             self._add_errors((answer.request_id, answer.backends), answer.all.errors, items, context)
 
     def take(self) -> FactRows:
-        """Return the rows of all answers added since the last call."""
+        """Return, and forget, the rows of all answers that `add_answer` has added since the last call of `take`."""
         self._flush_pictures()
         rows, self._rows = self._rows, {table: FactColumns(table) for table in self._rows}
         keys, self._keys = self._keys, []
@@ -115,7 +115,7 @@ class Flattener:
                 self._add_features(table, *zip(*features, strict=True))
 
     def _add_features(self, table: str, keys: Sequence[int], features: Sequence[Any]) -> None:
-        """Add one feature of many images and frames; `lenient_decode` reads those with an entry in an unusual form."""
+        """Add one feature (such as tags) of many images and frames; `lenient_decode` reads those of an unusual form."""
         entries, counts = _all_entries(features, keyed=table in KEYED_TABLES)
         columns = fast_entry_columns(table, entries, counts) if entries else {}
         if columns:
@@ -156,7 +156,7 @@ class Flattener:
     def _add_errors(
         self, request: tuple[Any, Any], errors: Any, items: Sequence[ItemRef], context: AnswerContext
     ) -> None:
-        """Add the errors in `all.errors`; `request` is the request id and the back ends that the answer repeats."""
+        """Add a row for each of `errors`, the `all.errors` of an answer; `request` is its request id and back ends."""
         answered_id, backends = request
         request_id = context.request_id if context.request_id is not None else answered_id
         for error in errors if isinstance(errors, list) else ([errors] if errors else ()):
@@ -172,7 +172,10 @@ class Flattener:
 
 
 def _all_entries(features: Sequence[Any], *, keyed: bool) -> tuple[list[Any], list[int]]:
-    """Return the entries of one feature of many pictures (objects of lists if `keyed`), and how many each has."""
+    """Return all entries of one feature (such as tags) of many pictures, and the number of entries of each picture.
+
+    If `keyed`, the feature of a picture is an object of lists, else a list.
+    """
     if not keyed:
         return list(chain.from_iterable(features)), list(map(len, features))
     groups = list(chain.from_iterable(map(dict.values, features)))
@@ -194,7 +197,7 @@ def _frame_key(item: ItemRef, index: Any, position: int, context: AnswerContext,
 
 
 def _backend_in(message: str, backends: Any) -> str | None:
-    """Return the only back end of the request that the message names; None if it names none or more than one.
+    """Return the only one of `backends`, those of the request, that an error message names; else None.
 
     If the request named no back ends, the prefix of a message `name: text` is taken as the back end.
     """
@@ -208,7 +211,7 @@ def _backend_in(message: str, backends: Any) -> str | None:
 
 
 def _item_in(message: Any, items: Sequence[ItemRef]) -> ItemRef | None:
-    """Return the item that an error is about: the only one, or the only one whose URL stands in the message."""
+    """Return the manifest row that an error is about: the only one, or the only one whose URL stands in the message."""
     if len(items) == 1:
         return items[0]
     named = [item for item in items if item.url and isinstance(message, str) and item.url in message]

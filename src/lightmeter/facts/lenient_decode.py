@@ -45,17 +45,17 @@ MAX_FLOAT32: Final = (2.0 - 2.0**-23) * 2.0**127
 
 
 class Corner(NamedTuple):
-    """A corner of the outline around an entry, in the unit of the answer."""
+    """A corner of the outline around a face, text or brand, in the unit of the answer: pixels or shares of a side."""
 
     x: float
     y: float
 
 
 class FeatureEntries(NamedTuple):
-    """The entries of one feature of an asset, in the order of the answer: two lists of the same length.
+    """The entries of one feature, such as tags, of an image, video or frame: two lists of the same length.
 
     Attributes:
-        fields: The fields of each entry.
+        fields: The fields of each entry, in the order of the answer.
         literals: Each entry as JSON value, unchanged.
     """
 
@@ -64,12 +64,12 @@ class FeatureEntries(NamedTuple):
 
 
 def decode_answer_lenient(raw: bytes) -> dict[str, Any]:
-    """Return the JSON object that an answer is; an empty dict if it is none. Never raises."""
+    """Return the JSON object in the bytes of an answer; an empty dict if they hold no JSON object. Never raises."""
     return parse_object_lenient(raw) or {}
 
 
 def read_entries(table: str, value: Any) -> FeatureEntries:
-    """Return the entries of one feature of an asset, whatever its shape; nulls are left out."""
+    """Return the entries of one feature of an answer, such as `tags`, whatever the shape of `value`, without nulls."""
     if isinstance(value, dict):
         found = FeatureEntries([value], [value]) if _is_single(table, value) else _keyed(table, value)
     else:
@@ -79,7 +79,7 @@ def read_entries(table: str, value: Any) -> FeatureEntries:
 
 
 def _with_vectors(found: FeatureEntries) -> FeatureEntries:
-    """Return the entries that have a vector of numbers.
+    """Return the entries of the feature `embeddings` that have a vector of numbers.
 
     Without this filter, each number of a bare list of coordinates would become an entry. And DuckDB's vector functions
     fail on a column with a null or empty vector, even in rows that a query does not select.
@@ -93,7 +93,7 @@ def _with_vectors(found: FeatureEntries) -> FeatureEntries:
 
 
 def _coordinates(value: Any) -> list[float] | None:
-    """Return the numbers of a list; None where a value is not a number, or beyond single precision."""
+    """Return a list of numbers as floats; None for no list, or if a value is no number or beyond single precision."""
     if not isinstance(value, list):
         return None
     coordinates = [known for one in value if (known := to_float(one)) is not None and abs(known) <= MAX_FLOAT32]
@@ -101,7 +101,7 @@ def _coordinates(value: Any) -> list[float] | None:
 
 
 def _keyed(table: str, value: dict[str, Any]) -> FeatureEntries:
-    """Return the entries of an object, key → entry or list; an entry without a name gets its key as its name."""
+    """Return the entries of an object, key → entry or list of entries; a key becomes the name of a nameless entry."""
     name_field = _KEY_FIELD[table]
     fields, literals = [], []
     for key, inner in value.items():
@@ -113,7 +113,7 @@ def _keyed(table: str, value: dict[str, Any]) -> FeatureEntries:
 
 
 def _under_key(table: str, literal: str) -> dict[str, Any]:
-    """Return the fields of a bare text that is the entry under a key: a score, a likelihood, or the entry's text."""
+    """Return the fields of a bare text that is the entry under a key, such as the score "0.9" in `{"cat": "0.9"}`."""
     if table in _NAMED_BY_KEY:
         if to_float(literal) is not None:
             return {"score": literal}
@@ -123,7 +123,7 @@ def _under_key(table: str, literal: str) -> dict[str, Any]:
 
 
 def _is_single(table: str, value: dict[str, Any]) -> bool:
-    """Whether an object is a single entry, not a collection of entries by key."""
+    """Whether an object is itself one entry of the feature `table`, not a collection of entries by key."""
     if table == "faces":
         return not any(isinstance(inner, list) and inner and isinstance(inner[0], dict) for inner in value.values())
     if table == "embeddings":
@@ -132,7 +132,7 @@ def _is_single(table: str, value: dict[str, Any]) -> bool:
 
 
 def _fields(table: str, literal: Any) -> dict[str, Any]:
-    """Return the fields of an entry, which may be a bare text or a bare score."""
+    """Return an entry of a feature as a dict of its fields, even if it is a bare text or a bare score in the answer."""
     if isinstance(literal, dict):
         return literal
     if isinstance(literal, str):
@@ -161,7 +161,7 @@ def to_float(value: Any) -> float | None:
 
 @lru_cache(maxsize=4096)
 def _parse_number(text: str) -> float | None:
-    """Return the number that a text holds. Cached: a few likelihood words are looked up again and again."""
+    """Return the number that a decimal text such as `0.5` or `50 %` (0.5) states; None for other texts. Cached."""
     found = _NUMBER.fullmatch(text)
     if found is None:
         return None
@@ -170,7 +170,7 @@ def _parse_number(text: str) -> float | None:
 
 
 def read_polygon(fields: dict[str, Any]) -> list[Corner]:
-    """Return the corners around an entry, from `bounding_poly.vertices`; an empty list where there are none.
+    """Return the corners around a face, text or brand, from its field `bounding_poly.vertices`; an empty list if none.
 
     A missing coordinate is 0: the JSON form of Protocol Buffers leaves out zeros.
     """
@@ -190,7 +190,7 @@ def _coordinate(value: Any) -> float:
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON text; what JSON cannot hold becomes its `str`."""
+    """Return a value as JSON text; a part of it that JSON cannot hold is written as its `str`."""
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except (TypeError, orjson.JSONEncodeError):

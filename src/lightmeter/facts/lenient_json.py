@@ -18,13 +18,13 @@ _MAX_DIGITS: Final = 4000
 
 
 def parse_object_lenient(body: bytes) -> dict[str, Any] | None:
-    """Return the JSON object at the start of a body; None where there is none. Never raises."""
+    """Return the JSON object at the start of some bytes; None if no JSON object starts there. Never raises."""
     data = loads_lenient(body)
     return data if isinstance(data, dict) else None
 
 
 def parse_object_strict(body: bytes) -> dict[str, Any] | None:
-    """Return the object in a body of strict JSON (RFC 8259), with or without a byte order mark; None for any other."""
+    """Return the object in bytes of strict JSON (RFC 8259), with or without a byte order mark; None for other bytes."""
     try:
         data = orjson.loads(body.removeprefix(_UTF8_MARK))
     except orjson.JSONDecodeError:
@@ -33,7 +33,7 @@ def parse_object_strict(body: bytes) -> dict[str, Any] | None:
 
 
 def loads_lenient(raw: bytes) -> Any:
-    """Return the JSON value at the start of some bytes; None where there is none. Never raises."""
+    """Return the JSON value at the start of some bytes; None if no JSON value starts there. Never raises."""
     body = raw.removeprefix(_UTF8_MARK)
     try:
         return orjson.loads(body)
@@ -46,7 +46,7 @@ def loads_lenient(raw: bytes) -> Any:
 
 
 def _number(text: str) -> float | None:
-    """Return a number that a double or an integer column can hold; None for any other."""
+    """Return the number that a JSON text states; None if it has too many digits or is beyond the range of a double."""
     if len(text) > _MAX_DIGITS:
         return None
     try:

@@ -11,15 +11,15 @@ from lightmeter.wire.constants import LIKELIHOOD_SEVERITY
 def severities(
     labels: Sequence[str | None], scores: Sequence[float | None], likelihoods: Sequence[str | None]
 ) -> list[float | None]:
-    """Return the severity of each entry, from 0 (harmless) to 1 (unsafe); None without a score and known likelihood.
+    """Return the severity of each NSFW rating, from 0 (harmless) to 1 (unsafe); None without score and likelihood.
 
-    It is the score, cut to 0..1, or else the likelihood on five even steps (`LIKELIHOOD_SEVERITY`). For the label
-    `sfw` (harmless), in upper or lower case, it is one minus that.
+    The severity is the score, cut to 0..1; without a score, the likelihood on five even steps (`LIKELIHOOD_SEVERITY`).
+    For the label `sfw` (harmless), in upper or lower case, the severity is one minus that value.
 
     Args:
-        labels: Label of each entry, or None.
-        scores: Score of each entry, finite or None.
-        likelihoods: Likelihood of each entry, or None.
+        labels: Label of each rating, or None.
+        scores: Score of each rating, finite or None.
+        likelihoods: Likelihood of each rating, such as `VERY_LIKELY`, or None.
     """
     safe = {label for label in set(labels) if label is not None and label.strip().casefold() == "sfw"}
     steps = {word: likelihood_score(word) for word in set(likelihoods)}

@@ -19,7 +19,7 @@ _MAX_CREDITS: Final = float(1 << 53)
 
 @dataclass(frozen=True, slots=True)
 class WireAnswer:
-    """One JSON answer of the service, with its fields as typed properties.
+    """One JSON answer of the service; its properties are the fields that decide about money and rows.
 
     Attributes:
         data: The JSON object as it came.
@@ -29,18 +29,18 @@ class WireAnswer:
 
     @property
     def status(self) -> str | None:
-        """The `status` field in lower case; None if it is not a string."""
+        """The answer's field `status` in lower case; None if it is not a string."""
         status = self.data.get("status")
         return status.casefold() if isinstance(status, str) else None
 
     @property
     def failed(self) -> bool:
-        """Whether the service accepted the request and could not answer it."""
+        """Whether the service accepted the request and then could not answer it: the status is `failed`."""
         return self.status == "failed"
 
     @property
     def request_id(self) -> str | None:
-        """The request id, or else the last path segment of `response_uri`; that address itself is never requested."""
+        """The service's id of the request, or else the last path segment of `response_uri`; None without both."""
         request_id = self.data.get("request_id")
         if isinstance(request_id, str | int) and not isinstance(request_id, bool) and str(request_id):
             return str(request_id)
@@ -55,7 +55,7 @@ class WireAnswer:
 
     @property
     def error(self) -> str | None:
-        """The `error` field as text; None if it is absent or empty."""
+        """The answer's field `error` as text; None if it is absent or empty."""
         error = self.data.get("error")
         if error in (None, "", False, [], {}):
             return None
@@ -63,62 +63,62 @@ class WireAnswer:
 
     @property
     def has_results(self) -> bool:
-        """Whether the answer has a field `all` that is not null."""
+        """Whether the answer has the field `all`, which holds the results, and it is not null."""
         return self.data.get("all") is not None
 
     @property
     def results(self) -> Mapping[str, Any]:
-        """The object `all`; empty if there is none."""
+        """The answer's object `all`, which holds the results; empty if there is none."""
         results = self.data.get("all")
         return results if isinstance(results, dict) else {}
 
     @property
     def assets(self) -> list[Any]:
-        """The entries of `all.assets` in order, as `listed_assets` returns them."""
+        """The images and videos in the answer, in order: the entries of `all.assets` as a list, whatever its shape."""
         return listed_assets(self.results)
 
     @property
     def asset_names(self) -> list[str | None]:
-        """The name of each asset; None for an asset without one."""
+        """The name of each image or video in the answer; None for one without a name."""
         names = [asset.get("name") if isinstance(asset, dict) else None for asset in self.assets]
         return [name if isinstance(name, str) else None for name in names]
 
     @property
     def has_errors(self) -> bool:
-        """Whether the answer reports an error for the request or for one of its assets."""
+        """Whether the answer reports an error for the request or for one of its images and videos."""
         return bool(self.data.get("error") or self.results.get("errors"))
 
     @property
     def error_message(self) -> str:
-        """All errors of the request and of its assets in one line; empty if there are none."""
+        """All errors that the answer reports for the request or its images and videos, in one line; empty if none."""
         errors = self.results.get("errors")
         texts = [self.data.get("error"), *(errors if isinstance(errors, list) else ())]
         return "; ".join(str(text) for text in texts if text)
 
     @property
     def credits_paid(self) -> float | None:
-        """The charge as sent, in credits; a number in a string counts, a boolean does not."""
+        """The charge that the answer states, in credits; a number in a string counts, a boolean does not. Else None."""
         return _number(self.data.get("credits_paid"))
 
     @property
     def is_free(self) -> bool:
-        """Whether the answer states a charge of zero, as a number: a missing charge proves nothing."""
+        """Whether the answer states a charge of zero, as a number; false if it states no charge."""
         charge = self.data.get("credits_paid")
         return charge == 0 and not isinstance(charge, bool)
 
     @property
     def credits_remaining(self) -> int | None:
-        """Balance after the charge, in whole credits, rounded up; None if it is not stated."""
+        """Account balance after the charge, in whole credits, rounded up; None if the answer does not state it."""
         return whole_credits(_number(self.data.get("credits")))
 
 
 def whole_credits(amount: float | None) -> int | None:
-    """Return an amount in whole credits, rounded up so that costs are never understated; None if out of range."""
+    """Return an amount of credits, rounded up to a whole number; None if the amount is None, negative or too large."""
     return None if amount is None or not 0 <= amount < _MAX_CREDITS else int(-(-amount // 1))
 
 
 def _number(value: Any) -> float | None:
-    """Return the number in a value or in a string; None for anything else."""
+    """Return a JSON number unchanged, or the number in a JSON string; None for any other value."""
     if isinstance(value, str):
         try:
             return float(value)

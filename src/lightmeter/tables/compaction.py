@@ -15,7 +15,7 @@ from lightmeter.tables.parts import PartInfo, PartWriter, read_batches, read_sch
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Number of Parquet files of a table before and after it was compacted, and its number of rows."""
+    """Result of merging the Parquet files of one table: the number of files before and after, and of rows."""
 
     table: str
     parts_before: int
@@ -24,9 +24,9 @@ class Compaction:
 
 
 def compact(dataset: Dataset) -> list[Compaction]:
-    """Merge the Parquet files of each table that has more than one.
+    """Merge the Parquet files of each table into one. Return a result for every table, also where nothing was merged.
 
-    At every instant, readers see either the old files or the new one. At most a few row groups are in memory.
+    At every instant, readers see either the old files or the new one. At most a few Parquet row groups are in memory.
 
     Raises:
         UsageError: The file system cannot swap folders, or the files have columns of incompatible types.
@@ -52,7 +52,7 @@ def _compact(dataset: Dataset, table: str) -> Compaction:
 
 
 def merge_into(path: Path, parts: list[PartInfo]) -> Path:
-    """Write the rows of all these Parquet files to one file at `path`, and return `path`."""
+    """Write the rows of several Parquet files of one table to a new file at `path`, and return `path`."""
     schema = pa.unify_schemas([read_schema(part.path) for part in parts], promote_options="permissive")
     runs = dict(chain.from_iterable(part.runs.items() for part in parts))
     writer = PartWriter(path, schema, {**parts[-1].lineage, "runs": runs})

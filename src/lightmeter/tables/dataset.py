@@ -61,10 +61,10 @@ _MAX_LISTINGS: Final = 20
 
 
 class Dataset:
-    """The tables of one output folder.
+    """Reads, locks and replaces the Parquet files of the tables in one output folder.
 
     Attributes:
-        out: The output folder; `tables/` is below it.
+        out: The output folder; the files are in its subfolders `tables/<table>/`.
     """
 
     def __init__(self, out: Path) -> None:
@@ -88,12 +88,12 @@ class Dataset:
         return sorted(self.table_folder(table).glob("*.parquet"))
 
     def describe(self, table: str) -> list[PartInfo]:
-        """Return what the footer of each Parquet file of a table says, in the order of `parts`."""
+        """Return row count, size and lineage of each Parquet file of a table, from its footer; sorted by file name."""
         return _retry_listing(lambda: [read_part_info(path) for path in self.parts(table)])
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """Yield a new folder for Parquet files, `<table>/<number>.parquet`. It is removed when the block ends."""
+        """Yield a new hidden folder for Parquet files, `<table>/<number>.parquet`. The end of the block removes it."""
         staging = self.out / f"{_STAGING}{token_hex(4)}"
         staging.mkdir(parents=True)
         try:
@@ -102,15 +102,16 @@ class Dataset:
             _remove_staging(staging)
 
     def publish(self, staging: Path, *, keep_others: bool = False, only_with_rows: Collection[str] = ()) -> None:
-        """Move the Parquet files of a staging folder into their tables: fact tables first, `assets` last.
+        """Move the Parquet files of a staging folder into their tables: fact tables (`tags`, …) first, `assets` last.
 
-        The caller must hold `locked`.
+        Call it only inside a block of `locked`.
 
         Args:
             staging: Folder from `staging`, with complete files.
-            keep_others: If true, a new file replaces the file for the same range of rows or is added. If false, the new
-                files replace all files of the table.
-            only_with_rows: Tables that must not be created from files without rows; a table that exists gets them.
+            keep_others: If true, a new file replaces the old file with the same `PartInfo.key` (rows of the same
+                requests), or is added if there is none. If false, the new files replace all files of the table.
+            only_with_rows: Tables that are not created if their new files have no rows; a table that exists gets the
+                files.
 
         Raises:
             UsageError: More than one file must be replaced, and the file system cannot swap folders.
@@ -154,7 +155,7 @@ class Dataset:
             new_folder.rename(folder)
 
     def _write_part_list(self) -> None:
-        """Write `tables/parts.json`, the list of all parts for readers; writers trust the footers of the parts."""
+        """Write `tables/parts.json`, which lists all Parquet files of the tables, for other programs that read them."""
         tables = {
             table: [
                 {"part": part.path.name, "rows": part.rows, "size_bytes": part.size_bytes, "runs": sorted(part.runs)}
@@ -167,9 +168,9 @@ class Dataset:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the write lock of these tables. The operating system releases it if the process dies.
+        """Hold the write lock of the output folder inside the block; the system releases it if the process dies.
 
-        Once locked, remove the staging folders and temporary files of writers that ended more than `GRACE_S` ago.
+        The start of the block removes staging folders and temporary files that are more than `GRACE_S` seconds old.
         """
         self.out.mkdir(parents=True, exist_ok=True)
         with (self.out / _LOCK).open("w") as lock:
@@ -184,7 +185,7 @@ class Dataset:
             yield
 
     def read(self, table: str) -> pa.Table:
-        """Return all rows of a table; no rows, with the right columns, if nothing was written yet.
+        """Return all rows of a table as one Arrow table; it has no rows, but all columns, if nothing was written yet.
 
         Raises:
             UsageError: There is no table of this name.
@@ -201,7 +202,7 @@ class Dataset:
         return pa.concat_tables(tables, promote_options="permissive") if tables else schema_of(table).empty_table()
 
     def lineage(self, table: str) -> dict[str, Any] | None:
-        """Return the lineage (where the rows come from) of the table's last Parquet file; None if it has no file."""
+        """Return where the rows of a table's last Parquet file come from (run, manifest, options); None if no file."""
         parts = self.describe(table)
         return dict(parts[-1].lineage) if parts else None
 
@@ -210,15 +211,16 @@ class Dataset:
 def open_parts(
     staging: Path, number: int, schemas: Mapping[str, pa.Schema], lineage: Mapping[str, Any]
 ) -> Iterator[dict[str, PartWriter]]:
-    """Yield a writer for a new Parquet file of each table in a staging folder.
+    """Yield table → writer of a new Parquet file of that table, `<table>/<number>.parquet` in a staging folder.
 
-    The caller closes each writer whose file is complete. The other files are abandoned and must not be published.
+    The caller closes each writer whose file is complete. Files whose writers it did not close are incomplete: they must
+    not be moved into the tables.
 
     Args:
         staging: Folder from `Dataset.staging`.
-        number: Number of the files, unique in this folder; the files of a table are published in order of number.
+        number: Number of the files, unique in this folder; `Dataset.publish` adds the files of a table in this order.
         schemas: Table → its schema.
-        lineage: Where the rows come from, for the footers.
+        lineage: Where the rows come from, to be stored in the footers of the files.
     """
     writers: dict[str, PartWriter] = {}
     try:
@@ -241,7 +243,7 @@ def _open_part(part: Path) -> pq.ParquetFile:
 
 
 def _retry_listing(read: Callable[[], T]) -> T:
-    """Return what `read` returns, which lists files and opens them; repeat it if a file was replaced in between."""
+    """Return what `read` returns, which lists files and opens them; call it again if a listed file is gone."""
     for _ in range(_MAX_LISTINGS - 1):
         try:
             return read()
@@ -251,7 +253,7 @@ def _retry_listing(read: Callable[[], T]) -> T:
 
 
 def _remove_staging(staging: Path) -> None:
-    """Remove a staging folder. If it holds the replaced folder of a table, empty its files instead."""
+    """Remove a staging folder; if it now holds the replaced files of a table, only put empty files in their place."""
     if not (staging / _EXCHANGED).exists():
         shutil.rmtree(staging, ignore_errors=True)
         return
@@ -263,7 +265,7 @@ def _remove_staging(staging: Path) -> None:
 
 
 def _unused_name(parts: list[Path]) -> str:
-    """Return a file name with a number above those of all these files."""
+    """Return a file name such as `part-00007.parquet`, with a number above those of all `parts`."""
     numbers = [int(found[1]) for part in parts if (found := _NUMBERED.fullmatch(part.name))]
     return f"part-{max(numbers, default=-1) + 1:05}.parquet"
 

@@ -24,7 +24,7 @@ _FIELD_NAME: Final = re.compile(r"\b(element|item|key|value): ")  # in Arrow's n
 
 
 def dictionary() -> str:
-    """Return the dictionary as Markdown: the columns of every table, then a collapsible section for each table."""
+    """Return the data dictionary as Markdown: the columns of every table, then a collapsible section for each table."""
     parts = [
         f"Schema version {SCHEMA_VERSION}. Files carry the same words in each field's Parquet metadata.\n",
         _table("every table", KEY_COLUMNS),
@@ -35,7 +35,7 @@ def dictionary() -> str:
 
 
 def with_dictionary(text: str) -> str:
-    """Return the text with the dictionary between the lines `START` and `END`.
+    """Return a Markdown text with the data dictionary between its marker lines, the constants `START` and `END`.
 
     Raises:
         UsageError: The text lacks these lines.

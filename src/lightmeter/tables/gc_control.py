@@ -18,7 +18,7 @@ _RARE_THRESHOLD: Final = 10_000
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Turn automatic collections off inside the block, for all threads, and restore the setting after it."""
+    """Turn Python's automatic garbage collection off inside the block, for all threads; then restore the setting."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -36,10 +36,10 @@ older objects; once for each open block."""
 
 @contextmanager
 def collector_eased() -> Iterator[None]:
-    """Make collections rare inside the block, and exclude objects that existed before it.
+    """Make Python's garbage collections rare inside the block, and never collect objects that existed before it.
 
-    About 100,000 older objects, such as those of modules, are never freed: scanning them repeatedly would take a tenth
-    of the time of a run. Blocks may overlap; the end of the last one restores the state of the collector.
+    Scanning these 100,000 or so older objects, such as those of modules, again and again would take a tenth of the time
+    of a run. Blocks may overlap; the end of the last one restores the state of the collector.
     """
     with _lock:
         thresholds, freezes = _open_blocks[0] if _open_blocks else (gc.get_threshold(), not gc.get_freeze_count())

@@ -34,14 +34,15 @@ ROW_GROUP_BYTES: Final = 8 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class PartInfo:
-    """What the footer of a Parquet file of a table says.
+    """Facts about one Parquet file of a table, read from its footer.
 
     Attributes:
         path: The file.
         rows: Number of rows.
-        groups: Number of row groups.
+        groups: Number of Parquet row groups.
         size_bytes: Size of the file.
-        lineage: Where the rows come from, as JSON values; empty if another program wrote the file.
+        lineage: Where the rows come from (runs, manifest, options), as JSON values; empty if another program wrote the
+            file.
     """
 
     path: Path
@@ -52,22 +53,25 @@ class PartInfo:
 
     @property
     def runs(self) -> dict[str, str]:
-        """Id of each run whose rows are in the file → a text that changes whenever the journal of that run changes."""
+        """Run id → a text that changes whenever the journal of that run changes, for each run with rows in the file."""
         return dict(self.lineage.get("runs", {}))
 
     @property
     def key(self) -> tuple[frozenset[str], int]:
-        """The runs of the rows, and the start of the range of requests. A new file replaces one with the same key."""
+        """Ids of the runs with rows in the file, and the journal's id of the last request before the file's first.
+
+        A new file replaces the file of the table that has the same key.
+        """
         return frozenset(self.runs), self.lineage.get("shard", {}).get("after", 0)
 
 
 def corrupt_file_error(out: Path | str, what: Path | str, error: Exception) -> TablesError:
-    """Return the error for a table file that cannot be read.
+    """Return the error for a table's file that cannot be read. Its hint is the command that writes the tables again.
 
     Args:
-        out: The output folder, for the hint.
-        what: The file, or the folder of all tables if the file is not known.
-        error: The error of the reader.
+        out: The output folder, for that command.
+        what: The file, or the folder of all tables if it is not known which file is broken.
+        error: The error of the library that read the file.
     """
     message = " ".join(str(error).split())
     return TablesError(
@@ -81,7 +85,7 @@ def translate_read_errors(path: Path) -> Iterator[None]:
     """Convert errors of the Parquet reader inside the block to `TablesError`.
 
     Raises:
-        FileNotFoundError: The file was replaced since it was listed.
+        FileNotFoundError: A writer replaced the file after the caller had listed the files of the table.
         TablesError: The file is truncated, or it is not a Parquet file.
     """
     try:
@@ -93,13 +97,13 @@ def translate_read_errors(path: Path) -> Iterator[None]:
 
 
 def read_schema(path: Path) -> pa.Schema:
-    """Return the schema of a Parquet file. Raises as `translate_read_errors`."""
+    """Return the Arrow schema of a Parquet file. Raises TablesError if the file is broken."""
     with translate_read_errors(path):
         return pq.read_schema(path)
 
 
 def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a Parquet file in batches of at most `ROW_GROUP_ROWS`. Raises as `translate_read_errors`."""
+    """Yield the rows of a Parquet file, up to `ROW_GROUP_ROWS` at a time. Raises TablesError if the file is broken."""
     with translate_read_errors(path):
         file = pq.ParquetFile(path)
     with file:
@@ -113,7 +117,7 @@ def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def read_part_info(path: Path) -> PartInfo:
-    """Return what the footer of a Parquet file says. Raises as `translate_read_errors`."""
+    """Return what the footer of a Parquet file says about it. Raises TablesError if the file is broken."""
     with translate_read_errors(path), pq.ParquetFile(path) as file:
         footer = file.metadata
         stored = (footer.metadata or {}).get(LINEAGE_KEY)
@@ -123,15 +127,15 @@ def read_part_info(path: Path) -> PartInfo:
 
 
 class PartWriter:
-    """Writes tables of one schema to one Parquet file, in large row groups.
+    """Writes Arrow tables of one schema to one Parquet file, in large row groups.
 
-    Dictionary-encoded columns are written as they are: this takes half the time, because Parquet stores texts as
+    Columns that arrive dictionary-encoded are stored so: this takes half the time, because Parquet stores texts as
     dictionaries anyway. Arrow's reader still returns the types of `schema`, which it takes from the footer.
 
     Args:
         path: The file to create.
         schema: Schema of all rows.
-        lineage: Lineage to write to the footer, as JSON values.
+        lineage: Where the rows come from, as JSON values to store in the footer.
 
     Attributes:
         rows: Number of rows added so far.
@@ -149,7 +153,7 @@ class PartWriter:
         self.rows = 0
 
     def write(self, table: pa.Table) -> None:
-        """Add rows; columns of the schema that `table` lacks are null.
+        """Add the rows of an Arrow table to the file; columns of the file's schema that `table` lacks become null.
 
         Raises:
             ValueError: The schema lacks a column of `table`, or has another type for it.
@@ -169,7 +173,7 @@ class PartWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write the buffered rows as a row group."""
+        """Write the buffered rows to the file as a Parquet row group."""
         if self._file is not None and self._buffered_rows:
             group: Any = pa.concat_tables(self._buffer)
             # Slightly more than ROW_GROUP_ROWS rows stay one group: the rest would be a tiny group.
@@ -177,7 +181,7 @@ class PartWriter:
         self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
 
     def close(self) -> None:
-        """Write the buffered rows and the footer."""
+        """Write the buffered rows and the footer, which completes the file, and close it."""
         file = self._open_file(None)
         self.flush()
         types = base64.b64encode(self._schema.with_metadata(self._footer).serialize().to_pybytes())
@@ -186,14 +190,14 @@ class PartWriter:
         file.close()
 
     def abandon(self) -> None:
-        """Close an incomplete file, which must not be used. Has no effect after `close`."""
+        """Close the file although rows are missing, so that it must not be used. Has no effect after `close`."""
         self._buffer = []
         with suppress(OSError):  # the disk may be full: the file is not needed
             if self._file is not None:
                 self._file.close()
 
     def _open_file(self, first: pa.Table | None) -> pq.ParquetWriter:
-        """Return the Parquet writer. If needed, open it; columns dictionary-encoded in `first` are stored so."""
+        """Return the Parquet writer, created by the first call; columns dictionary-encoded in `first` are stored so."""
         if self._file is None:
             dictionaries = (
                 set() if first is None else {field.name for field in first.schema if _is_dictionary(field.type)}

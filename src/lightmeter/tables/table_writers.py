@@ -1,4 +1,4 @@
-"""Writing of answers and rows to Parquet files. One thread decodes answers; a second thread writes the files."""
+"""Decoding of the service's answers, and writing of their rows to the tables' Parquet files by a second thread."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _MAX_WAITING_WRITES: Final = 16
 
 
 class TableWriters:
-    """Writes answers and rows to an open Parquet file of each table. Use it as a context manager.
+    """Writes rows, given as Arrow tables or as answers to decode, to one open Parquet file of each table.
 
-    The end of the block waits until everything is written; the caller then closes the files. A later call, or the end
-    of the block, raises an error of the writing thread.
+    Use it as a context manager. The end of the block waits until everything is written; the caller then closes the
+    files. A second thread writes: if it fails, the next call or the end of the block raises its error.
 
     Args:
         writers: Table → the writer of its Parquet file.
@@ -54,14 +54,14 @@ class TableWriters:
                 self._wait_for_writes(0)
 
     def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
-        """Queue for writing the facts and errors in the bytes of an answer about the manifest rows `items`."""
+        """Decode the bytes of an answer about the manifest rows `items`, and queue its facts and errors for writing."""
         self._flattener.add_answer(raw, items, context)
         self._answer_bytes += len(raw)
         if self._answer_bytes >= _BATCH_BYTES:
             self._flush_answers()
 
     def add_rows(self, table: str, rows: pa.Table) -> None:
-        """Queue rows of a table for writing. Block while the queue is full."""
+        """Queue rows for writing to the Parquet file of a table. Block while the queue is full."""
         self._wait_for_writes(_MAX_WAITING_WRITES)
         self._writes.append(self._thread.submit(self._writers[table].write, rows))
 
@@ -71,6 +71,6 @@ class TableWriters:
             self.add_rows(table, rows)
 
     def _wait_for_writes(self, allowed: int) -> None:
-        """Wait until at most `allowed` writes are pending."""
+        """Block until at most `allowed` of the queued Arrow tables remain to be written."""
         while len(self._writes) > allowed:
             self._writes.popleft().result()

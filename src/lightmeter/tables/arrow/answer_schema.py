@@ -37,12 +37,12 @@ _SCALAR_TYPES: Final[dict[str, pa.DataType]] = {
 
 
 def table_name(ask: Ask) -> str:
-    """Return the name of the table that holds the answers to the user's question (`--ask`)."""
+    """Return `answers_<name of the question>`, the table that holds the answers to the user's question (`--ask`)."""
     return f"{ANSWERS_PREFIX}{ask.name}"
 
 
 def arrow_type(value_type: ValueType) -> pa.DataType:
-    """Return the Arrow type for a type in the JSON schema of a user's question."""
+    """Return the Arrow type of a column whose values have this type in the JSON schema of the user's question."""
     if isinstance(value_type, Scalar):
         return _SCALAR_TYPES[value_type.kind]
     if isinstance(value_type, ListOf):
@@ -51,9 +51,10 @@ def arrow_type(value_type: ValueType) -> pa.DataType:
 
 
 def answers_schema(ask: Ask) -> pa.Schema:
-    """Return the schema of the table that holds the answers to the user's question.
+    """Return the Arrow schema of the table that holds the answers to the user's question (`--ask`).
 
-    Its columns are `KEY_COLUMNS`, `source`, one for each top-level property of the question's schema, `error`, `raw`.
+    Its columns are, in this order: `KEY_COLUMNS` (such as `item_id`), `source` (the back end), one for each top-level
+    property that the question's JSON schema asks for, `error`, and `raw` (the text of an invalid answer).
     """
     question_fields = [
         pa.field(

@@ -83,7 +83,7 @@ def css_names(red: Any, green: Any, blue: Any) -> Any:
 
 
 def _nearest(channels: Any) -> Any:
-    """Return the position in `CSS_NAMES` of the name nearest to each color (0 to 255, shape (n, 3)); shape (n,)."""
+    """Return the index in `CSS_NAMES` of the name nearest to each row of `channels` (red, green, blue; 0 to 255)."""
     found = np.empty(len(channels), np.intp)
     for start in range(0, len(channels), _COLORS_AT_ONCE):
         linear = _LINEAR[channels[start : start + _COLORS_AT_ONCE]]

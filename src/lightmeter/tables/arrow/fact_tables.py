@@ -1,6 +1,6 @@
-"""Conversion of fact rows, held as one Python list for each column, to Arrow tables. Pure.
+"""Conversion of the rows of fact tables from Python lists, one for each column, to Arrow tables. Pure.
 
-Fact tables hold what the service answered about a picture, such as `tags` and `colors`.
+The fact tables, such as `tags` and `colors`, hold what the service answered about an image or video frame.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COLUMN_NAMES: Final = {
 
 
 def fact_tables(rows: FactRows) -> dict[str, pa.Table]:
-    """Return fact table → its rows as an Arrow table. Texts that many rows share become Arrow dictionaries."""
+    """Return table name → Arrow table for each fact table with rows; identifying texts are dictionary-encoded."""
     if not rows.keys:
         return {}
     arrays = [
@@ -49,7 +49,7 @@ def _fact_table(rows: FactColumns, keys: pa.RecordBatch) -> pa.Table:
 
 
 def _key_array(name: str, values: Sequence[Any]) -> Any:
-    """Return a column that identifies the picture, such as `item_id` or `frame`. Texts become an Arrow dictionary."""
+    """Return an Arrow array of an identifying column such as `item_id`: one value for each image and video frame."""
     if name == "frame":
         return array_of(list(values), pa.int32())
     array = array_of(list(values), pa.string())
@@ -57,7 +57,7 @@ def _key_array(name: str, values: Sequence[Any]) -> Any:
 
 
 def entry_array(kind: str, values: list[Any]) -> Any:
-    """Return the values of a column as an Arrow array; `kind` names their type: a key of `ARROW_TYPES`, or `json`."""
+    """Return a column's values as an Arrow array; `kind` is their type: `json` or one of `ARROW_TYPES` (`int32`, …)."""
     if kind == "json":
         return _json_texts(values)
     if kind == "polygon":
@@ -67,12 +67,12 @@ def entry_array(kind: str, values: list[Any]) -> Any:
 
 
 def _json_texts(pieces: Sequence[Any]) -> Any:
-    """Return UTF-8 byte strings of any bytes-like type as an array of texts."""
+    """Return JSON texts, given as UTF-8 in any bytes-like type, as an Arrow array of strings."""
     return pa.StringArray.from_buffers(len(pieces), pa.py_buffer(_offsets(pieces)), pa.py_buffer(b"".join(pieces)))
 
 
 def _polygons(values: Sequence[Sequence[Any]]) -> Any:
-    """Return an array of lists of corners; a polygon without corners becomes null."""
+    """Return polygons, given as sequences of corners, as an Arrow array of lists of (x, y); empty ones become null."""
     corners = list(chain.from_iterable(values))
     sides = [
         pa.array([corner.x for corner in corners], pa.float64()),
@@ -84,7 +84,7 @@ def _polygons(values: Sequence[Sequence[Any]]) -> Any:
 
 
 def _offsets(values: Sequence[Any]) -> Any:
-    """Return where each value starts, and the last one ends, if all are joined to one; shape (n + 1,)."""
+    """Return the n + 1 offsets of the starts of n values, and of the last one's end, if joined to one sequence."""
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=offsets[1:])
     return offsets

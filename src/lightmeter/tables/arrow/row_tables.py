@@ -1,4 +1,4 @@
-"""Conversion of rows of `assets`, `requests` and `prechecks` from columns of Python values to Arrow tables. Pure."""
+"""Conversion of columns of Python values to the Arrow tables `assets`, `requests` and `prechecks`. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lightmeter.tables.arrow.to_arrow import array_of
 
 
 class ConstantColumn(NamedTuple):
-    """A column whose rows all have the same value."""
+    """The value of a table column that is equal in all rows: `build_table` repeats it."""
 
     value: Any
 
@@ -27,11 +27,11 @@ _MICROSECONDS: Final = 1e6  # in a second
 
 
 def build_table(table_schema: pa.Schema, columns: Mapping[str, ColumnValues], count: int) -> pa.Table:
-    """Return a table of `count` rows. Missing columns are null, and so are values of the wrong type.
+    """Return an Arrow table of `count` rows; columns without values, and values of the wrong type, become null.
 
     Args:
         table_schema: The schema of the table.
-        columns: Column → its values; columns that the schema lacks are ignored.
+        columns: Column name → values of the column; columns that the schema lacks are ignored.
         count: Number of rows.
     """
     return pa.Table.from_arrays([_array(field, columns, count) for field in table_schema], schema=table_schema)
@@ -47,10 +47,11 @@ def _array(field: pa.Field[Any], columns: Mapping[str, ColumnValues], count: int
 
 
 class RowTables:
-    """Builds Arrow tables of `assets`, `requests` and `prechecks` from columns of Python values.
+    """Builds the Arrow tables `assets`, `requests` and `prechecks` from columns of Python values.
 
     Args:
-        extra_types: Manifest column that lightmeter does not interpret → its type name, a key of `schema.EXTRA_TYPES`.
+        extra_types: Name of each manifest column that lightmeter does not interpret → its type name, a key of
+            `schema.EXTRA_TYPES`. `assets` repeats these columns.
     """
 
     def __init__(self, extra_types: Mapping[str, str]) -> None:
@@ -59,12 +60,12 @@ class RowTables:
         self._schemas = {table: schema(table, extra_types) for table in ("assets", "requests", "prechecks")}
 
     def build(self, table: str, columns: Mapping[str, ColumnValues], count: int) -> pa.Table:
-        """Return a table of `count` rows.
+        """Return an Arrow table of `count` rows.
 
         Args:
             table: `assets`, `requests` or `prechecks`.
-            columns: Column → its values. For `assets`, the column `extra` holds the manifest's own columns as one JSON
-                object for each row.
+            columns: Column name → values of the column. For `assets`, the column `extra` holds one JSON object for each
+                row, with the values of the manifest columns that lightmeter does not interpret.
             count: Number of rows.
         """
         extra = self._extra_values(columns["extra"]) if table == "assets" and self._extra_types else {}
@@ -79,7 +80,7 @@ class RowTables:
 
 
 def to_timestamps(seconds: Sequence[float | None]) -> pa.Array[Any]:
-    """Return seconds since the epoch as timestamps in UTC, rounded as Python's `datetime` rounds; shape (rows,)."""
+    """Return seconds since the epoch as an Arrow array of UTC timestamps, rounded to microseconds; None is null."""
     values = np.array(seconds, np.float64)
     fraction, whole = np.modf(values)
     is_missing = np.isnan(values)
@@ -88,7 +89,7 @@ def to_timestamps(seconds: Sequence[float | None]) -> pa.Array[Any]:
 
 
 def _extra_value(value: Any, type_name: str) -> Any:
-    """Return a value of a manifest column; in a column of texts, a value of another type becomes JSON text."""
+    """Return a manifest value, as JSON text for a column of type `json`, or `string` if the value is no string."""
     if value is None or type_name not in {"string", "json"}:
         return value
     return value if isinstance(value, str) and type_name == "string" else json_text(value)

@@ -1,8 +1,8 @@
-"""Versioned Arrow schemas of the tables. The schema of `assets` includes the manifest's own columns.
+"""Versioned Arrow schemas of the tables. `assets` includes the manifest columns that lightmeter does not interpret.
 
-A column of the manifest has the same name in `assets`, unless `assets` already has a column of that name, ignoring case
-as SQL does. Then it is called `<name>_manifest`, or `<name>_manifest_2`, and so on. The metadata `manifest_column` of
-the field holds the original name.
+Such a column has the same name in `assets`, unless `assets` already has a column of that name, ignoring case as SQL
+does. Then it is called `<name>_manifest`, or `<name>_manifest_2`, and so on. The metadata `manifest_column` of the
+field holds the original name.
 """
 
 from __future__ import annotations
@@ -62,11 +62,12 @@ EXTRA_TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
 
 
 def schema(table: str, extra_types: Mapping[str, str] = MappingProxyType({})) -> pa.Schema:
-    """Return the schema of a table. Each field has the metadata `description`, `unit` and `null` (when it is null).
+    """Return the Arrow schema of a table. Each field has metadata: `description`, `unit`, and `null` (when it is null).
 
     Args:
         table: Name of the table, one of `ALL_TABLES`.
-        extra_types: The manifest's own columns → type names; they become the last columns of `assets`.
+        extra_types: Name of each manifest column that lightmeter does not interpret → its type name, a key of
+            `EXTRA_TYPES`. They become the last columns of `assets`.
 
     Raises:
         UsageError: There is no table of this name.
@@ -88,7 +89,7 @@ def schema_metadata(table: str) -> dict[bytes | str, bytes | str]:
 
 
 def manifest_columns(extra_types: Mapping[str, str]) -> dict[str, str]:
-    """Return each of the manifest's own columns → its name in `assets`, which differs if `assets` has that column."""
+    """Return manifest column → its name in `assets`, for the columns that lightmeter does not interpret."""
     taken = {column.name for column in (*KEY_COLUMNS, *TABLE_COLUMNS["assets"])}
     new_names: dict[str, str] = {}
     for name in extra_types:
@@ -102,7 +103,7 @@ def manifest_columns(extra_types: Mapping[str, str]) -> dict[str, str]:
 
 
 def field_of(column: ColumnSpec) -> pa.Field[Any]:
-    """Return the Arrow field of a column, with its description, unit, and when it is null as metadata."""
+    """Return the Arrow field of a table column, with metadata: its description, its unit, and when it is null."""
     metadata = {"description": column.description, "unit": column.unit, "null": column.null}
     return pa.field(column.name, ARROW_TYPES[column.kind], metadata=metadata)
 

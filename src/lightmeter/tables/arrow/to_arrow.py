@@ -18,10 +18,10 @@ from lightmeter.facts.lenient_decode import to_float
 
 
 def array_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any]:
-    """Return the values as an array of the type, with null for each value that does not fit. Never raises.
+    """Return the values as an Arrow array of `arrow_type`, with null for each value that does not fit. Never raises.
 
-    A timestamp may be a datetime, a number of seconds since the epoch, or an ISO 8601 text. One without a time zone is
-    taken as UTC.
+    A timestamp may be a datetime, a number of seconds since the epoch, or an ISO 8601 text. A timestamp without a time
+    zone is taken as UTC.
     """
     try:
         array = _convert_all(values, arrow_type)
@@ -34,7 +34,7 @@ def array_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any]:
 
 
 def _convert_all(values: list[Any], arrow_type: pa.DataType) -> pa.Array[Any] | None:
-    """Convert all values in one call. Return None, or raise an Arrow error, if some values do not fit the type."""
+    """Return the values as an array, converted in one call; None or an Arrow error if some do not fit the type."""
     if kinds.is_integer(arrow_type) or kinds.is_floating(arrow_type):
         # If we gave the type, Arrow would cut 1.5 to 1 and accept True as 1. So it infers the type first.
         inferred = pa.array(values)

@@ -36,7 +36,7 @@ def views_sql(tables: Sequence[str] = TABLES) -> str:
 
 
 def write_catalog(out: Path) -> None:
-    """Write `views.sql` and `catalog.duckdb`, and replace the old files atomically.
+    """Write `views.sql` and `catalog.duckdb`, which define the tables in `out` as DuckDB views; each atomically.
 
     Each table that every run has must already have a Parquet file.
 

@@ -38,10 +38,10 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 
 
 class QuerySession:
-    """Open tables that several SQL queries can share. Use it as a context manager.
+    """A DuckDB connection to the tables of one output folder or object store. Use it as a context manager.
 
-    A table that was not written yet is empty. Timestamps are in UTC. If a writer replaces files of a table between two
-    queries, the second query reads the new files.
+    Several SQL queries can share it. A table that was not written yet is empty. Timestamps are in UTC. If a writer
+    replaces files of a table between two queries, the second query reads the new files.
 
     Args:
         where: An output folder, or a URI such as `s3://bucket/prefix`.
@@ -71,7 +71,7 @@ class QuerySession:
         self._stack.close()
 
     def ask(self, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
-        """Return the result of one SQL query; an empty table for a statement without a result.
+        """Return the result of one SQL query as an Arrow table, which is empty for a statement without a result.
 
         `params` are values for `?` placeholders, or a mapping for `$name` placeholders.
 
@@ -125,7 +125,7 @@ class QuerySession:
         return connection
 
     def _read_error(self, error: duckdb.Error) -> LightmeterError:
-        """Return an error that names the file with a broken footer, or else contains DuckDB's message."""
+        """Return the error to raise if DuckDB cannot read the tables; it names the broken file if that can be found."""
         if isinstance(self._where, str) and is_uri(self._where):
             place = uri_name(self._where)
             return TablesError(
@@ -162,12 +162,12 @@ def sql(where: TablesSource, query: str, params: Sequence[Any] | Mapping[str, An
 
 
 def open_session(where: TablesSource) -> AbstractContextManager[QuerySession]:
-    """Return a context manager for a session; at its end, a session that was already open stays open."""
+    """Return a context manager that gives a session for `where`, and closes it unless `where` was an open session."""
     return nullcontext(where) if isinstance(where, QuerySession) else QuerySession(where)
 
 
 def _is_read_error(error: duckdb.Error) -> bool:
-    """Whether a DuckDB error is about a broken file: it names one, or is a bare `duckdb.Error`, as for corrupt data."""
+    """Whether DuckDB's error is about a broken Parquet file: it names the file, or is a bare `duckdb.Error`."""
     names_file = isinstance(error, duckdb.IOException | duckdb.InvalidInputException) and ".parquet" in str(error)
     return names_file or type(error) is duckdb.Error
 

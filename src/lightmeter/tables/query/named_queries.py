@@ -127,39 +127,44 @@ SQL: Final = MappingProxyType(
 
 
 def top_tags(where: TablesSource, *, most: int = 20, min_score: float = 0.0) -> pa.Table:
-    """Return the most frequent tags: name, items (that have it), sources (number of back ends), mean_score (0 to 1).
+    """Return the most frequent tags, most frequent first, with the columns name, items, sources, mean_score.
+
+    `items` is the number of items (manifest rows) with the tag, `sources` the number of back ends that gave it, and
+    `mean_score` the mean of its scores, 0 to 1.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
         most: Most rows to return.
-        min_score: Lowest score of a tag to count, 0 to 1; a tag without a score always counts.
+        min_score: A tag with a lower score, 0 to 1, is not counted; a tag without a score always counts.
     """
     return _run_query(where, "top_tags", most=most, min_score=min_score)
 
 
 def tag_pairs(where: TablesSource, *, most: int = 50, min_items: int = 2, min_score: float = 0.0) -> pa.Table:
-    """Return pairs of tags of the same items: one, other, items (with both), jaccard.
+    """Return pairs of tags that items share, most frequent first, with the columns one, other, items, jaccard.
 
-    `jaccard` is the number of items with both tags, divided by the number of items with either: 0 to 1.
+    `one` and `other` are the tags; `items` is the number of items (manifest rows) that have both. `jaccard` is `items`
+    divided by the number of items with either tag: 0 to 1.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
         most: Most rows to return.
         min_items: Fewest items with both tags.
-        min_score: Lowest score of a tag to count, 0 to 1; a tag without a score always counts.
+        min_score: A tag with a lower score, 0 to 1, is not counted; a tag without a score always counts.
     """
     return _run_query(where, "tag_pairs", most=most, min_items=min_items, min_score=min_score)
 
 
 def palette(where: TablesSource, *, by: str | None = None, most: int = 8) -> pa.Table:
-    """Return the main colors of each group of items: group, hex, items, share (0 to 1, within the group).
+    """Return the main colors of each group of items (manifest rows), with the columns group, hex, items, share.
 
-    Similar colors count as one: the color space is divided into cells of 32 steps in each channel. `hex` is the mean
-    color of a cell, and `share` its share of the group's colors, both weighted by `pixel_fraction`.
+    Similar colors count as one: the RGB color space is divided into cells of 32 values in each channel. `hex` is the
+    mean color of a cell, `items` the number of items with a color in it, and `share` (0 to 1) its share of the group's
+    colors. Mean and share are weighted by `pixel_fraction`.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
-        by: Column of `assets` to group by, such as one of the manifest's own; None means a single group.
+        by: Column of `assets` to group by, such as a column copied from the manifest; None means a single group.
         most: Most colors for each group.
 
     Raises:
@@ -171,8 +176,9 @@ def palette(where: TablesSource, *, by: str | None = None, most: int = 8) -> pa.
 def nsfw_review(where: TablesSource, *, least_severity: float = 0.5, most: int = 1000) -> pa.Table:
     """Return the items that a person should review, worst first: item_id, url, severity, label, source, frame, spread.
 
-    `severity` is the highest of all back ends, labels and frames; label, source and frame are those of that entry.
-    `spread` is the difference between the highest severities of the back ends, 0 to 1.
+    `severity` is the highest that any back end gave the item or one of its frames, for any label; `label`, `source`
+    (the back end) and `frame` belong to that rating. `spread` is the difference between the highest severities of the
+    back ends, 0 to 1.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
@@ -183,24 +189,26 @@ def nsfw_review(where: TablesSource, *, least_severity: float = 0.5, most: int =
 
 
 def agreement(where: TablesSource, *, min_score: float = 0.0, min_count: int = 1) -> pa.Table:
-    """Return the agreement of each pair of back ends on each tag: one, other, label, both_say, one_says, agreement.
+    """Return how often two back ends agree on a tag: one, other, label, both_say, one_says, agreement.
 
-    Only images and video frames that both back ends have tagged count. `both_say` is the number with the tag from both,
-    `one_says` the number with the tag from one alone, and `agreement` is both_say / (both_say + one_says): 0 to 1. Tags
-    are the same only if they are spelled the same, case included.
+    `one` and `other` are the back ends, `label` is the tag. Only images and video frames that both back ends have
+    tagged count. `both_say` is the number with the tag from both, `one_says` the number with the tag from only one of
+    them, and `agreement` is both_say / (both_say + one_says): 0 to 1. Tags are the same only if they are spelled the
+    same, case included.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
-        min_score: Lowest score of a tag to count, 0 to 1; a tag without a score always counts.
-        min_count: Fewest images and video frames with the tag from at least one of the two.
+        min_score: A tag with a lower score, 0 to 1, is not counted; a tag without a score always counts.
+        min_count: Fewest images and video frames with the tag from at least one of the two back ends.
     """
     return _run_query(where, "agreement", min_score=min_score, min_count=min_count)
 
 
 def cost_by_group(where: TablesSource, *, by: str | None = None) -> pa.Table:
-    """Return the cost of each group of items: group, items, ok, credits, credits_per_ok (null if no item is ok).
+    """Return the cost of each group of items (manifest rows), in columns group, items, ok, credits, credits_per_ok.
 
-    The groups are the values of the column `by` of `assets`; None means a single group.
+    `ok` is the number of items with the status `ok`; if it is 0, `credits_per_ok` is null. The groups are the values of
+    the column `by` of `assets`; None means a single group.
 
     Raises:
         UsageError: The folder or the column does not exist.
@@ -209,9 +217,10 @@ def cost_by_group(where: TablesSource, *, by: str | None = None) -> pa.Table:
 
 
 def unmatched_errors(where: TablesSource) -> pa.Table:
-    """Return errors that belong to no single row: request_id, backend, message, times, assets, credits_paid.
+    """Return the errors in answers that could not be assigned to one manifest row, most frequent first.
 
-    `times` counts equal errors of the request; `assets` and `credits_paid` are those of the request.
+    The columns are request_id, backend, message, times, assets, credits_paid. `times` is the number of equal errors in
+    the answer to the request; `assets` (images and videos) and `credits_paid` are those of the request.
     """
     return _run_query(where, "unmatched_errors")
 

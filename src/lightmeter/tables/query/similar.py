@@ -1,4 +1,4 @@
-"""Search for the pictures most similar to a picture, by the angle between their embeddings.
+"""Search for the images and videos most similar to one of them, by the angle between their embeddings.
 
 The search is exact: DuckDB compares one vector with all others, in 0.2 s of processor time for 10,000 vectors of 1280
 coordinates. There is no nearest-neighbor index (HNSW): building one takes as long as fifty searches without it.
@@ -50,9 +50,9 @@ def similar(where: TablesSource, item: str, *, most: int = 10, model: str | None
     """Return the items most similar to one item, nearest first: item_id, url, frame, similarity.
 
     `similarity` is the cosine of the angle between two embeddings of the same model: 1 for the same direction, 0 for no
-    likeness, -1 for opposite directions. A video is rated by its nearest vector, and `frame` is the frame of that
-    vector; null means an image, or the vector of the whole video. The item itself is compared by the vector of the
-    whole; if it has none, by the vectors of all its frames.
+    likeness, -1 for opposite directions. A video in the result is rated by its nearest embedding, and `frame` is the
+    video frame of that embedding; null means an image, or the embedding of the whole video. `item` itself is compared
+    by the embedding of the whole image or video; if it has none, by the embeddings of all its frames.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
@@ -106,7 +106,7 @@ def _missing_reason(row: Mapping[str, Any]) -> str:
 
 
 def _model(tables: QuerySession, item_id: str, model: str | None) -> str | None:
-    """Return the model whose embeddings are compared; None for embeddings without a model name.
+    """Return the model whose embeddings are compared: `model`, or the item's only one; None if that has no name.
 
     Raises:
         UsageError: The item has no embedding of that model, or has those of more than one and `model` is None.

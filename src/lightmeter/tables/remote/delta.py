@@ -59,16 +59,16 @@ def write_delta(dataset: Dataset, place: str) -> dict[str, int]:
 
 
 def import_deltalake() -> Any:
-    """Return the module of the library that writes Delta tables.
+    """Return the module `deltalake`, which writes Delta tables.
 
     Raises:
-        SettingsError: It is not installed.
+        SettingsError: deltalake is not installed.
     """
     return import_extra("deltalake", "delta", "Writing Delta tables")
 
 
 def _batches(parts: list[PartInfo]) -> pa.RecordBatchReader:
-    """Return a reader of all rows of a table, in batches of about one row group, in types that Delta has."""
+    """Return a reader of all rows of a table's Parquet files, with unsigned integers as types that Delta Lake has."""
     unified = pa.unify_schemas([read_schema(part.path) for part in parts], **_PERMISSIVE)
     schema = pa.schema([field.with_type(_signed(field.type)).remove_metadata() for field in unified])
 

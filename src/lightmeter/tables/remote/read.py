@@ -49,9 +49,9 @@ def read_remote_table(place: str, table: str, filesystem: Any = None) -> pa.Tabl
     """Return all rows of a table of a remote folder.
 
     Args:
-        place: As for `remote_datasets`.
+        place: Folder with `tables/<table>/*.parquet`: a URI such as `s3://bucket/prefix`, or a path on `filesystem`.
         table: Name of the table.
-        filesystem: As for `remote_datasets`.
+        filesystem: A file system of `pyarrow.fs` or of fsspec; None means the one that the URI names.
 
     Raises:
         UsageError: There is no table of this name, the folder cannot be read, or it holds no tables.
@@ -66,7 +66,7 @@ def read_remote_table(place: str, table: str, filesystem: Any = None) -> pa.Tabl
 
 
 def _tables(remote: fs.FileSystem, root: str) -> list[str]:
-    """Return the names of the tables that every run has, then of the other tables that have Parquet files."""
+    """Return the names of the tables that every run has, then of the other tables with Parquet files below `root`."""
     found = remote.get_file_info(fs.FileSelector(f"{root}/tables", allow_not_found=True))
     names = {one.base_name for one in found if one.type == fs.FileType.Directory}
     return [*TABLES, *sorted(name for name in names - {*TABLES} if _parts(remote, f"{root}/tables/{name}"))]

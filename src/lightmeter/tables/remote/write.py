@@ -52,7 +52,7 @@ def publish(dataset: Dataset, place: str, filesystem: Any = None) -> dict[str, s
 
 
 def _single_file(dataset: Dataset, table: str, scratch: Path) -> Path:
-    """Return the path of a file with all rows of a table: its only file, or all its files merged into `scratch`."""
+    """Return the path of a local Parquet file with all rows of a table: its only file, or a merged one in `scratch`."""
     parts = dataset.describe(table)
     return parts[0].path if len(parts) == 1 else merge_into(scratch / f"{table}.parquet", parts)
 
