@@ -5,11 +5,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import fs
 from pyarrow import types as kinds
@@ -18,6 +17,9 @@ from lightmeter.errors import ManifestError
 from lightmeter.manifest.folders import FileSet
 from lightmeter.manifest.item import JSON
 from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, missing_column
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 _BATCH_ROWS: Final = 4096
 
@@ -80,6 +82,8 @@ def parquet_set_rows(files: FileSet, name: str, types: dict[str, str], options: 
 
 def _dataset(files: FileSet, names: list[str], schema: pa.Schema) -> ds.Dataset:
     """Open Parquet files as one data set with the columns of `schema` and those of folders such as `year=2024`."""
+    import pyarrow.dataset as ds  # noqa: PLC0415 (imports pandas, which a single file does not need)
+
     shared: dict[str, Any] = {
         "source": [f"{files.base}/{name}" for name in names],
         "filesystem": files.filesystem or fs.LocalFileSystem(),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from pyarrow import fs
 
 from lightmeter.errors import UsageError
 from lightmeter.tables.arrow.schema import TABLES, schema
 from lightmeter.tables.remote.uris import file_system, uri_name
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 
 def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]:
@@ -25,6 +27,8 @@ def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]
     Raises:
         UsageError: The folder cannot be read, or it holds no tables.
     """
+    import pyarrow.dataset as ds  # noqa: PLC0415 (imports pandas, a third of a second, and few commands need it)
+
     try:
         remote, root = file_system(place, filesystem)
         parts = {table: _parts(remote, f"{root}/tables/{table}") for table in _tables(remote, root)}
