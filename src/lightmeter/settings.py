@@ -113,6 +113,14 @@ class Settings(BaseSettings):
         ge=1,
         description="Most of these checks at the same time for one host; fewer if it gets slow or refuses them.",
     )
+    max_image_bytes: int = Field(
+        default=20 * 1024 * 1024,
+        ge=0,
+        description=(
+            "Length of the longest image at a URL that checks download and decode. Of longer ones only the first "
+            "64 KiB are read; 0 reads no more of any."
+        ),
+    )
     proxy: str | None = Field(
         default=None,
         repr=False,  # it may hold a password

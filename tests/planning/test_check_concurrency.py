@@ -24,7 +24,7 @@ def _own_folders(monkeypatch, tmp_path):
 
 
 class PictureHost:
-    """A web server with one picture. It holds requests while `free` is not set, and counts them."""
+    """A web server of pictures. It holds requests while `free` is not set, and counts them."""
 
     def __init__(self):
         self.free = asyncio.Event()
@@ -42,7 +42,7 @@ class PictureHost:
         try:
             self.on_request()
             await self.free.wait()
-            return web.Response(body=self.picture, content_type="image/jpeg")
+            return web.Response(body=self.picture + str(request.url).encode(), content_type="image/jpeg")
         finally:
             self.in_flight -= 1
 

@@ -46,11 +46,25 @@ async def test_picture_by_url_takes_one_request(checker, site):
     assert (checked.width, checked.height) == read_size(site.jpeg)
 
 
-async def test_a_large_picture_by_url_is_measured_from_its_beginning(checker, site):
-    """Only the first 64 KiB of a picture are read, whether its server supports ranges or not."""
-    checked = await checker.check(row(f"{site.base_url}/huge.png"))
+async def test_a_large_picture_by_url_is_measured_from_its_beginning(site):
+    """Without a limit for images only 64 KiB of a picture are read, whether its server supports ranges or not."""
+    async with Checker(capture_interval_s=1, max_frames=3, max_image_bytes=0) as checker:
+        checked = await checker.check(row(f"{site.base_url}/huge.png"))
     assert (checked.width, checked.height) == (4000, 1000)
+    assert (checked.content_sha256, checked.perceptual_hash, checked.thumbnail) == (None, None, None)
     assert site.sent < 2**20
+
+
+async def test_a_picture_by_url_is_decoded_as_the_same_file_is(checker, site, tmp_path):
+    """A picture has the same size, hashes and thumbnail by its URL as in a file, within the limit of memory."""
+    checked = await checker.check(row(f"{site.base_url}/huge.png"))
+    assert checked.size_bytes > 2**23
+    (tmp_path / "small.jpg").write_bytes(site.jpeg)
+    local, remote = [
+        await checker.check(one) for one in (file_row(tmp_path / "small.jpg"), row(f"{site.base_url}/picture.jpg"))
+    ]
+    for name in ("width", "height", "size_bytes", "content_sha256", "perceptual_hash", "thumbnail"):
+        assert getattr(local, name) == getattr(remote, name) is not None
 
 
 @pytest.mark.parametrize("path", ["only-head.jpg", "breaks-off-picture.jpg"])

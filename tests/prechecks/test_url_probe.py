@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from lightmeter.errors import FetchError
-from lightmeter.prechecks.url_probe import MAX_REDIRECTS, UrlProber
+from lightmeter.prechecks.url_probe import MAX_REDIRECTS, ReadLimits, UrlProber
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ async def reach():
 
 async def test_one_get_request_reads_the_beginning(reach, site):
     """One GET with a range gives type, size and content."""
-    reached = await reach.probe(f"{site.base_url}/picture.jpg", 65536)
+    reached = await reach.probe(f"{site.base_url}/picture.jpg", ReadLimits())
     assert (reached.status, reached.content_type, reached.size_bytes) == (200, "image/jpeg", len(site.jpeg))
     assert (reached.head, reached.is_whole) == (site.jpeg, True)
     assert site.seen == [("GET", "/picture.jpg")]
@@ -26,18 +26,18 @@ async def test_one_get_request_reads_the_beginning(reach, site):
 
 async def test_size_of_a_part_is_that_of_the_whole(reach, site):
     """The total size of a partial response comes from its Content-Range."""
-    reached = await reach.probe(f"{site.base_url}/ranged", 64)
+    reached = await reach.probe(f"{site.base_url}/ranged", ReadLimits(64))
     assert (reached.head, reached.is_whole) == (site.jpeg[:64], False)
     assert reached.size_bytes == 123456
 
 
 async def test_redirects_are_followed_but_not_for_ever(reach, site):
     """Redirects are followed to the final URL; loops end; other schemes are refused."""
-    assert (await reach.probe(f"{site.base_url}/moved", 64)).final_url == f"{site.base_url}/picture.jpg"
+    assert (await reach.probe(f"{site.base_url}/moved", ReadLimits(64))).final_url == f"{site.base_url}/picture.jpg"
     with pytest.raises(FetchError, match=f"more than {MAX_REDIRECTS} redirects"):
-        await reach.probe(f"{site.base_url}/circle", 64)
+        await reach.probe(f"{site.base_url}/circle", ReadLimits(64))
     with pytest.raises(FetchError, match="no URL"):
-        await reach.probe(f"{site.base_url}/to-a-file", 64)
+        await reach.probe(f"{site.base_url}/to-a-file", ReadLimits(64))
 
 
 async def test_connection_error_does_not_show_the_url(reach):
@@ -46,7 +46,7 @@ async def test_connection_error_does_not_show_the_url(reach):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with pytest.raises(FetchError, match="no connection") as caught:
-        await reach.probe(f"http://127.0.0.1:{port}/a.jpg?token=secret", 64)
+        await reach.probe(f"http://127.0.0.1:{port}/a.jpg?token=secret", ReadLimits(64))
     assert "secret" not in str(caught.value)
 
 
@@ -54,7 +54,7 @@ async def test_connection_error_does_not_show_the_url(reach):
 async def test_invalid_url_raises_fetch_error(reach, url):
     """An invalid URL raises FetchError."""
     with pytest.raises(FetchError):
-        await reach.probe(url, 64)
+        await reach.probe(url, ReadLimits(64))
 
 
 async def test_download_returns_sha256(reach, site, tmp_path):
@@ -83,5 +83,5 @@ async def test_truncated_download_raises_fetch_error(reach, site, tmp_path):
 
 async def test_requests_carry_no_credentials(reach, site):
     """Requests carry no key, cookie or authorization header."""
-    await reach.probe(f"{site.base_url}/picture.jpg", 64)
+    await reach.probe(f"{site.base_url}/picture.jpg", ReadLimits(64))
     assert set(site.headers[0]) == {"Host", "User-Agent", "Accept", "Accept-Encoding", "Range"}

@@ -127,6 +127,7 @@ async def _write_rows(
         max_frames=options.max_frames,
         max_checks=settings.max_checks,
         max_checks_per_host=settings.max_checks_per_host,
+        max_image_bytes=settings.max_image_bytes,
     )
     pending_write = None
     async with (

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -61,7 +61,7 @@ class KeptChecks:
     def add(self, results: Sequence[tuple[bytes, CheckResult]]) -> None:
         """Store pre-check results (with the keys from `find`) of rows without an error; log an error of the disk."""
         now = time.time()
-        rows = [(key, now, orjson.dumps(asdict(result))) for key, result in results if _is_sound(result)]
+        rows = [(key, now, _to_json(result)) for key, result in results if _is_sound(result)]
         try:
             with self._thread_lock, sqlite.write_transaction(self._db):
                 self._db.executemany("INSERT OR REPLACE INTO checks VALUES (?, ?, ?)", rows)
@@ -134,6 +134,11 @@ def _key(item: Item) -> bytes:
 def _is_sound(result: CheckResult) -> bool:
     unreached = any(found.check == "reach" and found.severity == "warning" for found in result.findings)
     return result.fatal is None and not unreached
+
+
+def _to_json(result: CheckResult) -> bytes:
+    """Return a result as JSON, without the thumbnail, which would take more room than all else."""
+    return orjson.dumps(asdict(replace(result, thumbnail=None)))
 
 
 def _to_result(text: bytes) -> CheckResult:

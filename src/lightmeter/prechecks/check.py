@@ -16,11 +16,12 @@ from typing import Final, Self
 
 from lightmeter.errors import FetchError
 from lightmeter.manifest.item import Item
-from lightmeter.media.media_info import SNIFF_BYTES, ImageInfo, MediaKind, VideoInfo, kind_from_name, sniff
-from lightmeter.prechecks.decode_check import check_image, check_image_head, check_remote_image, check_video
+from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, VideoInfo, kind_from_name, sniff
+from lightmeter.prechecks.decode_check import DecodedImage, check_image, check_image_head, check_video
 from lightmeter.prechecks.finding import CheckResult, Finding
 from lightmeter.prechecks.host_limit import HostLimit
-from lightmeter.prechecks.url_probe import HEADER_BYTES, HostUnavailable, UrlProber
+from lightmeter.prechecks.memory_limit import MemoryLimit, MemoryShare
+from lightmeter.prechecks.url_probe import HostUnavailable, ReadLimits, UrlProber
 from lightmeter.prechecks.url_verdict import ProbeResponse, judge_format, judge_response
 from lightmeter.tempdirs import LockedTempDir
 from lightmeter.wire.constants import MAX_FILE_BYTES
@@ -33,6 +34,9 @@ MAX_TRIES: Final = 3
 
 MAX_KNOWN_HOSTS: Final = 4096
 """Hosts whose limits are remembered."""
+
+_MAX_MEMORY_BYTES: Final = 256 * 1024 * 1024
+"""Bytes of images at URLs that are in memory at the same time, beside their first `HEADER_BYTES`."""
 
 _FIRST_PAUSE_S: Final = 0.5
 _MAX_PAUSE_S: Final = 10.0
@@ -47,8 +51,8 @@ MAX_CACHED_URLS: Final = 4096
 class Checker:
     """Runs all checks of manifest rows, several rows at once; an async context manager.
 
-    Local files and videos are decoded. Of an image at a URL, at most `HEADER_BYTES` are read; it is decoded only if it
-    is no longer than that.
+    Images and videos are decoded, except an image at a URL that is longer than `max_image_bytes`: then only its first
+    `HEADER_BYTES` are examined.
 
     Args:
         capture_interval_s: Seconds between captured frames of a video.
@@ -56,16 +60,25 @@ class Checker:
         max_checks: Most rows that are checked at the same time; lowered to a quarter of the files that the process may
             open. Decoding uses at most one thread per processor.
         max_checks_per_host: Most requests to one host at the same time; `HostLimit` may allow fewer.
+        max_image_bytes: Length of the longest image at a URL that is read whole.
     """
 
     def __init__(
-        self, *, capture_interval_s: int, max_frames: int, max_checks: int = 256, max_checks_per_host: int = 64
+        self,
+        *,
+        capture_interval_s: int,
+        max_frames: int,
+        max_checks: int = 256,
+        max_checks_per_host: int = 64,
+        max_image_bytes: int = MAX_FILE_BYTES,
     ) -> None:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         max_checks = max_checks if files == resource.RLIM_INFINITY else max(1, min(max_checks, files // 4))
         self._capture_interval_s = capture_interval_s
         self._max_frames = max_frames
         self._prober = UrlProber(connections=max_checks)
+        self._read_limits = ReadLimits(image_bytes=max_image_bytes)
+        self._memory = MemoryLimit(max(_MAX_MEMORY_BYTES, max_image_bytes))
         self._rows = asyncio.Semaphore(max_checks)
         self._downloads = asyncio.Semaphore(_MAX_DOWNLOADS)
         self._max_checks_per_host = max_checks_per_host
@@ -137,13 +150,13 @@ class Checker:
             self._hosts[name] = HostLimit(self._max_checks_per_host)
         return self._hosts[name]
 
-    async def _probe(self, url: str, host: HostLimit) -> ProbeResponse:
-        """Request the first bytes of a URL; if the host says that it gets too many, pause and try again."""
+    async def _probe(self, url: str, host: HostLimit, memory: MemoryShare) -> ProbeResponse:
+        """Request an image, or the start of other content; if the host gets too many requests, try again later."""
         pause_s = _FIRST_PAUSE_S
         for tries_left in reversed(range(MAX_TRIES)):
             async with self._rows:
                 started_s = monotonic()
-                response = await self._prober.probe(url, HEADER_BYTES)
+                response = await self._prober.probe(url, self._read_limits, memory)
             if not response.is_rate_limited:
                 host.answered(monotonic() - started_s, monotonic())
                 break
@@ -158,19 +171,23 @@ class Checker:
     async def _check_url(self, item: Item, expected: MediaKind | None, host: HostLimit) -> CheckResult:
         if expected == "video":
             return await self._check_remote_video(item, expected)
-        response = await self._probe(item.url, host)
+        async with self._memory.share() as memory:
+            return await self._check_remote_image(item, expected, host, memory)
+
+    async def _check_remote_image(
+        self, item: Item, expected: MediaKind | None, host: HostLimit, memory: MemoryShare
+    ) -> CheckResult:
+        response = await self._probe(item.url, host, memory)
         checked = judge_response(response, expected)
         if not response.ok or checked.fatal is not None or checked.kind is None:
             return checked
         if checked.kind == "video":
             return await self._check_remote_video(item, expected)
-        found = sniff(response.head)
-        if found is None:
+        checked = replace(checked, size_bytes=response.size_bytes, content_sha256=response.sha256)
+        if sniff(response.head) is None:
             return checked
         async with self._decoders:
-            size, findings = await asyncio.to_thread(_examine_image, response)
-        width, height = size or (None, None)
-        return replace(checked, findings=(*checked.findings, *findings), width=width, height=height)
+            return _add_image(checked, await asyncio.to_thread(_examine_image, response))
 
     async def _check_remote_video(self, item: Item, expected: MediaKind | None) -> CheckResult:
         path = self._folder / f"{item.seq}-{id(item):x}"
@@ -208,9 +225,10 @@ class Checker:
         if checked.kind == "video":
             sha256 = await asyncio.to_thread(_sha256, path)
             return await self._decode_video(path, replace(checked, content_sha256=sha256))
+        checked = replace(checked, size_bytes=size_bytes)
         async with self._decoders:
-            info, findings, sha256 = await asyncio.to_thread(_read_image, path)
-        return replace(_add_findings(checked, findings, info), content_sha256=sha256)
+            decoded, sha256 = await asyncio.to_thread(_read_image, path)
+        return replace(_add_image(checked, decoded), content_sha256=sha256)
 
     async def _decode_video(self, path: Path, checked: CheckResult) -> CheckResult:
         async with self._decoders:
@@ -220,20 +238,31 @@ class Checker:
         return replace(_add_findings(checked, findings, info), duration_s=info.duration_s if info else None)
 
 
-def _add_findings(
-    checked: CheckResult, findings: list[Finding], info: ImageInfo | VideoInfo | None = None
-) -> CheckResult:
+def _add_image(checked: CheckResult, decoded: DecodedImage) -> CheckResult:
+    """Return a copy of `checked` with what the content of the image adds."""
+    return replace(
+        checked,
+        findings=(*checked.findings, *decoded.findings),
+        width=decoded.width,
+        height=decoded.height,
+        perceptual_hash=decoded.perceptual_hash,
+        thumbnail=decoded.thumbnail,
+    )
+
+
+def _add_findings(checked: CheckResult, findings: list[Finding], info: VideoInfo | None = None) -> CheckResult:
     """Return a copy of `checked` with `findings` added and the width and height of `info` (None if `info` is None)."""
     width, height = (info.width, info.height) if info else (None, None)
     return replace(checked, findings=(*checked.findings, *findings), width=width, height=height)
 
 
-def _examine_image(response: ProbeResponse) -> tuple[tuple[int, int] | None, list[Finding]]:
-    """Check an image's first bytes, and decode it if they are all; return (width, height) or None, and findings."""
+def _examine_image(response: ProbeResponse) -> DecodedImage:
+    """Check an image's first bytes, and decode it if they are all."""
     size, findings = check_image_head(response.head, response.size_bytes)
     if response.is_whole and not findings:
-        return size, check_remote_image(response.head)
-    return size, findings
+        return check_image(response.head, remote=True)
+    width, height = size or (None, None)
+    return DecodedImage(tuple(findings), width, height)
 
 
 def _read_head(path: Path) -> tuple[int, bytes]:
@@ -243,15 +272,16 @@ def _read_head(path: Path) -> tuple[int, bytes]:
         return os.fstat(file.fileno()).st_size, file.read(SNIFF_BYTES)
 
 
-def _read_image(path: Path) -> tuple[ImageInfo | None, list[Finding], str | None]:
+def _read_image(path: Path) -> tuple[DecodedImage, str | None]:
     try:
         with path.open("rb") as file:
             sha256 = file_digest(file, "sha256").hexdigest()
             file.seek(0)
-            info, findings = check_image(file.read())
+            decoded = check_image(file.read())
     except OSError as error:
-        return None, [Finding("file", "error", f"The file cannot be read: {error.strerror or error}.")], None
-    return info, findings, sha256
+        message = f"The file cannot be read: {error.strerror or error}."
+        return DecodedImage((Finding("file", "error", message),)), None
+    return decoded, sha256
 
 
 def _sha256(path: Path) -> str | None:

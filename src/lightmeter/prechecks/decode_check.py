@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
-from lightmeter.media.image import MAX_PIXELS, is_blank, is_header_broken, load_rgb, read_image_info, read_size
+from lightmeter.media.image import (
+    MAX_PIXELS,
+    is_blank,
+    is_header_broken,
+    load_rgb,
+    read_image_info,
+    read_size,
+    thumbnail,
+)
 from lightmeter.media.least_bytes import least_bytes
 from lightmeter.media.media_info import ImageInfo, VideoInfo
+from lightmeter.media.perceptual_hash import perceptual_hash
 from lightmeter.media.sampling import frame_count
 from lightmeter.media.video import sample_video
 from lightmeter.prechecks.finding import Finding
@@ -17,39 +30,74 @@ from lightmeter.prechecks.finding import Finding
 MAX_CHECKED_FRAMES: Final = 60
 """Maximum number of frames of a video that are checked."""
 
-_IMAGE_SIDE: Final = 512
-_REMOTE_SIDE: Final = 64
-_FRAME_SIDE: Final = 256
-"""Longest side, in pixels, of decoded files, images at URLs and video frames."""
+_SIDE: Final = 256
+"""Longest side, in pixels, of decoded images and video frames."""
+
+_MAY_READ: Final = "The service may still read it."
 
 _TINY_SIDE: Final = 16
 """Shorter side, in pixels, below which an image gets a warning."""
 
 
-def check_image(content: bytes) -> tuple[ImageInfo | None, list[Finding]]:
-    """Decode an image; return its metadata (None if it cannot be read) and what the checks found."""
+@dataclass(frozen=True, slots=True)
+class DecodedImage:
+    """What the checks learned from the content of an image.
+
+    Attributes:
+        findings: What they found.
+        width: In pixels, upright; None if the header cannot be read.
+        height: Likewise.
+        perceptual_hash: See `media.perceptual_hash`; None if the image was not decoded.
+        thumbnail: The image as a small JPEG; None if it was not decoded.
+    """
+
+    findings: tuple[Finding, ...]
+    width: int | None = None
+    height: int | None = None
+    perceptual_hash: int | None = None
+    thumbnail: bytes | None = None
+
+
+def check_image(content: bytes, *, remote: bool = False) -> DecodedImage:
+    """Decode an image and check it.
+
+    A broken image gives an error. So does a local file with too many pixels, because it could not be uploaded. At a URL
+    (`remote`), that is a warning: the service may decode it. A format that lightmeter does not decode is a warning.
+    """
     try:
         info = read_image_info(content)
         if info.width * info.height > MAX_PIXELS:
             message = f"{info.width} x {info.height} pixels are more than the limit of {MAX_PIXELS:,}."
-            return info, [Finding("pixels", "error", message, info.width * info.height)]
-        picture = load_rgb(content, max_side=_IMAGE_SIDE)
+            return DecodedImage(
+                (_too_large(message, info.width * info.height, remote=remote),), info.width, info.height
+            )
+        picture = load_rgb(content, max_side=_SIDE)
     except MediaTooLarge as error:
-        return None, [Finding("pixels", "error", str(error))]
+        return DecodedImage((_too_large(str(error), None, remote=remote),))
     except UnsupportedMedia as error:  # TIFF, HEIC: not read here, but another service may
-        return None, [Finding("decode", "warning", f"{error} The service may still read it.")]
+        return DecodedImage((Finding("decode", "warning", f"{error} {_MAY_READ}"),))
     except MediaError as error:
-        return None, [Finding("decode", "error", str(error))]
-    findings = [Finding("decode", "info", "Decodes.", facts=asdict(info))]
+        return DecodedImage((Finding("decode", "error", str(error)),))
+    decodes = Finding("decode", "info", "Decodes.", facts=asdict(info))
+    findings = (decodes, *_picture_findings(picture, info))
+    return DecodedImage(findings, info.width, info.height, perceptual_hash(picture), thumbnail(picture))
+
+
+def _too_large(message: str, pixels: int | None, *, remote: bool) -> Finding:
+    if remote:
+        return Finding("pixels", "warning", f"{message} {_MAY_READ}", pixels)
+    return Finding("pixels", "error", message, pixels)
+
+
+def _picture_findings(picture: NDArray[np.uint8], info: ImageInfo) -> Iterator[Finding]:
+    """Yield what is wrong with a decoded picture, or unusual."""
     if is_blank(picture):
-        findings.append(Finding("frames", "warning", "The picture is blank.", 1.0))
+        yield Finding("frames", "warning", "The picture is blank.", 1.0)
     if min(info.width, info.height) < _TINY_SIDE:
-        message = f"Only {info.width} x {info.height} pixels."
-        findings.append(Finding("pixels", "warning", message, info.width * info.height))
+        yield Finding("pixels", "warning", f"Only {info.width} x {info.height} pixels.", info.width * info.height)
     if info.frames > 1:
         message = f"An animation of {info.frames} frames; only its first frame is analysed."
-        findings.append(Finding("frames", "info", message, info.frames))
-    return info, findings
+        yield Finding("frames", "info", message, info.frames)
 
 
 def check_image_head(head: bytes, size_bytes: int | None) -> tuple[tuple[int, int] | None, list[Finding]]:
@@ -70,23 +118,8 @@ def check_image_head(head: bytes, size_bytes: int | None) -> tuple[tuple[int, in
         return None, [Finding("decode", "error", "The header of the picture does not parse.")]
     if size is not None and size[0] * size[1] > MAX_PIXELS:
         message = f"{size[0]} x {size[1]} pixels are more than the limit of {MAX_PIXELS:,}."
-        return size, [Finding("pixels", "warning", f"{message} The service may still read it.", size[0] * size[1])]
+        return size, [Finding("pixels", "warning", f"{message} {_MAY_READ}", size[0] * size[1])]
     return size, []
-
-
-def check_remote_image(content: bytes) -> list[Finding]:
-    """Decode the whole content of an image at a URL, at a reduced size to save time; return what was found.
-
-    Only a broken image gives an error. A format or size that lightmeter does not decode gives a warning, because the
-    service may decode it.
-    """
-    try:
-        load_rgb(content, max_side=_REMOTE_SIDE)
-    except BrokenMedia as error:
-        return [Finding("decode", "error", str(error))]
-    except MediaError as error:
-        return [Finding("decode", "warning", f"{error} The service may still read it.")]
-    return [Finding("decode", "info", "Decodes.")]
 
 
 async def check_video(
@@ -106,13 +139,13 @@ async def check_video(
             path,
             interval_s=capture_interval_s,
             max_frames=min(max_frames or MAX_CHECKED_FRAMES, MAX_CHECKED_FRAMES),
-            max_side=_FRAME_SIDE,
+            max_side=_SIDE,
         )
     except BrokenMedia as error:
         return None, [Finding("decode", "error", str(error))]
     except MediaError as error:
         # Too much work, or a format unknown here: the service's decoder may do better.
-        return None, [Finding("decode", "warning", f"{error} The service may still read it.")]
+        return None, [Finding("decode", "warning", f"{error} {_MAY_READ}")]
     captured = None
     message = "Decodes; its time stamps and rate are absurd: its length, and so its price, is not known."
     if info.duration_s is not None:

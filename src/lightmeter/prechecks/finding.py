@@ -43,6 +43,9 @@ class CheckResult:
         height: In pixels.
         duration_s: Length of a video, in seconds.
         content_sha256: SHA-256 of the whole content, in hexadecimal digits.
+        size_bytes: Length of the whole content; None if it is not known.
+        perceptual_hash: 64 bits that are similar for pictures that look similar; None if the picture was not decoded.
+        thumbnail: The picture, or the first frame of a video, as a small JPEG; None if it was not decoded.
     """
 
     kind: MediaKind | None
@@ -51,6 +54,9 @@ class CheckResult:
     height: int | None = None
     duration_s: float | None = None
     content_sha256: str | None = None
+    size_bytes: int | None = None
+    perceptual_hash: int | None = None
+    thumbnail: bytes | None = None
 
     @property
     def fatal(self) -> Finding | None:

@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -20,12 +20,14 @@ from typing import Final, Self
 import aiohttp
 
 from lightmeter.errors import FetchError
+from lightmeter.media.media_info import SNIFF_BYTES, sniff
+from lightmeter.prechecks.memory_limit import MemoryShare
 from lightmeter.prechecks.url_verdict import ProbeResponse
 
 MAX_REDIRECTS: Final = 5
 
 HEADER_BYTES: Final = 64 * 1024
-"""Number of first bytes of remote content that are examined: they hold the header of nearly all images."""
+"""Number of first bytes of remote content that are examined first: they hold the header of nearly all images."""
 
 _PARTIAL: Final = 206
 _RANGE_REFUSED: Final = 416
@@ -57,6 +59,24 @@ _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[FetchError], str], ...]] 
 """Exception of a library, our exception, its message; the first match counts. aiohttp.InvalidURL is a ValueError."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """How much of a URL's content the pre-checks read into memory.
+
+    Attributes:
+        head_bytes: Bytes that are read of any content.
+        image_bytes: Bytes that are read of content that starts like an image; not used if lower than `head_bytes`.
+    """
+
+    head_bytes: int = HEADER_BYTES
+    image_bytes: int = 0
+
+    @property
+    def most(self) -> int:
+        """Most bytes that are read."""
+        return max(self.head_bytes, self.image_bytes)
+
+
 class UrlProber:
     """HTTP client of the pre-checks: requests the URLs of manifest rows; an async context manager.
 
@@ -83,21 +103,25 @@ class UrlProber:
         if self._session is not None:
             await self._session.close()
 
-    async def probe(self, url: str, max_bytes: int) -> ProbeResponse:
-        """Read the first `max_bytes` of the content of a URL with a GET request for this range of bytes.
+    async def probe(self, url: str, limits: ReadLimits, memory: MemoryShare | None = None) -> ProbeResponse:
+        """Read the first bytes of the content of a URL, or all if it is an image, with a GET request for these bytes.
 
-        If the server refuses the range or sends another one, a second request asks for the whole content. No more than
-        `max_bytes` are read in any case.
+        If the server refuses the range of bytes or sends another one, a second request asks for the whole content.
+
+        Args:
+            url: URL of the content.
+            limits: How many bytes to read at most.
+            memory: Memory for an image that is longer than `limits.head_bytes`; None means unlimited.
 
         Raises:
             FetchError: no response; the message says why, without the URL.
         """
-        async with self._request("GET", url, _PROBE_TIMEOUT_S, Range=f"bytes=0-{max_bytes - 1}") as answer:
+        async with self._request("GET", url, _PROBE_TIMEOUT_S, Range=f"bytes=0-{limits.most - 1}") as answer:
             part = answer.headers.get("Content-Range", "")
             if answer.status != _RANGE_REFUSED and (answer.status != _PARTIAL or part.startswith("bytes 0-")):
-                return await _read_first_bytes(answer, max_bytes)
+                return await _read_content(answer, limits, memory)
         async with self._request("GET", url, _PROBE_TIMEOUT_S) as answer:
-            return await _read_first_bytes(answer, max_bytes)
+            return await _read_content(answer, limits, memory)
 
     async def download(self, url: str, path: Path, max_bytes: int) -> ProbeResponse:
         """Download the content of a URL to a file, if the HTTP status is 2xx; return the response.
@@ -111,7 +135,7 @@ class UrlProber:
             FetchError: no response, or the transfer broke off; the message says why, without the URL.
         """
         async with self._request("GET", url, _DOWNLOAD_TIMEOUT_S, decompress=True) as answer:
-            response = _to_probe_response(answer)
+            response = _to_probe_response(answer, 0)
             if not response.ok or (response.size_bytes or 0) > max_bytes:
                 return response
             digest, first, size_bytes = hashlib.sha256(), b"", 0
@@ -171,31 +195,50 @@ def _to_fetch_error(error: Exception) -> FetchError:
     return FetchError(f"the transfer broke off ({type(error).__name__})")
 
 
-async def _read_first_bytes(answer: aiohttp.ClientResponse, max_bytes: int) -> ProbeResponse:
-    """Return the response with at most `max_bytes` of its decompressed content; with none if the status is not 2xx."""
-    response = _to_probe_response(answer)
+async def _read_content(
+    answer: aiohttp.ClientResponse, limits: ReadLimits, memory: MemoryShare | None
+) -> ProbeResponse:
+    """Return the response with the first bytes of its decompressed content; with none if the status is not 2xx."""
+    response = _to_probe_response(answer, limits.most)
     encoding = answer.headers.get("Content-Encoding", "").strip().lower()
     if not response.ok or encoding in _OPAQUE_ENCODINGS:
         return response
-    first, at_end, broke_off = bytearray(), False, False
+    content, at_end, broke_off = bytearray(), False, False
     try:
-        while len(first) < max_bytes and not at_end:
-            chunk = await answer.content.read(max_bytes - len(first))
-            first += chunk
-            at_end = not chunk
+        at_end = await _read_until(answer, content, limits.head_bytes)
+        if not at_end and not encoding and limits.most > limits.head_bytes and _is_image(content):
+            if memory is not None:
+                await memory.reserve(min(limits.most, response.size_bytes or limits.most))
+            at_end = await _read_until(answer, content, limits.most)
     except (aiohttp.ClientError, TimeoutError, OSError):
-        if not first:
+        if not content:
             raise
         broke_off = True
     # Without a length or chunks, a response that was cut off looks like one that ended.
     has_length = "Content-Length" in answer.headers or "chunked" in answer.headers.get("Transfer-Encoding", "").lower()
     if answer.status == _PARTIAL and not encoding:
-        has_length = response.size_bytes == len(first)
-    head, is_whole = bytes(first), at_end and has_length
+        has_length = response.size_bytes == len(content)
+    head, is_whole = bytes(content), at_end and has_length
     if encoding in _DECODED_ENCODINGS and head:
-        head, ended = _decompress(head, max_bytes)
+        head, ended = _decompress(head, limits.head_bytes)
         is_whole = is_whole and ended
-    return replace(response, head=head, content_requested=True, is_whole=is_whole, broke_off=broke_off)
+    digest = hashlib.sha256(head).hexdigest() if is_whole else None
+    return replace(response, head=head, content_requested=True, is_whole=is_whole, broke_off=broke_off, sha256=digest)
+
+
+async def _read_until(answer: aiohttp.ClientResponse, content: bytearray, length: int) -> bool:
+    """Append to `content` until it has `length` bytes; return whether the response ended before."""
+    while len(content) < length:
+        chunk = await answer.content.read(length - len(content))
+        if not chunk:
+            return True
+        content += chunk
+    return False
+
+
+def _is_image(head: bytes | bytearray) -> bool:
+    found = sniff(bytes(head[:SNIFF_BYTES]))
+    return found is not None and found[0] == "image"
 
 
 def _decompress(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
@@ -209,21 +252,21 @@ def _decompress(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
     raise FetchError("its Content-Encoding does not decode")
 
 
-def _to_probe_response(response: aiohttp.ClientResponse) -> ProbeResponse:
+def _to_probe_response(response: aiohttp.ClientResponse, requested_bytes: int) -> ProbeResponse:
     content_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     etag = response.headers.get("ETag") or response.headers.get("Last-Modified")
     pause = response.headers.get("Retry-After", "")
     return ProbeResponse(
         response.status,
         content_type,
-        _size_bytes(response),
+        _size_bytes(response, requested_bytes),
         str(response.url),
         etag=etag,
         retry_after_s=float(pause) if pause.isdecimal() else None,
     )
 
 
-def _size_bytes(response: aiohttp.ClientResponse) -> int | None:
+def _size_bytes(response: aiohttp.ClientResponse, requested_bytes: int) -> int | None:
     """Return the length of the whole content in bytes; None if the server does not send it.
 
     If the response has only part of the content, it is the last number in `Content-Range` (RFC 9110, section 14.4).
@@ -233,6 +276,6 @@ def _size_bytes(response: aiohttp.ClientResponse) -> int | None:
         return None
     if response.status == _PARTIAL:
         whole = re.fullmatch(r"bytes \d+-(\d+)/(\d+)", response.headers.get("Content-Range", ""))
-        return int(whole[2]) if whole and int(whole[2]) != HEADER_BYTES else None
+        return int(whole[2]) if whole and int(whole[2]) != requested_bytes else None
     length = response.headers.get("Content-Length", "")
     return int(length) if length.isdecimal() else None
