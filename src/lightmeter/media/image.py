@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError, _imaging, features
 
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
+from lightmeter.media.image_quality import differing_share
 from lightmeter.media.image_transforms import InputTransform, apply_transform
 from lightmeter.media.media_info import IMAGE_FORMATS, ImageInfo, sniff
 
@@ -64,8 +65,6 @@ _WEBP_HAS_EXIF: Final = 0x08
 _GIF_EXTENSION, _GIF_IMAGE = 0x21, 0x2C
 _GIF_HAS_COLOR_TABLE: Final = 0x80
 
-_BLANK_LEVELS: Final = 12
-"""Largest distance of a channel (0 to 255) from its median in a blank image; the noise of codecs is below."""
 _BLANK_SHARE: Final = 0.001
 """Largest fraction of points of a blank image that may differ more; with a line of small print, more points do."""
 _BLANK_GRID: Final = 256
@@ -83,7 +82,8 @@ def read_image_info(content: bytes) -> ImageInfo:
     with _open_picture(content) as picture:
         # Pillow opens a phone's JPEG with a second picture inside (preview, depth map) as MPO.
         name = "jpeg" if picture.format == "MPO" else (picture.format or "").lower()
-        return ImageInfo(name, *_upright_size(picture), _frames(picture, content), len(content))
+        size = _upright_size(picture)
+        return ImageInfo(name, *size, _frames(picture, content), len(content), _orientation(picture))
 
 
 def read_size(head: bytes) -> tuple[int, int] | None:
@@ -359,6 +359,4 @@ def thumbnail(rgb: NDArray[np.uint8], side: int = 160) -> bytes:
 def is_blank(rgb: NDArray[np.uint8]) -> bool:
     """Whether an image is blank: all but one point in a thousand are within 12 levels of the median color."""
     rows, columns = (max(1, side // _BLANK_GRID) for side in rgb.shape[:2])
-    points = rgb[::rows, ::columns].reshape(-1, 3).astype(np.int16)
-    away = np.abs(points - np.median(points, axis=0)).max(axis=1) > _BLANK_LEVELS
-    return bool(away.mean() <= _BLANK_SHARE)
+    return differing_share(rgb[::rows, ::columns]) <= _BLANK_SHARE
