@@ -54,6 +54,9 @@ _SIDEWAYS: Final = frozenset({5, 6, 7, 8})
 _REDUCIBLE_MODES: Final = frozenset({"L", "LA", "RGB", "RGBA", "CMYK", "YCbCr"})
 """Pillow modes that can be shrunk before conversion to RGB, which saves two copies of a large picture."""
 
+_GRAY_MODES: Final = frozenset({"1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "I;16N"})
+"""Pillow modes of pictures that are stored without color."""
+
 _BAND_ROWS: Final = 256
 """Rows of a 16-bit picture that are converted at a time, to bound memory."""
 
@@ -155,12 +158,33 @@ def load_rgb(content: bytes, *, max_side: int | None = None) -> NDArray[np.uint8
         MediaTooLarge: it has more than `MAX_PIXELS`.
     """
     with _load_picture(content, max_side) as (picture, rotation):
-        if max_side is not None and _can_shrink(picture):
-            picture.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
-        flat = _flatten(picture)
-        if max_side is not None:
-            flat.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
-        return np.array(flat if rotation is None else flat.transpose(rotation))
+        return _shrink(picture, rotation, max_side)
+
+
+def load_rgb_and_levels(content: bytes, max_side: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Decode an image as `load_rgb` does; also return the histogram of its levels as they are stored.
+
+    The histogram has one row of 256 numbers for each channel: one for a gray picture, three for others. It counts at
+    most `max_side` x `max_side` points of the picture, because a smaller picture has levels that are not stored.
+
+    Raises:
+        UnsupportedMedia, BrokenMedia, MediaTooLarge: as `load_rgb`.
+    """
+    with _load_picture(content, max_side) as (picture, rotation):
+        factor = max(1.0, max(picture.size) / max_side)
+        size = max(1, int(picture.width / factor)), max(1, int(picture.height / factor))
+        points = _flatten(picture.resize(size, Image.Resampling.NEAREST))
+        levels = np.array(points.histogram()).reshape(3, 256)
+        return _shrink(picture, rotation, max_side), levels[:1] if picture.mode in _GRAY_MODES else levels
+
+
+def _shrink(picture: Image.Image, rotation: Image.Transpose | None, max_side: int | None) -> NDArray[np.uint8]:
+    if max_side is not None and _can_shrink(picture):
+        picture.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
+    flat = _flatten(picture)
+    if max_side is not None:
+        flat.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
+    return np.array(flat if rotation is None else flat.transpose(rotation))
 
 
 def load_views(content: bytes, views: Iterable[InputTransform]) -> dict[InputTransform, NDArray[np.uint8]]:

@@ -17,7 +17,7 @@ from PIL import Image, ImageFilter
 BLANK_LEVELS: Final = 12
 """Largest distance of a channel (0 to 255) from its median that counts as equal; the noise of codecs is below."""
 
-_WEIGHTS: Final = np.array([0.241, 0.691, 0.068], dtype=np.float32)
+_WEIGHTS: Final = (0.241, 0.691, 0.068)
 """Weights of squared red, green and blue in perceived brightness (D. R. Finley, HSP color model, 2006)."""
 
 _BRIGHT_SHARE, _DARK_SHARE = 0.99, 0.05
@@ -36,7 +36,7 @@ class ImageQuality:
         differing_share: Share of points whose color is not the picture's median color.
         bright_level: Brightness that 99 % of the points do not exceed, 0 to 1.
         dark_level: Brightness that 5 % of the points do not exceed, 0 to 1.
-        information: Entropy of the histogram in bits, divided by 10; at most 1.
+        information: Entropy of the histogram of the stored channels in bits, divided by 10; at most 1.
         sharpness: Strength of edges, 0 (none) to 1; pictures of few gray levels count as sharp.
         color_difference: Largest difference between two channels of a point, 0 to 255; 0 in a picture without color.
     """
@@ -49,53 +49,64 @@ class ImageQuality:
     color_difference: int
 
 
-def measure_quality(rgb: NDArray[np.uint8]) -> ImageQuality:
-    """Measure a picture, height x width x 3, RGB; about a millisecond at 256 x 256 pixels."""
+def measure_quality(rgb: NDArray[np.uint8], levels: NDArray[np.int64] | None = None) -> ImageQuality:
+    """Measure a picture.
+
+    Args:
+        rgb: The picture, height x width x 3; the measures take about a millisecond at 256 x 256 pixels.
+        levels: Histogram of the stored picture, 256 numbers for each channel; None means that of `rgb`.
+    """
     picture = Image.fromarray(rgb)
+    channels = np.moveaxis(rgb, 2, 0).copy()
     histogram = np.array(picture.histogram()).reshape(3, 256)
-    dark_level, bright_level = _brightness_levels(rgb)
-    color_difference = _color_difference(rgb)
+    dark_level, bright_level = _brightness_levels(channels)
     return ImageQuality(
-        differing_share=_differing_share(rgb, histogram),
+        differing_share=_differing_share(channels, histogram),
         bright_level=bright_level,
         dark_level=dark_level,
-        information=_information(histogram[:1] if color_difference == 0 else histogram),
+        information=_information(histogram if levels is None else levels),
         sharpness=_sharpness(picture),
-        color_difference=color_difference,
+        color_difference=_color_difference(channels),
     )
 
 
 def differing_share(rgb: NDArray[np.uint8]) -> float:
     """Return the share of points with a channel more than `BLANK_LEVELS` from the channel's median."""
-    return _differing_share(rgb, np.array([np.bincount(rgb[..., k].ravel(), minlength=256) for k in range(3)]))
+    channels = np.moveaxis(rgb, 2, 0).copy()
+    return _differing_share(channels, np.array([np.bincount(channel.ravel(), minlength=256) for channel in channels]))
 
 
-def _differing_share(rgb: NDArray[np.uint8], histogram: NDArray[np.int64]) -> float:
+def _differing_share(channels: NDArray[np.uint8], histogram: NDArray[np.int64]) -> float:
     below = histogram.cumsum(axis=1)
-    medians = (below < below[:, -1:] / 2).sum(axis=1)
-    differs = np.abs(np.arange(256) - medians[:, None]) > BLANK_LEVELS
-    return float((differs[0][rgb[..., 0]] | differs[1][rgb[..., 1]] | differs[2][rgb[..., 2]]).mean())
+    differs = np.zeros(channels.shape[1:], dtype=np.bool_)
+    for channel, median in zip(channels, (below < below[:, -1:] / 2).sum(axis=1), strict=True):
+        differs |= channel > min(median + BLANK_LEVELS, 255)
+        differs |= channel < max(median - BLANK_LEVELS, 0)
+    return float(differs.mean())
 
 
-def _brightness_levels(rgb: NDArray[np.uint8]) -> tuple[float, float]:
+def _brightness_levels(channels: NDArray[np.uint8]) -> tuple[float, float]:
     """Return the perceived brightness, 0 to 1, that 5 % and that 99 % of the points do not exceed."""
-    squares = rgb.reshape(-1, 3).astype(np.float32)
-    squares *= squares
-    brightness = squares @ _WEIGHTS
+    brightness = np.zeros(channels[0].size, dtype=np.float32)
+    for channel, weight in zip(channels, _WEIGHTS, strict=True):
+        level = channel.ravel().astype(np.float32)
+        level *= level
+        level *= weight
+        brightness += level
     places = [round(share * (brightness.size - 1)) for share in (_DARK_SHARE, _BRIGHT_SHARE)]
     brightness.partition(places)
     dark, bright = np.sqrt(brightness[places]) / 255
     return float(dark), float(bright)
 
 
-def _color_difference(rgb: NDArray[np.uint8]) -> int:
-    red, green, blue = rgb[..., 0], rgb[..., 1], rgb[..., 2]
+def _color_difference(channels: NDArray[np.uint8]) -> int:
+    red, green, blue = channels
     highest, lowest = np.maximum(np.maximum(red, green), blue), np.minimum(np.minimum(red, green), blue)
     return int((highest - lowest).max())
 
 
 def _information(histogram: NDArray[np.int64]) -> float:
-    """Return the entropy of all levels of all channels together; a picture without color has one channel."""
+    """Return the entropy of all levels of all channels together, divided by 10 bits; at most 1."""
     shares = histogram[histogram > 0] / histogram.sum()
     return min(1.0, float(-(shares * np.log2(shares)).sum()) / _BITS_OF_FULL_INFORMATION)
 
@@ -106,9 +117,9 @@ def _sharpness(picture: Image.Image) -> float:
     The spread of the histogram is added where it is large, as for drawings: flat areas are no sign of blur there.
     """
     factor = max(picture.size) / _EDGE_SIDE
-    if factor > 1:
-        picture = picture.resize((max(1, int(picture.width / factor)), max(1, int(picture.height / factor))))
     gray = picture.convert("L")
+    if factor > 1:
+        gray = gray.resize((max(1, int(picture.width / factor)), max(1, int(picture.height / factor))))
     edges = np.asarray(gray.filter(ImageFilter.FIND_EDGES), dtype=np.float32)
     strength = 1 - np.exp(-float(edges.std()) / _EDGE_SCALE)
     flatness = 1 - np.exp(-float(np.std(gray.histogram())) / _EDGE_SCALE)

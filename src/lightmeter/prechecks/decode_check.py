@@ -11,11 +11,12 @@ from lightmeter.media.image import (
     MAX_PIXELS,
     is_blank,
     is_header_broken,
-    load_rgb,
+    load_rgb_and_levels,
     read_image_info,
     read_size,
     thumbnail,
 )
+from lightmeter.media.image_quality import measure_quality
 from lightmeter.media.least_bytes import least_bytes
 from lightmeter.media.media_info import VideoInfo
 from lightmeter.media.perceptual_hash import perceptual_hash
@@ -68,7 +69,7 @@ def check_image(
             return DecodedImage(
                 (_too_large(message, info.width * info.height, remote=remote),), info.width, info.height
             )
-        picture = load_rgb(content, max_side=_SIDE)
+        picture, levels = load_rgb_and_levels(content, _SIDE)
     except MediaTooLarge as error:
         return DecodedImage((_too_large(str(error), None, remote=remote),))
     except UnsupportedMedia as error:  # TIFF, HEIC: not read here, but another service may
@@ -76,7 +77,7 @@ def check_image(
     except MediaError as error:
         return DecodedImage((Finding("decode", "error", str(error)),))
     decodes = Finding("decode", "info", "Decodes.", facts=asdict(info))
-    findings = (decodes, *image_findings(picture, info, thresholds))
+    findings = (decodes, *image_findings(measure_quality(picture, levels), info, thresholds))
     return DecodedImage(findings, info.width, info.height, perceptual_hash(picture), thumbnail(picture))
 
 

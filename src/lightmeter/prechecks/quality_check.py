@@ -10,10 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from lightmeter.media.image_quality import measure_quality
+from lightmeter.media.image_quality import ImageQuality
 from lightmeter.media.media_info import ImageInfo
 from lightmeter.prechecks.finding import Finding
 from lightmeter.settings import QualityThresholds
@@ -30,15 +27,14 @@ _ORIENTATIONS: Final = {
 """EXIF orientation (TIFF 6.0 tag 274) → how viewers change the stored picture before they show it."""
 
 
-def image_findings(rgb: NDArray[np.uint8], info: ImageInfo, limits: QualityThresholds) -> Iterator[Finding]:
+def image_findings(found: ImageQuality, info: ImageInfo, limits: QualityThresholds) -> Iterator[Finding]:
     """Yield the quality findings of an image.
 
     Args:
-        rgb: The decoded picture, height x width x 3, 256 pixels at most.
+        found: Measures of the decoded picture.
         info: Metadata of the stored image.
         limits: The thresholds of the findings.
     """
-    found = measure_quality(rgb)
     if found.differing_share < limits.blank:
         message = f"The picture is blank: {1 - found.differing_share:.1%} of its points have one color."
         yield Finding("blank", "warning", message, found.differing_share)

@@ -14,8 +14,12 @@ from lightmeter import sqlite
 _COUNT: Final = "SELECT count(*) FROM items WHERE kind = 'image' AND width * height > 0"
 
 _SIDES: Final = """
-SELECT sqrt(width * height) FROM items WHERE kind = 'image' AND width * height > 0 ORDER BY 1 LIMIT 2 OFFSET ?
+SELECT place, sqrt(pixels) FROM (
+    SELECT width * height AS pixels, row_number() OVER (ORDER BY width * height) - 1 AS place
+    FROM items WHERE kind = 'image' AND width * height > 0
+) WHERE place IN (?1, ?1 + 1, ?2, ?2 + 1)
 """
+"""The sides at two places, counted from 0, and at those after them, among all sides in ascending order."""
 
 _INSERT: Final = """
 INSERT INTO findings (seq, name, severity, message, value, facts)
@@ -32,12 +36,15 @@ def add_odd_size_findings(db: sqlite.Connection, interquartile_ranges: float) ->
     images: int = db.execute(_COUNT).get
     if images == 0:
         return
-    first, third = (_side_at(db, share * (images - 1)) for share in (0.25, 0.75))
+    low, high = 0.25 * (images - 1), 0.75 * (images - 1)
+    sides: dict[int, float] = dict(db.execute(_SIDES, (int(low), int(high))))
+    first, third = _quantile(sides, low), _quantile(sides, high)
     margin = interquartile_ranges * (third - first)
     db.execute(_INSERT, (first - margin, third + margin))
 
 
-def _side_at(db: sqlite.Connection, position: float) -> float:
-    """Return the side at a position among all sides in ascending order; between two, the mean weighted by distance."""
-    sides: list[float] = [side for (side,) in db.execute(_SIDES, (int(position),))]
-    return sides[0] + position % 1 * (sides[-1] - sides[0])
+def _quantile(sides: dict[int, float], position: float) -> float:
+    """Return the side at a position among all sides; between two places, the mean weighted by distance."""
+    lower = sides[int(position)]
+    upper = sides.get(int(position) + 1, lower)
+    return lower + position % 1 * (upper - lower)
