@@ -49,6 +49,12 @@ REQUEST_OPTIONS: Final = (
 )
 """Options that decide the content and the price of an answer."""
 
+SKIPPABLE: Final = (
+    *("blank", "dark", "light", "low_information", "blurry", "odd_aspect_ratio", "tiny", "animated", "grayscale"),
+    *("rotated", "frozen", "robots", "reach", "type", "size", "decode", "pixels", "frames"),
+)
+"""Findings of the pre-checks that the option `skip` may name. All findings with severity `error` skip rows anyway."""
+
 READ_OPTIONS: Final = ("url_column", "id_column", "kind_column", "lenient")
 """Options that decide how the rows of a manifest are read."""
 
@@ -100,6 +106,8 @@ class PlanOptions(ResumeOptions, total=False):
         tag_score: Least tag score, 0 to 1. It is sent with each request and never applied again.
         capture_interval: Seconds between captured frames of a video.
         max_frames: Most frames of a video; 0 means no limit.
+        skip: Findings of the pre-checks, such as `blank` and `blurry`, that keep a row from being sent; rows with an
+            error are never sent.
         url_column: The manifest's column of URLs and paths; None means `url`, else `path`.
         id_column: Its column of ids; None means `id`.
         kind_column: Its column of kinds (image or video); None means `kind`.
@@ -117,6 +125,7 @@ class PlanOptions(ResumeOptions, total=False):
     tag_score: float
     capture_interval: int
     max_frames: int
+    skip: Sequence[str] | str | None
     url_column: str | None
     id_column: str | None
     kind_column: str | None
@@ -164,6 +173,7 @@ class Options(BaseModel):
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     max_concurrency: int = Field(default=64, ge=1, le=1024)
     precheck: bool = True
+    skip: Names = ()
     upload: Literal["never", "fallback", "always"] = "never"
     reuse: bool = True
     careful: bool = False
@@ -189,6 +199,15 @@ class Options(BaseModel):
         if value and info.data.get("ask") is not None:
             raise ValueError("a request has one prompt: give either prompt or ask")
         return value
+
+    @field_validator("skip")
+    @classmethod
+    def _check_skip(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if "odd_size" in value:
+            raise ValueError("odd_size is found only after the last row, so that no row can be skipped for it")
+        if value and not info.data.get("precheck", True):
+            raise ValueError("rows are skipped for what the checks find: do not turn the checks off")
+        return _check_names(value, SKIPPABLE, "finding")
 
     @field_validator("role")
     @classmethod

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from platformdirs import user_cache_path, user_config_path, user_state_path
-from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -30,6 +30,37 @@ def settings_file() -> Path:
     """Return the path of the settings file, which need not exist."""
     path = os.environ.get("LIGHTMETER_SETTINGS", "").strip()
     return Path(path) if path else user_config_path("lightmeter") / "settings.toml"
+
+
+class QualityThresholds(BaseModel):
+    """Thresholds of the findings about the quality of images, by name; a measure below its threshold is a finding.
+
+    The defaults of `dark` to `odd_size` are those of CleanVision 0.3.7 (cleanvision/issue_managers). The measures are
+    described in `lightmeter.media.image_quality`. A threshold of 0 turns a finding off, except `odd_size`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    blank: float = Field(default=0.001, ge=0, description="Share of points that differ from the median color.")
+    dark: float = Field(default=0.32, ge=0, description="99th percentile of brightness, 0 to 1.")
+    light: float = Field(default=0.05, ge=0, description="1 minus the 5th percentile of brightness.")
+    low_information: float = Field(default=0.3, ge=0, description="Entropy of the histogram in bits, divided by 10.")
+    blurry: float = Field(default=0.29, ge=0, description="Strength of edges, 0 to 1.")
+    odd_aspect_ratio: float = Field(default=0.35, ge=0, description="Shorter side divided by the longer one.")
+    odd_size: float = Field(
+        default=3.0,
+        ge=0,
+        description=(
+            "Interquartile ranges that the side, the square root of width x height, may be below the first or above "
+            "the third quartile of all images; a larger number means fewer findings."
+        ),
+    )
+    tiny: int = Field(default=16, ge=0, description="Shorter side in pixels.")
+    grayscale: int = Field(default=8, ge=0, description="Largest difference between two channels, 0 to 255.")
+
+
+DEFAULT_THRESHOLDS: Final = QualityThresholds()
+"""The thresholds without settings."""
 
 
 class Settings(BaseSettings):
@@ -121,6 +152,10 @@ class Settings(BaseSettings):
             "64 KiB are read; 0 reads no more of any."
         ),
     )
+    quality: Annotated[QualityThresholds, NoDecode] = Field(
+        default=DEFAULT_THRESHOLDS,
+        description="Thresholds of the checks of image quality: a table, or JSON in the variable.",
+    )
     proxy: str | None = Field(
         default=None,
         repr=False,  # it may hold a password
@@ -134,8 +169,12 @@ class Settings(BaseSettings):
     @classmethod
     def _drop_empty(cls, values: dict[str, Any]) -> dict[str, Any]:
         present = {name: value for name, value in values.items() if not (isinstance(value, str) and not value.strip())}
-        if isinstance(present.get("backends"), str):  # the variable holds JSON
-            present["backends"] = json.loads(present["backends"])
+        for name in ("backends", "quality"):
+            if isinstance(present.get(name), str):  # the variable holds JSON
+                try:
+                    present[name] = json.loads(present[name])
+                except ValueError as error:
+                    raise ValueError(f"LIGHTMETER_{name.upper()} is not JSON: {error}") from error
         return present
 
     @classmethod
@@ -160,7 +199,8 @@ def read_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         first = error.errors()[0]
-        name = "LIGHTMETER_" + "_".join(str(part) for part in first["loc"]).upper()
+        name, *inside = (str(part) for part in first["loc"] or ("settings",))
+        name = ", ".join([f"LIGHTMETER_{name.upper()}", *inside])
         text = first["msg"].removeprefix("Value error, ")
         raise SettingsError(f"{name}: {text}.", hint=f"Set it anew, or edit {settings_file()}.") from error
     except ValueError as error:  # not TOML

@@ -24,7 +24,7 @@ RUN_OPTIONS = (
         "--batch-size",
         "--max-concurrency",
     ),
-    *("--no-precheck", "--no-reuse", "--upload", "--careful", "--sole-spender", "--format", "--json"),
+    *("--no-precheck", "--skip", "--no-reuse", "--upload", "--careful", "--sole-spender", "--format", "--json"),
 )
 
 

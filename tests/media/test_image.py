@@ -17,6 +17,7 @@ from lightmeter.media.image import (
     encode_jpeg,
     is_blank,
     load_rgb,
+    load_rgb_and_levels,
     read_image_info,
     thumbnail,
 )
@@ -248,3 +249,26 @@ def test_blank_is_what_shows_nothing():
     assert is_blank(noise)
     assert not is_blank(page)
     assert not is_blank(tiny_picture())
+
+
+@pytest.mark.parametrize(
+    ("mode", "form", "channels"),
+    [
+        *(("1", "PNG", 1), ("L", "PNG", 1), ("LA", "PNG", 1), ("I;16", "PNG", 1), ("L", "JPEG", 1)),
+        *(("P", "GIF", 3), ("RGB", "PNG", 3), ("RGBA", "PNG", 3), ("CMYK", "JPEG", 3), ("RGB", "JPEG", 3)),
+    ],
+)
+def test_levels_are_those_of_the_stored_picture(mode, form, channels):
+    """The histogram has a row for each stored channel and counts points that are picked, not averaged."""
+    picture = Image.new("L", (300, 200), 0)
+    picture.paste(255, (0, 0, 301, 100))
+    for place in range(0, 200, 3):
+        picture.paste(255 * (place % 2), (0, place, 300, place + 1))
+    picture = picture.convert("I").convert(mode) if mode == "I;16" else picture.convert(mode)
+    content = encoded(picture, form)
+    rgb, levels = load_rgb_and_levels(content, 64)
+    assert np.array_equal(rgb, load_rgb(content, max_side=64))
+    assert levels.shape == (channels, 256)
+    assert set(levels.sum(axis=1)) == {64 * 42}
+    if form != "JPEG" and mode != "I;16":
+        assert np.count_nonzero(levels) == 2 * channels

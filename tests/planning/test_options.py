@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from lightmeter.errors import SettingsError
 from lightmeter.manifest.row_parser import ReadOptions
-from lightmeter.options import make_options
+from lightmeter.options import SKIPPABLE, make_options
+from lightmeter.prechecks.finding import CheckName
 
 
 @pytest.mark.parametrize(
@@ -22,6 +25,9 @@ from lightmeter.options import make_options
         ({"max_at_risk": 2**63}, "max-at-risk"),
         ({"batch_size": 0}, "batch-size"),
         ({"colour": "red"}, "colour"),
+        ({"skip": "blank,ugly"}, "skip: there is no finding 'ugly'"),
+        ({"skip": "odd_size"}, "skip: odd_size is found only after the last row"),
+        ({"skip": "blank", "precheck": False}, "skip: rows are skipped for what the checks find"),
     ],
 )
 def test_a_wrong_option_is_named(given, named):
@@ -44,3 +50,9 @@ def test_how_the_manifest_is_read_is_an_option():
     assert options.read_options == ReadOptions("image", "sku", "type", lenient=True)
     with pytest.raises(SettingsError, match="url-column"):
         make_options(url_column="")
+
+
+def test_findings_that_skip_rows_are_checks():
+    """Every check may skip rows, except those that are always errors, and the one that needs all rows."""
+    assert set(get_args(CheckName)) - set(SKIPPABLE) == {"manifest", "file", "odd_size"}
+    assert set(SKIPPABLE) < set(get_args(CheckName))

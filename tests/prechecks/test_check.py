@@ -248,7 +248,7 @@ async def test_a_blank_or_tiny_picture_is_a_warning(checker, tmp_path):
     path.write_bytes(tiny_png(width=1, height=1))
     checked = await checker.check(file_row(path))
     assert checked.fatal is None
-    assert [severity for severity, _ in said(checked, "frames") + said(checked, "pixels")] == ["warning"] * 2
+    assert [severity for severity, _ in said(checked, "blank") + said(checked, "tiny")] == ["warning"] * 2
 
 
 async def test_content_counts_before_the_manifest(checker, tmp_path):

@@ -70,6 +70,26 @@ def test_content_is_judged_by_its_bytes_then_by_its_type(response, expected, kin
     assert worst(verdict) == severity
 
 
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [
+        (b"<!doctype html><title>Log in</title>", "a login page"),
+        (b"<!-- x --><html><body><form action='/user/sign-in'>", "a login page"),
+        (b"<html><input name=p TYPE='password'>", "a login page"),
+        (b"<html><h1 class=big>Sign in to see this picture</h1>", "a login page"),
+        (b"<!doctype html><title>404 Not Found</title>", "an error page"),
+        (b"<html><head><title>Access denied</title>", "an error page"),
+        (b"<html><title>My cats</title><a href=/login>Log in</a>", "a web page"),
+    ],
+)
+def test_login_and_error_pages_are_named(page, name):
+    """A page with a form to log in, and a page whose title is an error, have sentences of their own."""
+    (found,) = [found for found in judge_response(answer(head=page), "image").findings if found.severity == "error"]
+    assert found.check == "type"
+    assert found.message.startswith(f"Neither a picture nor a video: the content is {name}, sent as image/jpeg.")
+    assert ("needs a login" in found.message) == (name == "a login page")
+
+
 @given(
     st.integers(100, 599),
     st.text(max_size=20),

@@ -72,3 +72,19 @@ def test_an_invalid_file_is_named(file):
     file.write_text("api_key = ")
     with pytest.raises(SettingsError, match=r"settings\.toml"):
         read_settings()
+
+
+def test_quality_thresholds_are_a_table_or_json(file, monkeypatch):
+    """Thresholds are a table of the file, or JSON in the variable, which overrides entries of the table."""
+    file.write_text("[quality]\ndark = 0.2\nblurry = 0\n")
+    assert (read_settings().quality.dark, read_settings().quality.blurry, read_settings().quality.tiny) == (0.2, 0, 16)
+    monkeypatch.setenv("LIGHTMETER_QUALITY", '{"dark": 0.5}')
+    assert read_settings().quality.dark == 0.5
+
+
+@pytest.mark.parametrize("text", ['{"dark": -1}', '{"dim": 1}', "dark", '{"dark": "NaN"}', "[]", "3"])
+def test_wrong_quality_thresholds_are_named(file, monkeypatch, text):
+    """A threshold that is unknown or no number, and a variable without JSON, are errors that name the variable."""
+    monkeypatch.setenv("LIGHTMETER_QUALITY", text)
+    with pytest.raises(SettingsError, match="LIGHTMETER_QUALITY"):
+        read_settings()

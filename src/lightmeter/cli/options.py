@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from lightmeter.options import SKIPPABLE
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES, ROLES
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -60,6 +61,12 @@ analysis_options = add_options(
     ),
     click.option("--max-frames", metavar="N", type=int, help="Maximum number of frames of a video (3); 0: no limit."),
     click.option("--no-precheck", is_flag=True, help="Do not check the rows before they are sent."),
+    click.option(
+        "--skip",
+        metavar="A,B",
+        help=f"Findings of the checks that keep a row from being sent and paid for: {', '.join(SKIPPABLE)}. "
+        "Rows with an error are never sent.",
+    ),
     click.option("--no-reuse", is_flag=True, help="Do not use answers of earlier runs."),
     click.option(
         "--upload",

@@ -132,9 +132,10 @@ def changed_options(
         SettingsError: an option differs that changes the request, or how the manifest is read.
     """
     changed = {name: value for name, value in new_options if value != getattr(header.options, name)}
-    if new_options.prices is None:  # the run keeps the prices that it was planned with
-        changed.pop("prices", None)
-    fixed = [name.replace("_", "-") for name in changed if name in (*REQUEST_OPTIONS, *READ_OPTIONS, "prices")]
+    for name in ("prices", "skip"):
+        if not getattr(new_options, name):  # the run keeps those that it was planned with
+            changed.pop(name, None)
+    fixed = [name.replace("_", "-") for name in changed if name in (*REQUEST_OPTIONS, *READ_OPTIONS, "prices", "skip")]
     if fixed:
         raise SettingsError(
             f"{out} holds a run of this manifest with other options: {', '.join(fixed)}.",

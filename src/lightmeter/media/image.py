@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError, _imaging, features
 
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
+from lightmeter.media.image_quality import differing_share
 from lightmeter.media.image_transforms import InputTransform, apply_transform
 from lightmeter.media.media_info import IMAGE_FORMATS, ImageInfo, sniff
 
@@ -53,6 +54,9 @@ _SIDEWAYS: Final = frozenset({5, 6, 7, 8})
 _REDUCIBLE_MODES: Final = frozenset({"L", "LA", "RGB", "RGBA", "CMYK", "YCbCr"})
 """Pillow modes that can be shrunk before conversion to RGB, which saves two copies of a large picture."""
 
+_GRAY_MODES: Final = frozenset({"1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "I;16N"})
+"""Pillow modes of pictures that are stored without color."""
+
 _BAND_ROWS: Final = 256
 """Rows of a 16-bit picture that are converted at a time, to bound memory."""
 
@@ -64,8 +68,6 @@ _WEBP_HAS_EXIF: Final = 0x08
 _GIF_EXTENSION, _GIF_IMAGE = 0x21, 0x2C
 _GIF_HAS_COLOR_TABLE: Final = 0x80
 
-_BLANK_LEVELS: Final = 12
-"""Largest distance of a channel (0 to 255) from its median in a blank image; the noise of codecs is below."""
 _BLANK_SHARE: Final = 0.001
 """Largest fraction of points of a blank image that may differ more; with a line of small print, more points do."""
 _BLANK_GRID: Final = 256
@@ -83,7 +85,8 @@ def read_image_info(content: bytes) -> ImageInfo:
     with _open_picture(content) as picture:
         # Pillow opens a phone's JPEG with a second picture inside (preview, depth map) as MPO.
         name = "jpeg" if picture.format == "MPO" else (picture.format or "").lower()
-        return ImageInfo(name, *_upright_size(picture), _frames(picture, content), len(content))
+        size = _upright_size(picture)
+        return ImageInfo(name, *size, _frames(picture, content), len(content), _orientation(picture))
 
 
 def read_size(head: bytes) -> tuple[int, int] | None:
@@ -155,12 +158,33 @@ def load_rgb(content: bytes, *, max_side: int | None = None) -> NDArray[np.uint8
         MediaTooLarge: it has more than `MAX_PIXELS`.
     """
     with _load_picture(content, max_side) as (picture, rotation):
-        if max_side is not None and _can_shrink(picture):
-            picture.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
-        flat = _flatten(picture)
-        if max_side is not None:
-            flat.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
-        return np.array(flat if rotation is None else flat.transpose(rotation))
+        return _shrink(picture, rotation, max_side)
+
+
+def load_rgb_and_levels(content: bytes, max_side: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Decode an image as `load_rgb` does; also return the histogram of its levels as they are stored.
+
+    The histogram has one row of 256 numbers for each channel: one for a gray picture, three for others. It counts at
+    most `max_side` x `max_side` points of the picture, because a smaller picture has levels that are not stored.
+
+    Raises:
+        UnsupportedMedia, BrokenMedia, MediaTooLarge: as `load_rgb`.
+    """
+    with _load_picture(content, max_side) as (picture, rotation):
+        factor = max(1.0, max(picture.size) / max_side)
+        size = max(1, int(picture.width / factor)), max(1, int(picture.height / factor))
+        points = _flatten(picture.resize(size, Image.Resampling.NEAREST))
+        levels = np.array(points.histogram()).reshape(3, 256)
+        return _shrink(picture, rotation, max_side), levels[:1] if picture.mode in _GRAY_MODES else levels
+
+
+def _shrink(picture: Image.Image, rotation: Image.Transpose | None, max_side: int | None) -> NDArray[np.uint8]:
+    if max_side is not None and _can_shrink(picture):
+        picture.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
+    flat = _flatten(picture)
+    if max_side is not None:
+        flat.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
+    return np.array(flat if rotation is None else flat.transpose(rotation))
 
 
 def load_views(content: bytes, views: Iterable[InputTransform]) -> dict[InputTransform, NDArray[np.uint8]]:
@@ -359,6 +383,4 @@ def thumbnail(rgb: NDArray[np.uint8], side: int = 160) -> bytes:
 def is_blank(rgb: NDArray[np.uint8]) -> bool:
     """Whether an image is blank: all but one point in a thousand are within 12 levels of the median color."""
     rows, columns = (max(1, side // _BLANK_GRID) for side in rgb.shape[:2])
-    points = rgb[::rows, ::columns].reshape(-1, 3).astype(np.int16)
-    away = np.abs(points - np.median(points, axis=0)).max(axis=1) > _BLANK_LEVELS
-    return bool(away.mean() <= _BLANK_SHARE)
+    return differing_share(rgb[::rows, ::columns]) <= _BLANK_SHARE

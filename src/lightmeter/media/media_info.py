@@ -50,6 +50,7 @@ class ImageInfo:
         width, height: In pixels, after the EXIF orientation is applied.
         frames: Frames of an animation, 1 for a still image; counting stops at 10,000.
         size_bytes: Length of the encoded content.
+        orientation: EXIF orientation, 1 to 8; 1 for a picture that is stored upright.
     """
 
     format: str
@@ -57,6 +58,7 @@ class ImageInfo:
     height: int
     frames: int
     size_bytes: int
+    orientation: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from lightmeter import __version__
 from lightmeter.cache.reuse import find_planned_answers, reuse_answers
 from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
 from lightmeter.errors import ManifestError, PlanChanged, SettingsError
+from lightmeter.journal.commands.odd_sizes import add_odd_size_findings
 from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedRow, add_rows, apply_cached_rows, restore_rows
 from lightmeter.journal.commands.submissions import put_meta
 from lightmeter.journal.header import fresh_run_id
@@ -89,12 +90,16 @@ async def stream_plan(
     started = clock.monotonic()
     location = location_of(source)
     stored_at = location.absolute if location is not None and not location.is_stdin else None
-    kept = open_kept_checks(settings.cache_dir, stored_at or reader.name, options) if options.precheck else None
+    kept = None
+    if options.precheck:
+        kept = open_kept_checks(settings.cache_dir, stored_at or reader.name, options, settings.quality)
     with temp_dir_unless_error() as temp_dir, kept or nullcontext():
         with Journal(temp_dir.path) as journal:
             async for rows in _write_rows(reader, options, settings, kept, journal):
                 seconds = clock.monotonic() - started
                 yield Progress("planning", rows, {}, seconds=seconds, rate=rows / seconds if seconds else 0.0)
+            if options.precheck:
+                await journal.write(add_odd_size_findings(settings.quality.odd_size))
             path_meta = {} if stored_at is None else {"manifest_path": stored_at}
             await journal.write(put_meta({**_plan_meta(reader, options, clock), **prices, **path_meta}))
             await asyncio.to_thread(reuse_answers, journal, options, settings, clock.now())
@@ -128,6 +133,7 @@ async def _write_rows(
         max_checks=settings.max_checks,
         max_checks_per_host=settings.max_checks_per_host,
         max_image_bytes=settings.max_image_bytes,
+        thresholds=settings.quality,
     )
     pending_write = None
     async with (
@@ -153,8 +159,8 @@ def _row(item: Item, checked: CheckResult | None, options: Options) -> PlannedRo
     status, reason, error = "pending", None, None
     if item.problem:
         status, reason, error = "skipped", "bad_row", item.problem
-    elif checked is not None and checked.fatal is not None:
-        status, reason, error = "skipped", checked.fatal.check, checked.fatal.message
+    elif checked is not None and (found := checked.reason_to_skip(options.skip)) is not None:
+        status, reason, error = "skipped", found.check, found.message
     return PlannedRow(
         seq=item.seq,
         item_id=item.item_id,

@@ -25,6 +25,7 @@ from lightmeter import sqlite
 from lightmeter.manifest.item import Item
 from lightmeter.options import Options
 from lightmeter.prechecks.finding import CheckResult, Finding
+from lightmeter.settings import DEFAULT_THRESHOLDS, QualityThresholds
 
 MAX_AGE_S: Final = 3 * 86_400.0
 """Age after which a result is not used: the content of a URL may change."""
@@ -73,18 +74,22 @@ class KeptChecks:
         _remove(self._path)
 
 
-def open_kept_checks(folder: Path, manifest: str, options: Options) -> KeptChecks | None:
+def open_kept_checks(
+    folder: Path, manifest: str, options: Options, thresholds: QualityThresholds = DEFAULT_THRESHOLDS
+) -> KeptChecks | None:
     """Open the file with pre-check results of an unfinished plan, or make an empty one; delete files older than 3 days.
 
     Args:
         folder: The cache folder.
         manifest: Location of the manifest, or its name if it has none.
         options: The options of the run.
+        thresholds: Thresholds of the findings about the quality of images.
 
     Returns:
         The open file; None if the folder cannot be written, or another process plans the same manifest.
     """
-    digest = hashlib.sha256(repr((manifest, options.capture_interval, options.max_frames)).encode()).hexdigest()
+    decisive = (manifest, options.capture_interval, options.max_frames, thresholds)
+    digest = hashlib.sha256(repr(decisive).encode()).hexdigest()
     path = folder / "unfinished-plans" / f"{digest[:32]}.sqlite"
     lock = -1
     try:

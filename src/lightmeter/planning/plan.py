@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
-from lightmeter import __version__
+from lightmeter import __version__, sqlite
 from lightmeter.cache.reuse import reuse_answers
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.embedded_service import is_embedded
@@ -31,6 +31,7 @@ from lightmeter.journal.queries.items import (
     count_by_status,
     pending_video_lengths,
     sendable_lengths,
+    skipped_lengths,
     unsent_frames,
 )
 from lightmeter.journal.store import Journal, open_read_only
@@ -39,7 +40,7 @@ from lightmeter.planning.affordable_rows import RowRange, affordability_sentence
 from lightmeter.planning.plan_file import PLAN_VERSION, write_plan_file
 from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.planning.price_sources import describe_own_prices, price_meta, rates_for
-from lightmeter.pricing.estimate import CreditRange, add_retry_cost, frame_range, price_advice, price_range
+from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, frame_range, price_advice, price_range
 from lightmeter.pricing.rates import RateTable
 from lightmeter.pricing.video_coverage import VideoCoverage, coverage_advice, video_coverage
 from lightmeter.settings import Settings, read_settings
@@ -70,6 +71,8 @@ class Plan:
         reasons: Why the other rows would not be sent.
         credits: The price; `high` is None if max_frames is 0 and the length of a video is unknown.
         saved: Price range of the rows that have a cached answer, which the run does not pay again.
+        skipped_credits: The most that the rows skipped by pre-checks would have cost; a service may refuse some for
+            free.
         price_per_image_milli: Millicredits for an image or frame, before rounding.
         retry_per_image_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame after an
             invalid answer; 0 if there is no such question.
@@ -91,6 +94,7 @@ class Plan:
     reasons: tuple[ReasonCount, ...]
     credits: CreditRange
     saved: CreditRange
+    skipped_credits: CreditRange
     price_per_image_milli: int
     options: Options
     base_url: str | None
@@ -128,6 +132,12 @@ class Plan:
             if amount is not None and paid is not None
         )
 
+    @property
+    def skipped_sentence(self) -> str | None:
+        """What the rows that the pre-checks skip would cost, as a sentence; None if they would cost nothing."""
+        most = self.skipped_credits
+        return None if most.high == 0 else f"The checks skip rows, which saves {most}."
+
     def _rows_for(self, credits_: int | None) -> RowRange | None:
         if credits_ is None:
             return None
@@ -148,7 +158,7 @@ class Plan:
             "counts": self.counts,
             "reasons": [asdict(reason) for reason in self.reasons],
             "credits": {"low": self.credits.low, "high": self.credits.high, "budget": self.options.budget},
-            "saved": {"cache": {"low": self.saved.low, "high": self.saved.high}},
+            "saved": {"cache": asdict(self.saved), "prechecks": asdict(self.skipped_credits)},
             "price_per_image_millicredits": self.price_per_image_milli,
             "retry_per_image_millicredits": self.retry_per_image_milli,
             "balance": self.balance,
@@ -189,11 +199,13 @@ class Plan:
 
         Raises:
             SettingsError: an option is wrong (the message names it), or the service lacks a back end.
-            UsageError: pre-checks are turned on, but this plan was made without them.
+            UsageError: pre-checks are turned on, but this plan was made without them, or other findings skip rows.
         """
         options = make_options(**{**self.options.model_dump(), **changes})
         if options.precheck and not self.options.precheck:
             raise UsageError("This plan was made without pre-checks.", hint="Plan the manifest again, with pre-checks.")
+        if set(options.skip) != set(self.options.skip):
+            raise UsageError("The rows of this plan were skipped for other findings.", hint="Plan the manifest again.")
         settings = read_settings()
         relevant = (*REQUEST_OPTIONS, "base_url", "reuse", "prices")  # for the status or the price of a row
         if all(getattr(self.options, name) == getattr(options, name) for name in relevant):
@@ -209,6 +221,8 @@ class Plan:
         lines = [f"{self.manifest}: {self.rows} rows read, {self.counts['pending']} to send, {self.credits}"]
         if self.counts["ok"]:
             lines.append(f"  {self.counts['ok']} rows are answered by earlier runs, which saves {self.saved}")
+        if self.skipped_sentence is not None:
+            lines.append(f"  {self.skipped_sentence}")
         lines += [
             f"  {reason.status:<10} {reason.rows:>8}  {reason.reason}: {reason.example}" for reason in self.reasons
         ]
@@ -261,6 +275,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         frames = unsent_frames(db)
         reason_counts = tuple(ReasonCount(*row) for row in count_by_reason(db))
         reused = cached_frames(db)
+        skipped = _frames_to_skip(db, options)
         videos = video_coverage(pending_video_lengths(db), options.capture_interval, options.max_frames)
     price, rates = int(meta["price_per_image_milli"]), rates_for(options, settings, service)
     retry = int(meta.get("retry_per_image_milli", "0"))
@@ -275,6 +290,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         reasons=reason_counts,
         credits=add_retry_cost(price_range(price, frames), retry, frames),
         saved=price_range(price, reused),
+        skipped_credits=CreditRange(0, price_range(price, skipped).high),
         price_per_image_milli=price,
         retry_per_image_milli=retry,
         options=options,
@@ -290,6 +306,15 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         folder=folder_owner.path,
         folder_owner=folder_owner,
     )
+
+
+def _frames_to_skip(db: sqlite.Connection, options: Options) -> FrameRange:
+    """Return how many images and frames the rows have that pre-checks skip."""
+    total = FrameRange(0, 0)
+    for kind, seconds, rows in skipped_lengths(db):
+        one = frame_range(kind, seconds, options.capture_interval, options.max_frames)
+        total += FrameRange(one.low * rows, None if one.high is None else one.high * rows)
+    return total
 
 
 def _provider_notes(rates: RateTable, options: Options, settings: Settings) -> Iterator[str]:

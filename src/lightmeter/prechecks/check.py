@@ -21,8 +21,10 @@ from lightmeter.prechecks.decode_check import DecodedImage, check_image, check_i
 from lightmeter.prechecks.finding import CheckResult, Finding
 from lightmeter.prechecks.host_limit import HostLimit
 from lightmeter.prechecks.memory_limit import MemoryLimit, MemoryShare
+from lightmeter.prechecks.quality_check import size_findings
 from lightmeter.prechecks.url_probe import HostUnavailable, ReadLimits, UrlProber
 from lightmeter.prechecks.url_verdict import ProbeResponse, judge_format, judge_response
+from lightmeter.settings import DEFAULT_THRESHOLDS, QualityThresholds
 from lightmeter.tempdirs import LockedTempDir
 from lightmeter.wire.constants import MAX_FILE_BYTES
 
@@ -61,6 +63,7 @@ class Checker:
             open. Decoding uses at most one thread per processor.
         max_checks_per_host: Most requests to one host at the same time; `HostLimit` may allow fewer.
         max_image_bytes: Length of the longest image at a URL that is read whole.
+        thresholds: Thresholds of the findings about the quality of images.
     """
 
     def __init__(
@@ -71,11 +74,13 @@ class Checker:
         max_checks: int = 256,
         max_checks_per_host: int = 64,
         max_image_bytes: int = MAX_FILE_BYTES,
+        thresholds: QualityThresholds = DEFAULT_THRESHOLDS,
     ) -> None:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         max_checks = max_checks if files == resource.RLIM_INFINITY else max(1, min(max_checks, files // 4))
         self._capture_interval_s = capture_interval_s
         self._max_frames = max_frames
+        self._thresholds = thresholds
         self._prober = UrlProber(connections=max_checks)
         self._read_limits = ReadLimits(image_bytes=max_image_bytes)
         self._memory = MemoryLimit(max(_MAX_MEMORY_BYTES, max_image_bytes))
@@ -187,7 +192,7 @@ class Checker:
         if sniff(response.head) is None:
             return checked
         async with self._decoders:
-            return _add_image(checked, await asyncio.to_thread(_examine_image, response))
+            return _add_image(checked, await asyncio.to_thread(_examine_image, response, self._thresholds))
 
     async def _check_remote_video(self, item: Item, expected: MediaKind | None) -> CheckResult:
         path = self._folder / f"{item.seq}-{id(item):x}"
@@ -227,7 +232,7 @@ class Checker:
             return await self._decode_video(path, replace(checked, content_sha256=sha256))
         checked = replace(checked, size_bytes=size_bytes)
         async with self._decoders:
-            decoded, sha256 = await asyncio.to_thread(_read_image, path)
+            decoded, sha256 = await asyncio.to_thread(_read_image, path, self._thresholds)
         return replace(_add_image(checked, decoded), content_sha256=sha256)
 
     async def _decode_video(self, path: Path, checked: CheckResult) -> CheckResult:
@@ -256,13 +261,14 @@ def _add_findings(checked: CheckResult, findings: list[Finding], info: VideoInfo
     return replace(checked, findings=(*checked.findings, *findings), width=width, height=height)
 
 
-def _examine_image(response: ProbeResponse) -> DecodedImage:
+def _examine_image(response: ProbeResponse, thresholds: QualityThresholds) -> DecodedImage:
     """Check an image's first bytes, and decode it if they are all."""
     size, findings = check_image_head(response.head, response.size_bytes)
     if response.is_whole and not findings:
-        return check_image(response.head, remote=True)
-    width, height = size or (None, None)
-    return DecodedImage(tuple(findings), width, height)
+        return check_image(response.head, thresholds, remote=True)
+    if size is None:
+        return DecodedImage(tuple(findings))
+    return DecodedImage((*findings, *size_findings(*size, thresholds)), *size)
 
 
 def _read_head(path: Path) -> tuple[int, bytes]:
@@ -272,12 +278,12 @@ def _read_head(path: Path) -> tuple[int, bytes]:
         return os.fstat(file.fileno()).st_size, file.read(SNIFF_BYTES)
 
 
-def _read_image(path: Path) -> tuple[DecodedImage, str | None]:
+def _read_image(path: Path, thresholds: QualityThresholds) -> tuple[DecodedImage, str | None]:
     try:
         with path.open("rb") as file:
             sha256 = file_digest(file, "sha256").hexdigest()
             file.seek(0)
-            decoded = check_image(file.read())
+            decoded = check_image(file.read(), thresholds)
     except OSError as error:
         message = f"The file cannot be read: {error.strerror or error}."
         return DecodedImage((Finding("file", "error", message),)), None

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
 from lightmeter.media.image import (
     MAX_PIXELS,
     is_blank,
     is_header_broken,
-    load_rgb,
+    load_rgb_and_levels,
     read_image_info,
     read_size,
     thumbnail,
 )
+from lightmeter.media.image_quality import measure_quality
 from lightmeter.media.least_bytes import least_bytes
-from lightmeter.media.media_info import ImageInfo, VideoInfo
+from lightmeter.media.media_info import VideoInfo
 from lightmeter.media.perceptual_hash import perceptual_hash
 from lightmeter.media.sampling import frame_count
 from lightmeter.media.video import sample_video
 from lightmeter.prechecks.finding import Finding
+from lightmeter.prechecks.quality_check import image_findings
+from lightmeter.settings import DEFAULT_THRESHOLDS, QualityThresholds
 
 MAX_CHECKED_FRAMES: Final = 60
 """Maximum number of frames of a video that are checked."""
@@ -34,9 +33,6 @@ _SIDE: Final = 256
 """Longest side, in pixels, of decoded images and video frames."""
 
 _MAY_READ: Final = "The service may still read it."
-
-_TINY_SIDE: Final = 16
-"""Shorter side, in pixels, below which an image gets a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +54,10 @@ class DecodedImage:
     thumbnail: bytes | None = None
 
 
-def check_image(content: bytes, *, remote: bool = False) -> DecodedImage:
-    """Decode an image and check it.
+def check_image(
+    content: bytes, thresholds: QualityThresholds = DEFAULT_THRESHOLDS, *, remote: bool = False
+) -> DecodedImage:
+    """Decode an image and check it; `thresholds` are those of its quality findings.
 
     A broken image gives an error. So does a local file with too many pixels, because it could not be uploaded. At a URL
     (`remote`), that is a warning: the service may decode it. A format that lightmeter does not decode is a warning.
@@ -71,7 +69,7 @@ def check_image(content: bytes, *, remote: bool = False) -> DecodedImage:
             return DecodedImage(
                 (_too_large(message, info.width * info.height, remote=remote),), info.width, info.height
             )
-        picture = load_rgb(content, max_side=_SIDE)
+        picture, levels = load_rgb_and_levels(content, _SIDE)
     except MediaTooLarge as error:
         return DecodedImage((_too_large(str(error), None, remote=remote),))
     except UnsupportedMedia as error:  # TIFF, HEIC: not read here, but another service may
@@ -79,7 +77,7 @@ def check_image(content: bytes, *, remote: bool = False) -> DecodedImage:
     except MediaError as error:
         return DecodedImage((Finding("decode", "error", str(error)),))
     decodes = Finding("decode", "info", "Decodes.", facts=asdict(info))
-    findings = (decodes, *_picture_findings(picture, info))
+    findings = (decodes, *image_findings(measure_quality(picture, levels), info, thresholds))
     return DecodedImage(findings, info.width, info.height, perceptual_hash(picture), thumbnail(picture))
 
 
@@ -87,17 +85,6 @@ def _too_large(message: str, pixels: int | None, *, remote: bool) -> Finding:
     if remote:
         return Finding("pixels", "warning", f"{message} {_MAY_READ}", pixels)
     return Finding("pixels", "error", message, pixels)
-
-
-def _picture_findings(picture: NDArray[np.uint8], info: ImageInfo) -> Iterator[Finding]:
-    """Yield what is wrong with a decoded picture, or unusual."""
-    if is_blank(picture):
-        yield Finding("frames", "warning", "The picture is blank.", 1.0)
-    if min(info.width, info.height) < _TINY_SIDE:
-        yield Finding("pixels", "warning", f"Only {info.width} x {info.height} pixels.", info.width * info.height)
-    if info.frames > 1:
-        message = f"An animation of {info.frames} frames; only its first frame is analysed."
-        yield Finding("frames", "info", message, info.frames)
 
 
 def check_image_head(head: bytes, size_bytes: int | None) -> tuple[tuple[int, int] | None, list[Finding]]:

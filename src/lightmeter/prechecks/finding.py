@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from lightmeter.media.media_info import MediaKind
 
 Severity: TypeAlias = Literal["info", "warning", "error"]
 """`error`: no service can use the row, so runs skip it. `warning`: possibly a problem. `info`: a fact."""
 
-CheckName: TypeAlias = Literal["manifest", "reach", "file", "type", "size", "decode", "pixels", "frames"]
+CheckName: TypeAlias = Literal[
+    "manifest",
+    "reach",
+    "robots",
+    "file",
+    "type",
+    "size",
+    "decode",
+    "pixels",
+    "frames",
+    "blank",
+    "dark",
+    "light",
+    "low_information",
+    "blurry",
+    "odd_aspect_ratio",
+    "odd_size",
+    "tiny",
+    "animated",
+    "grayscale",
+    "rotated",
+    "frozen",
+]
+
+_FACTS: Final = frozenset({"reach", "decode"})
+"""Checks that report sound rows too, as `info`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +88,10 @@ class CheckResult:
     def fatal(self) -> Finding | None:
         """The first finding with severity `error`; None if there is none. A run skips a row that has one."""
         return next((finding for finding in self.findings if finding.severity == "error"), None)
+
+    def reason_to_skip(self, names: Collection[str]) -> Finding | None:
+        """Return the finding that keeps the row from being sent: the first error, else the first of these checks."""
+        if self.fatal is not None:
+            return self.fatal
+        named = (found for found in self.findings if found.check in names)
+        return next((found for found in named if found.severity != "info" or found.check not in _FACTS), None)

@@ -19,10 +19,20 @@ _RATE_LIMITED: Final = frozenset({429, 503})
 _VAGUE_TYPES: Final = frozenset({"", "application/octet-stream", "binary/octet-stream", "application/binary"})
 
 
+LOGIN_PAGE: Final = "a login page"
+
 _OTHER_MAGIC: Final = ((b"%PDF-", "a PDF document"), (b"PK\x03\x04", "a ZIP archive"))
 _MEDIA_TEXT: Final = re.compile(rb"<svg|<!doctype svg|<mpd|#extm3u|#define|#\?|/\* xpm|%!ps|p[1-7]\s|simple  =")
 """Starts of pictures and playlists that are text, or start with it, in lower case."""
 _HTML: Final = re.compile(rb"<(?:!doctype html|html|head|body|script|title|meta|style|div|h1|p|a|br|table)\b")
+_LOGIN: Final = re.compile(
+    rb"""<input\b[^<>]*\btype=["']?password\b|<form\b[^<>]*\b(?:log|sign)[-_ ]?in\b"""
+    rb"""|<(?:title|h1|button)\b[^<>]*>[^<>]*\b(?:log|sign)[- ]?in\b"""
+)
+"""A password field, or a form, title or button that says log in or sign in. It takes time in proportion to the page."""
+_ERROR_TITLE: Final = re.compile(
+    rb"<(?:title|h1)\b[^<>]*>[^<>]*\b(?:[45]\d\d|error|not found|forbidden|denied|unavailable)\b"
+)
 _ROOT: Final = re.compile(rb"<(svg|html|mpd)\b")
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
@@ -113,6 +123,8 @@ def _judge_content(response: ProbeResponse, expected: MediaKind | None) -> tuple
         message = (
             f"Neither a picture nor a video: the content is {other}, sent as {response.content_type or 'no type'}."
         )
+        if other == LOGIN_PAGE:
+            message += " The URL needs a login, which the service does not have."
         return expected, [Finding("type", "error", message, facts={"content_type": response.content_type})]
     if announced is not None:
         return announced, _judge_media_type(response, announced, expected)
@@ -133,7 +145,7 @@ def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: M
 
 
 def other_content(head: bytes) -> str | None:
-    """Return what content is, such as "a web page", if its first bytes prove it neither image nor video; else None."""
+    """Return what content is, such as "a login page", if its first bytes prove it no image or video; else None."""
     if len(head) >= SNIFF_BYTES and not any(head):
         return "zero bytes only"
     for magic, name in _OTHER_MAGIC:
@@ -144,8 +156,15 @@ def other_content(head: bytes) -> str | None:
         return None
     if text.startswith((b"<?xml", b"<!--")):
         root = _ROOT.search(text)
-        return "a web page" if root and root[1] == b"html" else None
-    return "a web page" if _HTML.match(text) else "text" if _is_text(head) else None
+        return _page_kind(text) if root and root[1] == b"html" else None
+    return _page_kind(text) if _HTML.match(text) else "text" if _is_text(head) else None
+
+
+def _page_kind(text: bytes) -> str:
+    """Return what kind of web page an HTML text, in lower case, is: a login page, an error page or another."""
+    if _LOGIN.search(text):
+        return LOGIN_PAGE
+    return "an error page" if _ERROR_TITLE.search(text) else "a web page"
 
 
 def _is_text(head: bytes) -> bool:

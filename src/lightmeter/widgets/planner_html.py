@@ -52,6 +52,7 @@ def plan_html(plan: Plan, *, collapsed: bool = False) -> str:
     words = {"pending": "to send", "ok": "answered by earlier runs"}
     body = "".join(f"<li>{status_mark(words.get(status, status))}: {rows:,}</li>" for status, rows in counts)
     body += f"<li>which saves {esc(plan.saved)}</li>" if plan.counts["ok"] else ""
+    body += f"<li>{esc(plan.skipped_sentence)}</li>" if plan.skipped_sentence is not None else ""
     consent = "".join(message(sentence) for sentence in plan.needs_consent)
     title = f"Plan of {esc(short_name(plan.manifest))}: {plan.rows:,} {_plural(plan.rows, 'row')}"
     return (
