@@ -76,8 +76,8 @@ def _bars(picture: Image.Image) -> Image.Image:
 
 CHANGES: tuple[tuple[str, tuple[str, ...], Callable[[Image.Image], bytes]], ...] = (
     ("dark", ("dark",), lambda one: encoded(ImageEnhance.Brightness(one).enhance(0.06), quality=95)),
-    ("overexposed", ("light",), lambda one: encoded(Image.eval(one, lambda v: min(255, 235 + v // 12)), quality=95)),
-    ("blurred", ("blurry",), lambda one: encoded(one.filter(ImageFilter.GaussianBlur(one.width / 30)))),
+    ("overexposed", ("light",), lambda one: encoded(Image.eval(one, lambda v: 246 + v // 30), quality=95)),
+    ("blurred", ("blurry",), lambda one: encoded(one.filter(ImageFilter.GaussianBlur(one.width / 12)))),
     ("blank", ("blank",), lambda one: encoded(Image.new("RGB", one.size, one.getpixel((5, 5))))),
     ("nearly blank", ("blank", "low_information"), lambda one: encoded(_noise(one), "PNG")),
     ("grayscale", ("grayscale",), lambda one: encoded(one.convert("L"))),
