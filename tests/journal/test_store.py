@@ -134,6 +134,8 @@ def test_an_older_journal_is_migrated(tmp_path):
     older = apsw.Connection(str(journal_path(tmp_path)))
     older.execute("DROP TABLE proofs; DROP TABLE readings; DROP TABLE earlier; DROP TABLE reused")
     older.execute("ALTER TABLE submissions DROP COLUMN said")
+    for column in ("size_bytes", "perceptual_hash", "duplicate_distance"):
+        older.execute(f"ALTER TABLE items DROP COLUMN {column}")
     older.pragma("user_version", 1)
     older.close()
     with open_read_only(tmp_path) as db:

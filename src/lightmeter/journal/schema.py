@@ -15,7 +15,7 @@ from lightmeter.redaction import has_credentials, mask_credentials
 APPLICATION_ID: Final = 0x4C4D4A31
 """`LMJ1` in the SQLite header: identifies a journal to `file` and to `Journal`."""
 
-VERSION: Final = 5
+VERSION: Final = 6
 """Version of the schema, stored as `user_version`; older journals are migrated when they are opened."""
 
 _TABLES_SINCE_2: Final = """
@@ -84,6 +84,11 @@ _MIGRATIONS: Final = {
     3: "",  # submissions may be in state `charge_unknown`, which version 2 does not know
     4: _TABLES_SINCE_4,
     5: _TABLES_SINCE_5,
+    6: """
+        ALTER TABLE items ADD COLUMN size_bytes INTEGER;
+        ALTER TABLE items ADD COLUMN perceptual_hash INTEGER;
+        ALTER TABLE items ADD COLUMN duplicate_distance INTEGER;
+    """,
 }
 """SQL that migrates a journal to each version from the one before."""
 
@@ -113,7 +118,10 @@ CREATE TABLE items (
     content_sha256 TEXT,
     submission_id INTEGER REFERENCES submissions,
     asset INTEGER,                     -- its position in the answer's all.assets
-    name TEXT                          -- its name there
+    name TEXT,                         -- its name there
+    size_bytes INTEGER,                -- length of the content
+    perceptual_hash INTEGER,           -- 64 bits, as a signed number
+    duplicate_distance INTEGER         -- bits in which its perceptual hash differs from that of `duplicate_of`
 ) STRICT;
 CREATE INDEX items_by_status ON items (status, seq);
 -- Only rows that others can duplicate: skipped rows and duplicates have no pictures that are charged.

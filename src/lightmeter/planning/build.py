@@ -173,6 +173,8 @@ def _row(item: Item, checked: CheckResult | None, options: Options) -> PlannedRo
         height=checked.height if checked else None,
         duration_s=duration,
         content_sha256=checked.content_sha256 if checked else None,
+        size_bytes=checked.size_bytes if checked else None,
+        perceptual_hash=checked.perceptual_hash if checked else None,
         findings=tuple(
             PlannedFinding(found.check, found.severity, found.message, found.value, orjson.dumps(found.facts).decode())
             for found in (checked.findings if checked else ())

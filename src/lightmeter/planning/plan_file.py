@@ -37,7 +37,7 @@ PlanFileRow = tuple[PlannedRow, tuple[int, str | None, str] | None]
 
 _COPIED_FIELDS: Final = (
     *("path", "identity", "kind", "reason", "error", "duplicate_of", "width", "height", "duration_s"),
-    "content_sha256",
+    *("content_sha256", "size_bytes", "perceptual_hash", "duplicate_distance"),
 )
 """Fields of a row that the file has under the same names, unless they are null."""
 

@@ -120,12 +120,12 @@ WHERE NOT EXISTS (SELECT 1 FROM main.items n WHERE n.submission_id = o.submissio
 """,
     """
 INSERT INTO main.items (seq, item_id, url, path, identity, kind, extra, status, reason, error, frames_low, frames_high,
-                        width, height, duration_s, content_sha256, submission_id)
+                        width, height, duration_s, content_sha256, size_bytes, perceptual_hash, submission_id)
 SELECT (SELECT coalesce(max(seq), -1) FROM main.items) + row_number() OVER (ORDER BY o.seq),
        iif(EXISTS (SELECT 1 FROM main.items n WHERE n.item_id = o.item_id),
            format('%s#request %d.%d', o.item_id, o.submission_id, o.seq), o.item_id),
        o.url, o.path, o.identity, o.kind, o.extra, o.status, o.reason, o.error, o.frames_low, o.frames_high,
-       o.width, o.height, o.duration_s, o.content_sha256, o.submission_id
+       o.width, o.height, o.duration_s, o.content_sha256, o.size_bytes, o.perceptual_hash, o.submission_id
 FROM old.items o JOIN main.submissions s USING (submission_id)
 WHERE NOT EXISTS (SELECT 1 FROM main.items n WHERE n.submission_id = o.submission_id AND n.identity = o.identity)
 """,
@@ -153,9 +153,11 @@ FROM old.items o WHERE o.item_id NOT IN (SELECT item_id FROM main.items)
 """,
     """
 INSERT INTO main.items (seq, item_id, url, path, identity, kind, extra, status, reason, error, duplicate_of,
-                        frames_low, frames_high, width, height, duration_s, content_sha256, asset, name)
+                        frames_low, frames_high, width, height, duration_s, content_sha256, asset, name,
+                        size_bytes, perceptual_hash, duplicate_distance)
 SELECT f.seq, o.item_id, o.url, o.path, o.identity, o.kind, o.extra, o.status, o.reason, o.error, o.duplicate_of,
-       o.frames_low, o.frames_high, o.width, o.height, o.duration_s, o.content_sha256, o.asset, o.name
+       o.frames_low, o.frames_high, o.width, o.height, o.duration_s, o.content_sha256, o.asset, o.name,
+       o.size_bytes, o.perceptual_hash, o.duplicate_distance
 FROM temp.found f JOIN old.items o ON o.seq = f.old_seq
 """,
     """

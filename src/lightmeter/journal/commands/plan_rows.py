@@ -72,6 +72,10 @@ class PlannedRow:
         content_sha256: Hash of the content, in hexadecimal.
         findings: What pre-checks found.
         duplicate_of: `item_id` of an earlier row with the same image or video; None without one.
+        size_bytes: Length of the content; None if it is not known.
+        perceptual_hash: 64 bits, see `media.perceptual_hash`; None if the content was not decoded.
+        duplicate_distance: Number of bits in which this hash differs from that of `duplicate_of`; None if the two
+            contents, URLs or paths are equal.
     """
 
     seq: int
@@ -93,12 +97,16 @@ class PlannedRow:
     content_sha256: str | None = None
     findings: tuple[PlannedFinding, ...] = ()
     duplicate_of: str | None = None
+    size_bytes: int | None = None
+    perceptual_hash: int | None = None
+    duplicate_distance: int | None = None
 
 
 _INSERT: Final = """
 INSERT INTO items (seq, item_id, url, path, identity, kind, extra, status, reason, error, duplicate_of,
-                   frames_low, frames_high, width, height, duration_s, content_sha256)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                   frames_low, frames_high, width, height, duration_s, content_sha256, size_bytes, perceptual_hash,
+                   duplicate_distance)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 _INSERT_FINDING: Final = "INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?)"
@@ -139,10 +147,16 @@ def _without_conflicts(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
 def _insert(db: sqlite.Connection, row: PlannedRow) -> None:
     names = (row.seq, row.item_id, row.url, row.path, row.identity, row.kind, row.extra)
     outcome = (row.status, row.reason, row.error, row.duplicate_of, row.frames_low, row.frames_high)
-    db.execute(_INSERT, (*names, *outcome, row.width, row.height, row.duration_s, row.content_sha256))
+    content = (row.width, row.height, row.duration_s, row.content_sha256, row.size_bytes)
+    db.execute(_INSERT, (*names, *outcome, *content, _signed(row.perceptual_hash), row.duplicate_distance))
     for finding in row.findings:
         values = (row.seq, finding.name, finding.severity, finding.message, finding.value, finding.facts)
         db.execute(_INSERT_FINDING, values)
+
+
+def _signed(bits: int | None) -> int | None:
+    """Return 64 bits as the signed number that SQLite can store."""
+    return bits if bits is None or bits < 1 << 63 else bits - (1 << 64)
 
 
 @sqlite.command
@@ -154,8 +168,10 @@ def restore_rows(db: sqlite.Connection, rows: Sequence[PlannedRow]) -> None:
 
 _ROWS: Final = """
 SELECT seq, item_id, url, path, identity, kind, extra, 0, status, reason, error, frames_low, frames_high,
-       width, height, duration_s, content_sha256, duplicate_of FROM items ORDER BY seq
+       width, height, duration_s, content_sha256, duplicate_of, size_bytes, perceptual_hash, duplicate_distance
+FROM items ORDER BY seq
 """
+
 
 _FINDINGS: Final = "SELECT seq, name, severity, message, value, facts FROM findings ORDER BY seq, rowid"
 
@@ -181,7 +197,9 @@ def planned_rows(db: sqlite.Connection) -> Iterator[tuple[PlannedRow, tuple[int,
             finding = next(findings, None)
         if cached_row is not None and cached_row[0] == seq:
             answer, cached_row = cached_row[1:], next(cached, None)
-        yield PlannedRow(*(*values[:-1], tuple(row_findings), values[-1])), answer
+        *first, duplicate_of, size_bytes, bits, distance = values
+        hash_bits = None if bits is None else bits % (1 << 64)
+        yield PlannedRow(*(*first, tuple(row_findings), duplicate_of, size_bytes, hash_bits, distance)), answer
 
 
 @sqlite.command
