@@ -203,7 +203,7 @@ async def test_partly_blank_video_is_a_warning(checker, tmp_path):
     frames = [blank_picture()] * 15 + [tiny_picture(seed) for seed in range(15)]
     checked = await checker.check(file_row(tiny_video(tmp_path / "a.avi", frames=frames)))
     assert checked.fatal is None
-    assert said(checked, "frames") == [("warning", "2 of 3 sampled frames are blank.")]
+    assert said(checked, "blank") == [("warning", "2 of 3 sampled frames are blank.")]
 
 
 def huge_png():
