@@ -111,7 +111,7 @@ class _OpenVideo:
 
     def pixels(self, index: int, *, in_order: bool) -> Any:
         """Return frame `index`, height x width x 3; if `in_order`, the index must not decrease from call to call."""
-        if not in_order:
+        if not in_order and (index > 0 or self._last is None):
             self._last = None  # two large frames must not be in memory at the same time
             return _without_padding(self._reader[index].asnumpy())
         while self._index < index:
