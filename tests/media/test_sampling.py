@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lightmeter.media.sampling import (
     MAX_DURATION_S,
     duration_of,
+    evenly_spaced,
     frame_count,
     frame_indices,
     frame_times,
@@ -132,3 +133,12 @@ def test_a_video_without_frames_has_none_to_pick():
         frame_indices([0.0], 25, 0)
     with pytest.raises(ValueError, match="no frames"):
         indices_at([0.0], [])
+
+
+def test_evenly_spaced_times_have_the_first_and_the_last():
+    """Few times are all kept; of more, the given number is kept, with both ends and no repeats."""
+    assert evenly_spaced([0.0, 1.0, 2.0], 3) == [0.0, 1.0, 2.0]
+    for count in (25, 61, 1000, 86_401):
+        chosen = evenly_spaced([float(n) for n in range(count)], 24)
+        assert (len(set(chosen)), chosen[0], chosen[-1]) == (24, 0.0, count - 1.0)
+        assert chosen == sorted(chosen)

@@ -195,6 +195,16 @@ async def test_a_stopped_decoder_is_ended_at_the_deadline(long_video):
     assert children() == []
 
 
+@pytest.mark.parametrize("width", [48, 64, 90, 96, 144, 192])
+async def test_narrow_videos(tmp_path, width):
+    """Frames of every width are right, also where the decoder takes the padding of rows for a fourth channel."""
+    frames = [tiny_picture(seed, width=width, height=64) for seed in range(3)]
+    _, found = await sample_video(tiny_video(tmp_path / "a.avi", frames=frames, fps=1), interval_s=1, max_frames=0)
+    for expected, frame in zip(frames, found, strict=True):
+        assert frame.rgb.shape == expected.shape
+        assert np.abs(frame.rgb.astype(int) - expected).mean() < 6
+
+
 async def test_many_at_once_do_not_disturb_each_other(tmp_path):
     """Concurrent decoders return the frames of their own video."""
     videos = [tiny_video(tmp_path / f"{count}.avi", frames=count) for count in range(1, 7)]

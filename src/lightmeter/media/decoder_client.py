@@ -48,6 +48,7 @@ _EXIT_TIMEOUT_S: Final = 2.0
 _PIPE_BYTES: Final = 4 * 1024 * 1024
 _MAX_REASON_CHARS: Final = 200
 _OUT_OF_MEMORY: Final = ("MemoryError", "bad_alloc", "llocate memory", "emory allocation", "failed to map segment")
+_NO_VIDEO_TRACK: Final = "cannot find video stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +288,8 @@ def _media_error(kind: str, reported: str, log: str, path: Path) -> LightmeterEr
             f"No video decoder can be loaded ({reported[:_MAX_REASON_CHARS]}).",
             hint="Run: pip uninstall -y decord, then pip install --force-reinstall --no-deps decord2.",
         )
+    if _NO_VIDEO_TRACK in reported:
+        return BrokenMedia("The file has no video track.")
     return (MediaTooLarge if kind == "large" else BrokenMedia)(
         f"The video does not decode: {_reason(reported, log, path)}."
     )

@@ -111,13 +111,22 @@ class _OpenVideo:
 
     def pixels(self, index: int, *, in_order: bool) -> Any:
         """Return frame `index`, height x width x 3; if `in_order`, the index must not decrease from call to call."""
-        if not in_order:
+        if not in_order and (index > 0 or self._last is None):
             self._last = None  # two large frames must not be in memory at the same time
-            return self._reader[index].asnumpy()
+            return _without_padding(self._reader[index].asnumpy())
         while self._index < index:
             self._last = self._reader.next()
             self._index += 1
-        return self._last.asnumpy()
+        return _without_padding(self._last.asnumpy())
+
+
+def _without_padding(pixels: Any) -> Any:
+    """Return the pixels of a frame as height x width x 3.
+
+    decord2 takes the padding of rows for further channels if it is as long as the width or longer: 96 or 144 pixels.
+    """
+    height, width, _ = pixels.shape
+    return pixels.reshape(height, -1)[:, : width * 3].reshape(height, width, 3)
 
 
 def _read_frame(video: _OpenVideo, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:

@@ -69,6 +69,13 @@ def frame_times(duration_s: float | None, interval_s: int, max_frames: int) -> l
     return [float(n * interval_s) for n in range(frame_count(duration_s, interval_s, max_frames))]
 
 
+def evenly_spaced(times: Sequence[float], most: int) -> list[float]:
+    """Return `most` of the times, 2 or more, evenly spaced from the first to the last; all if there are no more."""
+    if len(times) <= most:
+        return list(times)
+    return [times[round(n * (len(times) - 1) / (most - 1))] for n in range(most)]
+
+
 def frame_indices(times: Sequence[float], fps: float, frame_count: int) -> list[int]:
     """Return the indices of the frames that a video of constant frame rate shows at `times`.
 

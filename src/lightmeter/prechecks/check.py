@@ -16,14 +16,15 @@ from typing import Final, Self
 
 from lightmeter.errors import FetchError
 from lightmeter.manifest.item import Item
-from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, VideoInfo, kind_from_name, sniff
-from lightmeter.prechecks.decode_check import DecodedImage, check_image, check_image_head, check_video
+from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, kind_from_name, sniff
+from lightmeter.prechecks.decode_check import DecodedImage, check_image, check_image_head
 from lightmeter.prechecks.finding import CheckResult, Finding
 from lightmeter.prechecks.host_limit import HostLimit
 from lightmeter.prechecks.memory_limit import MemoryLimit, MemoryShare
 from lightmeter.prechecks.quality_check import size_findings
 from lightmeter.prechecks.url_probe import HostUnavailable, ReadLimits, UrlProber
 from lightmeter.prechecks.url_verdict import ProbeResponse, judge_format, judge_response
+from lightmeter.prechecks.video_check import DecodedVideo, check_video
 from lightmeter.settings import DEFAULT_THRESHOLDS, QualityThresholds
 from lightmeter.tempdirs import LockedTempDir
 from lightmeter.wire.constants import MAX_FILE_BYTES
@@ -192,21 +193,21 @@ class Checker:
         if sniff(response.head) is None:
             return checked
         async with self._decoders:
-            return _add_image(checked, await asyncio.to_thread(_examine_image, response, self._thresholds))
+            return _add_content(checked, await asyncio.to_thread(_examine_image, response, self._thresholds))
 
     async def _check_remote_video(self, item: Item, expected: MediaKind | None) -> CheckResult:
         path = self._folder / f"{item.seq}-{id(item):x}"
         try:
             async with self._downloads, self._rows:
                 response = await self._prober.download(item.url, path, MAX_DOWNLOAD_BYTES)
-            checked = replace(judge_response(response, expected), content_sha256=response.sha256)
+            checked = judge_response(response, expected)
+            checked = replace(checked, content_sha256=response.sha256, size_bytes=response.size_bytes)
             if not response.ok or checked.fatal is not None or checked.kind != "video":
                 return checked
             if response.sha256 is None:
                 unknown = f"larger than {MAX_DOWNLOAD_BYTES:,} bytes. Its length, and so its price, is not known."
-                return _add_findings(
-                    checked, [Finding("size", "warning", f"Not decoded: {unknown}", response.size_bytes)]
-                )
+                large = Finding("size", "warning", f"Not decoded: {unknown}", response.size_bytes)
+                return replace(checked, findings=(*checked.findings, large))
             return await self._decode_video(path, checked)
         finally:
             path.unlink(missing_ok=True)
@@ -226,25 +227,22 @@ class Checker:
         if found is None:
             unknown = Finding("type", "error", "Neither a picture nor a video of a known format.")
             return CheckResult(expected, (unknown,))
-        checked = CheckResult(found[0], tuple(judge_format(found, expected)))
+        checked = CheckResult(found[0], tuple(judge_format(found, expected)), size_bytes=size_bytes)
         if checked.kind == "video":
             sha256 = await asyncio.to_thread(_sha256, path)
             return await self._decode_video(path, replace(checked, content_sha256=sha256))
-        checked = replace(checked, size_bytes=size_bytes)
         async with self._decoders:
             decoded, sha256 = await asyncio.to_thread(_read_image, path, self._thresholds)
-        return replace(_add_image(checked, decoded), content_sha256=sha256)
+        return replace(_add_content(checked, decoded), content_sha256=sha256)
 
     async def _decode_video(self, path: Path, checked: CheckResult) -> CheckResult:
         async with self._decoders:
-            info, findings = await check_video(
-                path, capture_interval_s=self._capture_interval_s, max_frames=self._max_frames
-            )
-        return replace(_add_findings(checked, findings, info), duration_s=info.duration_s if info else None)
+            decoded = await check_video(path, capture_interval_s=self._capture_interval_s, max_frames=self._max_frames)
+        return replace(_add_content(checked, decoded), duration_s=decoded.duration_s)
 
 
-def _add_image(checked: CheckResult, decoded: DecodedImage) -> CheckResult:
-    """Return a copy of `checked` with what the content of the image adds."""
+def _add_content(checked: CheckResult, decoded: DecodedImage | DecodedVideo) -> CheckResult:
+    """Return a copy of `checked` with what the content of the image or video adds."""
     return replace(
         checked,
         findings=(*checked.findings, *decoded.findings),
@@ -253,12 +251,6 @@ def _add_image(checked: CheckResult, decoded: DecodedImage) -> CheckResult:
         perceptual_hash=decoded.perceptual_hash,
         thumbnail=decoded.thumbnail,
     )
-
-
-def _add_findings(checked: CheckResult, findings: list[Finding], info: VideoInfo | None = None) -> CheckResult:
-    """Return a copy of `checked` with `findings` added and the width and height of `info` (None if `info` is None)."""
-    width, height = (info.width, info.height) if info else (None, None)
-    return replace(checked, findings=(*checked.findings, *findings), width=width, height=height)
 
 
 def _examine_image(response: ProbeResponse, thresholds: QualityThresholds) -> DecodedImage:

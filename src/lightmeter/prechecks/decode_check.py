@@ -1,15 +1,13 @@
-"""Checks of the content of images and videos: does it decode, and is it blank?"""
+"""Checks of the content of images: does it decode, and is it blank?"""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Final
 
-from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
+from lightmeter.errors import MediaError, MediaTooLarge, UnsupportedMedia
 from lightmeter.media.image import (
     MAX_PIXELS,
-    is_blank,
     is_header_broken,
     load_rgb_and_levels,
     read_image_info,
@@ -18,19 +16,13 @@ from lightmeter.media.image import (
 )
 from lightmeter.media.image_quality import measure_quality
 from lightmeter.media.least_bytes import least_bytes
-from lightmeter.media.media_info import VideoInfo
 from lightmeter.media.perceptual_hash import perceptual_hash
-from lightmeter.media.sampling import frame_count
-from lightmeter.media.video import sample_video
 from lightmeter.prechecks.finding import Finding
 from lightmeter.prechecks.quality_check import image_findings
 from lightmeter.settings import DEFAULT_THRESHOLDS, QualityThresholds
 
-MAX_CHECKED_FRAMES: Final = 60
-"""Maximum number of frames of a video that are checked."""
-
 _SIDE: Final = 256
-"""Longest side, in pixels, of decoded images and video frames."""
+"""Longest side, in pixels, of decoded images."""
 
 _MAY_READ: Final = "The service may still read it."
 
@@ -107,44 +99,3 @@ def check_image_head(head: bytes, size_bytes: int | None) -> tuple[tuple[int, in
         message = f"{size[0]} x {size[1]} pixels are more than the limit of {MAX_PIXELS:,}."
         return size, [Finding("pixels", "warning", f"{message} {_MAY_READ}", size[0] * size[1])]
     return size, []
-
-
-async def check_video(
-    path: Path, *, capture_interval_s: int, max_frames: int
-) -> tuple[VideoInfo | None, list[Finding]]:
-    """Decode the frames of a video that a run would capture; return its metadata and what the checks found.
-
-    The metadata is None if the video cannot be read.
-
-    Args:
-        path: The video file.
-        capture_interval_s: Seconds between captured frames.
-        max_frames: Maximum number of captured frames; 0 means no limit.
-    """
-    try:
-        info, frames = await sample_video(
-            path,
-            interval_s=capture_interval_s,
-            max_frames=min(max_frames or MAX_CHECKED_FRAMES, MAX_CHECKED_FRAMES),
-            max_side=_SIDE,
-        )
-    except BrokenMedia as error:
-        return None, [Finding("decode", "error", str(error))]
-    except MediaError as error:
-        # Too much work, or a format unknown here: the service's decoder may do better.
-        return None, [Finding("decode", "warning", f"{error} {_MAY_READ}")]
-    captured = None
-    message = "Decodes; its time stamps and rate are absurd: its length, and so its price, is not known."
-    if info.duration_s is not None:
-        captured = frame_count(info.duration_s, capture_interval_s, max_frames)
-        message = f"Decodes; {captured} frames would be captured."
-    metadata = {**asdict(info), "captured_frames": captured}
-    decodes = Finding("decode", "info" if captured else "warning", message, captured, metadata)
-    blank = [frame.time_s for frame in frames if is_blank(frame.rgb)]
-    if not blank:
-        return info, [decodes]
-    facts, share = {"blank_at_s": blank}, len(blank) / len(frames)
-    if len(blank) == len(frames):
-        return info, [decodes, Finding("frames", "error", "Every sampled frame is blank.", share, facts)]
-    message = f"{len(blank)} of {len(frames)} sampled frames are blank."
-    return info, [decodes, Finding("frames", "warning", message, share, facts)]

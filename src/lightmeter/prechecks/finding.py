@@ -70,8 +70,9 @@ class CheckResult:
         duration_s: Length of a video, in seconds.
         content_sha256: SHA-256 of the whole content, in hexadecimal digits.
         size_bytes: Length of the whole content; None if it is not known.
-        perceptual_hash: 64 bits that are similar for pictures that look similar; None if the picture was not decoded.
-        thumbnail: The picture, or the first frame of a video, as a small JPEG; None if it was not decoded.
+        perceptual_hash: 64 bits that are similar for pictures that look similar; that of a video is of its thumbnail's
+            frame. None if the picture was not decoded.
+        thumbnail: The picture, or the first frame of a video that is not blank, as a small JPEG; None likewise.
     """
 
     kind: MediaKind | None

@@ -6,7 +6,6 @@ redirects and bytes are bounded. No key and no cookie is sent.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 import zlib
@@ -15,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
 import aiohttp
 
@@ -139,7 +138,7 @@ class UrlProber:
             if not response.ok or (response.size_bytes or 0) > max_bytes:
                 return response
             digest, first, size_bytes = hashlib.sha256(), b"", 0
-            with await asyncio.to_thread(path.open, "wb") as file:
+            with _new_file(path) as file:
                 async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
                     first = (first + chunk)[:HEADER_BYTES] if len(first) < HEADER_BYTES else first
                     size_bytes += len(chunk)
@@ -182,6 +181,11 @@ class UrlProber:
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise _to_fetch_error(error) from error
+
+
+def _new_file(path: Path) -> BinaryIO:
+    """Create a file in this thread: a cancelled caller could not delete one that another thread creates later."""
+    return path.open("wb")
 
 
 def _to_fetch_error(error: Exception) -> FetchError:

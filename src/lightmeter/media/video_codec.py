@@ -1,0 +1,76 @@
+"""Name of the video codec of a file, by the header of its container. The file is not decoded."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from lightmeter.media.media_info import SNIFF_BYTES, sniff
+
+_MAX_HEADER_BYTES: Final = 8 * 1024 * 1024
+_MAX_BOXES: Final = 1000
+
+_ISO_CODEC: Final = re.compile(rb"vmhd.*?stsd.{12}(.{4})", re.DOTALL)
+"""In an MP4 or MOV file, the format of the first sample description (`stsd`) after a video media header (`vmhd`)."""
+_AVI_CODEC: Final = re.compile(rb"vids.*?strf.{20}(.{4})", re.DOTALL)
+"""In an AVI file, `biCompression` in the stream format (`strf`) of the first video stream."""
+_MATROSKA_CODEC: Final = re.compile(rb"\x86[\x80-\xff](V_[A-Z0-9/_]+)")
+"""In a Matroska or WebM file, the element CodecID of the first video track."""
+
+_NAMES: Final = {
+    **dict.fromkeys(("avc1", "avc3", "h264", "x264", "v_mpeg4/iso/avc"), "h264"),
+    **dict.fromkeys(("hvc1", "hev1", "hevc", "v_mpegh/iso/hevc"), "hevc"),
+    **dict.fromkeys(("av01", "v_av1"), "av1"),
+    **dict.fromkeys(("vp08", "vp80", "v_vp8"), "vp8"),
+    **dict.fromkeys(("vp09", "vp90", "v_vp9"), "vp9"),
+    **dict.fromkeys(("mp4v", "fmp4", "xvid", "divx", "dx50", "v_mpeg4/iso/asp", "v_mpeg4/iso/sp"), "mpeg4"),
+    **dict.fromkeys(("jpeg", "mjpg", "mjpa", "v_mjpeg"), "mjpeg"),
+    **dict.fromkeys(("mpg2", "v_mpeg2"), "mpeg2"),
+    **dict.fromkeys(("apch", "apcn", "apcs", "apco", "ap4h", "ap4x", "v_prores"), "prores"),
+}
+
+
+def read_codec(path: Path) -> str | None:
+    """Return the codec of a video file, such as `h264`; None if its header does not say.
+
+    A codec without a common name here is returned as the container names it, in lower case.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        found = sniff(file.read(SNIFF_BYTES))
+        if found is None:
+            return None
+        match found[1]:
+            case "mp4" | "mov":
+                named = _ISO_CODEC.search(_iso_header(file))
+            case "avi":
+                named = _AVI_CODEC.search(_first_bytes(file))
+            case _:
+                named = _MATROSKA_CODEC.search(_first_bytes(file))
+    name = named[1].decode("latin-1").strip().lower() if named else ""
+    return _NAMES.get(name, name) if name.isascii() and name.isprintable() and name else None
+
+
+def _first_bytes(file: BinaryIO) -> bytes:
+    file.seek(0)
+    return file.read(_MAX_HEADER_BYTES)
+
+
+def _iso_header(file: BinaryIO) -> bytes:
+    """Return the content of the box `moov` of an MP4 or MOV file (ISO 14496-12), at most `_MAX_HEADER_BYTES`."""
+    position = 0
+    for _ in range(_MAX_BOXES):
+        file.seek(position)
+        head = file.read(16)
+        length = int.from_bytes(head[:4], "big")
+        if length == 1:  # the length follows as 64 bits
+            length = int.from_bytes(head[8:16], "big")
+        if head[4:8] == b"moov":
+            return file.read(min(length, _MAX_HEADER_BYTES))
+        if length < 8 or position + length >= 1 << 63:  # noqa: PLR2004 (a box is no shorter than its header)
+            break
+        position += length
+    return b""

@@ -1,0 +1,139 @@
+"""Checks of the content of videos: do they decode, are frames blank, does the picture change?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from lightmeter.errors import BrokenMedia, MediaError
+from lightmeter.media.decoder_client import DecoderLimits, VideoFrame, decoder_session
+from lightmeter.media.frame_differences import FrameFeatures, cut_indices, frame_features, is_near_identical
+from lightmeter.media.image import is_blank, thumbnail
+from lightmeter.media.media_info import VideoInfo
+from lightmeter.media.sampling import evenly_spaced, frame_count, frame_times
+from lightmeter.media.video_codec import read_codec
+from lightmeter.prechecks.finding import Finding
+
+MAX_CHECKED_FRAMES: Final = 60
+"""Most captured frames of a video that are all checked."""
+
+MAX_SPREAD_FRAMES: Final = 24
+"""Frames that are checked of a video with more: evenly spaced, as each one may need a seek and a second of decoding."""
+
+_SIDE: Final = 256
+"""Longest side, in pixels, of decoded frames."""
+
+_MAY_READ: Final = "The service may still read it."
+_DEFAULT_LIMITS: Final = DecoderLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedVideo:
+    """What the checks learned from the content of a video. Values that the video does not tell are None.
+
+    Attributes:
+        findings: What they found.
+        width: In pixels, upright.
+        height: Likewise.
+        duration_s: Length, in seconds.
+        perceptual_hash: Hash of the first frame that is not blank; see `media.perceptual_hash`.
+        thumbnail: This frame as a small JPEG.
+    """
+
+    findings: tuple[Finding, ...]
+    width: int | None = None
+    height: int | None = None
+    duration_s: float | None = None
+    perceptual_hash: int | None = None
+    thumbnail: bytes | None = None
+
+
+async def check_video(
+    path: Path, *, capture_interval_s: int, max_frames: int, limits: DecoderLimits = _DEFAULT_LIMITS
+) -> DecodedVideo:
+    """Decode frames of a video that a run would capture, and check them.
+
+    A broken video gives one error. A video that takes too much time or memory here gives one warning.
+
+    Args:
+        path: The video file.
+        capture_interval_s: Seconds between captured frames.
+        max_frames: Maximum number of captured frames; 0 means no limit.
+        limits: Time and memory of the decoder.
+
+    Raises:
+        UsageError: no video decoder is installed.
+    """
+    info: VideoInfo | None = None
+    frames: list[VideoFrame] = []
+    try:
+        async with decoder_session(path, limits) as decoder:
+            info = decoder.info
+            times = frame_times(info.duration_s, capture_interval_s, max_frames)
+            most = len(times) if len(times) <= MAX_CHECKED_FRAMES else MAX_SPREAD_FRAMES
+            frames = await decoder.frames(evenly_spaced(times, most), _SIDE)
+        codec = await asyncio.to_thread(read_codec, path)
+    except BrokenMedia as error:
+        return _not_decoded(Finding("decode", "error", str(error)), info)
+    except (MediaError, OSError) as error:
+        # Too much work, or a format unknown here: the service's decoder may do better.
+        return _not_decoded(Finding("decode", "warning", f"{error} {_MAY_READ}"), info)
+    captured = None if info.duration_s is None else frame_count(info.duration_s, capture_interval_s, max_frames)
+    return await asyncio.to_thread(_check_frames, info, frames, {"codec": codec, "captured_frames": captured})
+
+
+def _not_decoded(finding: Finding, info: VideoInfo | None) -> DecodedVideo:
+    if info is None:
+        return DecodedVideo((finding,))
+    return DecodedVideo((finding,), info.width, info.height, info.duration_s)
+
+
+def _check_frames(info: VideoInfo, frames: Sequence[VideoFrame], facts: dict[str, Any]) -> DecodedVideo:
+    """Check the sampled frames of a video; `facts` (codec and number of captured frames) join those of `decode`."""
+    features = [frame_features(frame.rgb) for frame in frames]
+    blank = [is_blank(frame.rgb) for frame in frames]
+    repeats = [is_near_identical(first, second) for first, second in pairwise(features)]
+    message = "Decodes; its time stamps and rate are absurd: its length, and so its price, is not known."
+    captured = facts["captured_frames"]
+    if captured is not None:
+        message = f"Decodes; {captured} frames would be captured."
+    facts = {
+        **asdict(info),
+        **facts,
+        "sampled_frames": len(frames),
+        "near_identical_share": round(sum(repeats) / len(repeats), 4) if repeats else None,
+        "scene_cuts_s": [frames[index].time_s for index in cut_indices(features)],
+    }
+    found = [Finding("decode", "info" if captured else "warning", message, captured, facts)]
+    if any(blank):
+        found.append(_blank_finding(frames, blank))
+    elif len(frames) > 1 and _is_frozen(features):
+        times = [frame.time_s for frame in frames]
+        text = f"All {len(frames)} sampled frames are near-identical: one frame would show as much."
+        found.append(Finding("frozen", "warning", text, 1.0, {"near_identical_at_s": times}))
+    shown = next((index for index, is_empty in enumerate(blank) if not is_empty), None)
+    return DecodedVideo(
+        tuple(found),
+        info.width,
+        info.height,
+        info.duration_s,
+        None if shown is None else features[shown].perceptual_hash,
+        thumbnail(frames[shown or 0].rgb),
+    )
+
+
+def _is_frozen(features: Sequence[FrameFeatures]) -> bool:
+    """Whether all frames are near-identical to the first one: a slow fade is not."""
+    return all(is_near_identical(features[0], other) for other in features[1:])
+
+
+def _blank_finding(frames: Sequence[VideoFrame], blank: Sequence[bool]) -> Finding:
+    facts = {"blank_at_s": [frame.time_s for frame, is_empty in zip(frames, blank, strict=True) if is_empty]}
+    share = sum(blank) / len(blank)
+    if all(blank):
+        return Finding("blank", "error", "Every sampled frame is blank.", share, facts)
+    return Finding("frames", "warning", f"{sum(blank)} of {len(blank)} sampled frames are blank.", share, facts)
