@@ -121,6 +121,14 @@ class Settings(BaseSettings):
             "64 KiB are read; 0 reads no more of any."
         ),
     )
+    thumbnail_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=0,
+        description=(
+            "Most bytes of the file `thumbnails.sqlite` in an output folder, which keeps small pictures of the checked "
+            "rows for the report and the gallery; the oldest are removed. 0 keeps none."
+        ),
+    )
     proxy: str | None = Field(
         default=None,
         repr=False,  # it may hold a password
