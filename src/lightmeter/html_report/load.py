@@ -84,7 +84,9 @@ async def load_report_data(
         [replace(item, thumbnail=made[sources[item.item_id]]) for item in shown] for shown in (data.sample, data.review)
     )
     position = {item_id: number for number, item_id in enumerate(paths)}
-    return replace(data, sample=sorted(sample, key=lambda item: position[item.item_id]), review=review)
+    return replace(
+        data, sample=sorted(sample, key=lambda item: position.get(item.item_id, len(position))), review=review
+    )
 
 
 def thumbnail_sources(
