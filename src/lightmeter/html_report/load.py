@@ -84,9 +84,8 @@ async def load_report_data(
         [replace(item, thumbnail=made[sources[item.item_id]]) for item in shown] for shown in (data.sample, data.review)
     )
     position = {item_id: number for number, item_id in enumerate(paths)}
-    return replace(
-        data, sample=sorted(sample, key=lambda item: position.get(item.item_id, len(position))), review=review
-    )
+    sample.sort(key=lambda item: position.get(item.item_id, len(position)))  # those of earlier runs last
+    return replace(data, sample=sample, review=review)
 
 
 def thumbnail_sources(
