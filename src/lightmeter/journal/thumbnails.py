@@ -143,7 +143,8 @@ def read_thumbnails(folder: Path, content_sha256s: Collection[str]) -> dict[str,
                     "SELECT content_sha256, jpeg FROM thumbnails "
                     "WHERE content_sha256 IN (SELECT value FROM json_each(?))"
                 )
-                return dict(db.execute(query, (json.dumps(list(content_sha256s)),)))
+                rows = db.execute(query, (json.dumps(list(content_sha256s)),))
+                return {key: jpeg for key, jpeg in rows if isinstance(jpeg, bytes)}
         except (sqlite.CantOpenError, sqlite.ReadOnlyError):
             continue
         except sqlite.Error as error:
