@@ -70,6 +70,14 @@ def format_duration(value: float) -> str:
     return f"{value / 3600:.1f} h"
 
 
+def format_bytes(count: int) -> str:
+    """Return a number of bytes with a fitting unit: `812 bytes`, `12.3 kB`, `4.1 MB`."""
+    if count < 1000:  # noqa: PLR2004 (a kilobyte)
+        return f"{count} bytes"
+    value, unit = (count / 1e3, "kB") if count < 1e6 else (count / 1e6, "MB")  # noqa: PLR2004 (a megabyte)
+    return f"{value:,.1f} {unit}"
+
+
 def data_uri(jpeg: bytes) -> str:
     """Return a JPEG as a data URI, so that a page can show it without a server."""
     return f"data:image/jpeg;base64,{b64encode(jpeg).decode()}"

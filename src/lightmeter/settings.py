@@ -156,6 +156,14 @@ class Settings(BaseSettings):
         default=DEFAULT_THRESHOLDS,
         description="Thresholds of the checks of image quality: a table, or JSON in the variable.",
     )
+    thumbnail_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=0,
+        description=(
+            "Most bytes of the file `thumbnails.sqlite` in an output folder, which keeps small pictures of the checked "
+            "rows for the report and the gallery; the oldest are removed. 0 keeps none."
+        ),
+    )
     proxy: str | None = Field(
         default=None,
         repr=False,  # it may hold a password

@@ -165,12 +165,12 @@ def test_an_unsuitable_group_column_is_refused(finished_run, column, message):
 
 
 def test_remote_pictures_are_fetched_only_with_fetch_thumbnails(tmp_path, monkeypatch):
-    """Without the option a remote picture is not downloaded; with it the page shows the picture."""
+    """Without the option a remote picture that no check kept is not downloaded; with it the page shows the picture."""
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a.jpg").write_bytes(tiny_jpeg(width=320, height=200))
     with serve_folder(tmp_path / "files") as base:
-        plan = lm.sync(lm.plan([f"{base}/a.jpg"], features=["colors"]))
+        plan = lm.sync(lm.plan([f"{base}/a.jpg"], features=["colors"], precheck=False))
         run = lm.sync(lm.run(plan, tmp_path / "out"))
         without = lm.sync(lm.report(run)).read_text(encoding="utf-8")
         fetched = lm.sync(lm.report(run, fetch_thumbnails=True)).read_text(encoding="utf-8")

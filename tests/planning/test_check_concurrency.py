@@ -9,6 +9,7 @@ from aiohttp import web
 
 import lightmeter as lm
 from lightmeter.errors import SettingsError
+from lightmeter.journal.thumbnails import THUMBNAILS_NAME
 from lightmeter.settings import read_settings
 from lightmeter.sqlite import Error, open_read_only
 from lightmeter.testing import tiny_jpeg
@@ -127,6 +128,8 @@ async def test_killed_plan_continues(tmp_path):
     assert len(pictures.seen) - before <= 100 - kept
     assert set(pictures.seen) == {f"/{row}.jpg" for row in range(100)}
     assert list(tmp_path.glob("cache/unfinished-plans/*")) == []
+    with open_read_only(plan.folder / THUMBNAILS_NAME) as db:
+        assert db.execute("SELECT count(*) FROM thumbnails").get == 100, "also those of the killed plan"
 
 
 async def test_cancelled_plan_checks_rows_with_errors_again(tmp_path):

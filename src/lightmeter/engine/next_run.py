@@ -87,7 +87,7 @@ def start_next_run(plan: Plan, out: Path, before: RunHeader | None, keep_runs: i
     if before is not None:
         for path in out.glob(f"{Path(PLAN_NAME).stem}.*"):
             path.replace(archive / path.name)
-    plan.save(out / PLAN_NAME)
+    plan.save(out / PLAN_NAME, thumbnails=False)
     remove_old_runs(out, keep_runs, None if before is None else archive)
 
 

@@ -21,6 +21,7 @@ from lightmeter.journal.files import journal_path, run_lock
 from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.journal.queries.submissions import last_submission_id
 from lightmeter.journal.store import Journal, open_read_only
+from lightmeter.journal.thumbnails import THUMBNAILS_NAME, add_thumbnails
 from lightmeter.manifest.readers import ManifestSource, digest_of
 from lightmeter.money.key_budget import KeyBudget, open_key_budget
 from lightmeter.money.stale_journal import JournalCheck, track_watermark
@@ -105,10 +106,12 @@ def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
         JournalLocked: another process is running the folder.
     """
     prepare_folder(out)
+    settings = read_settings()
     with run_lock(out):
         header = _find_run(out)
+        add_thumbnails(plan.folder / THUMBNAILS_NAME, out / THUMBNAILS_NAME, settings.thumbnail_bytes)
         if header is None or header.manifest_sha256 != plan.manifest_sha256:
-            start_next_run(plan, out, header, read_settings().keep_runs)
+            start_next_run(plan, out, header, settings.keep_runs)
             return read_run_header(out)
     changed_options(out, header, plan.options)
     return header

@@ -76,7 +76,21 @@ TABLE_COLUMNS: Final = {
         ColumnSpec("height", _INT, "Height as it is shown, EXIF orientation applied.", "not measured", "pixels"),
         ColumnSpec("duration_s", _DOUBLE, "Length of a video.", "an image, or not measured", "seconds"),
         ColumnSpec("content_bytes", "int64", "Size of the file; of a URL, as its server says.", "not known", "bytes"),
+        ColumnSpec("size_bytes", "int64", "Length of the file that the pre-checks looked at.", "not known", "bytes"),
         ColumnSpec("content_sha256", _STRING, "SHA-256 of the file's bytes, in hex.", "the bytes were not read"),
+        ColumnSpec(
+            "perceptual_hash",
+            _STRING,
+            "64 bits as 16 hex digits; few of them differ between pictures that look similar.",
+            "the picture was not decoded",
+        ),
+        ColumnSpec(
+            "duplicate_distance",
+            _INT,
+            "Bits in which perceptual_hash differs from that of duplicate_of.",
+            "it is no near-duplicate",
+            "bits",
+        ),
         ColumnSpec("answered_at", "moment", "When its answer came.", "no answer", "UTC, microseconds"),
     ),
     "tags": (

@@ -7,7 +7,7 @@ manifest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -24,6 +24,7 @@ from lightmeter.html_report.model import (
     REVIEW_FROM,
     Agreement,
     Colors,
+    GalleryItem,
     ReportData,
     ReportItem,
     RequestTimeline,
@@ -36,6 +37,7 @@ from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource, make_t
 from lightmeter.journal.header import read_run_header
 from lightmeter.journal.queries.items import count_by_reason, item_paths
 from lightmeter.journal.store import open_read_only
+from lightmeter.journal.thumbnails import read_thumbnails
 from lightmeter.media.oklab import srgb_to_oklab
 from lightmeter.money.statement import read_statement
 from lightmeter.planning.plan import ReasonCount
@@ -75,16 +77,32 @@ async def load_report_data(
         UsageError: `by` is not a column of `assets`, or has too many values to show.
     """
     data, paths = await asyncio.to_thread(_load_without_thumbnails, out, by or "kind", thumbnails, clock)
-    sources = {
-        item.item_id: ThumbnailSource(item.url, paths.get(item.item_id)) for item in (*data.sample, *data.review)
-    }
+    sources = await asyncio.to_thread(thumbnail_sources, out, (*data.sample, *data.review), paths)
     made: dict[ThumbnailSource, Thumbnail] = {}
     await make_thumbnails(set(sources.values()), made.__setitem__, fetch=fetch_thumbnails)
     sample, review = (
         [replace(item, thumbnail=made[sources[item.item_id]]) for item in shown] for shown in (data.sample, data.review)
     )
     position = {item_id: number for number, item_id in enumerate(paths)}
-    return replace(data, sample=sorted(sample, key=lambda item: position[item.item_id]), review=review)
+    sample.sort(key=lambda item: position.get(item.item_id, len(position)))  # those of earlier runs last
+    return replace(data, sample=sample, review=review)
+
+
+def thumbnail_sources(
+    folder: Path, items: Sequence[GalleryItem], paths: Mapping[str, str | None]
+) -> dict[str, ThumbnailSource]:
+    """Return item id → where the item's thumbnail comes from.
+
+    Args:
+        folder: The folder of the run.
+        items: The items to show.
+        paths: Item id → local path of the picture or video; None or missing for a URL.
+    """
+    kept = read_thumbnails(folder, {item.content_sha256 for item in items if item.content_sha256})
+    return {
+        item.item_id: ThumbnailSource(item.url, paths.get(item.item_id), kept.get(item.content_sha256 or ""))
+        for item in items
+    }
 
 
 def _load_without_thumbnails(
@@ -204,11 +222,15 @@ def _review(session: QuerySession, most: int) -> list[ReportItem]:
 
 
 def _with_results(session: QuerySession, items: Sequence[ReportItem]) -> list[ReportItem]:
-    """Return the items with their tags, colors and highest NSFW severity."""
+    """Return the items with their tags, colors, problems and highest NSFW severity."""
     ids = [item.item_id for item in items]
     severities = {row["item_id"]: row["severity"] for row in _query(session, queries.ITEM_SEVERITIES, ids=ids)}
+    problems = {row["item_id"]: tuple(row["messages"]) for row in _query(session, queries.ITEM_PROBLEMS, ids=ids)}
     return with_tags_and_colors(
-        (replace(item, severity=severities.get(item.item_id)) for item in items),
+        (
+            replace(item, severity=severities.get(item.item_id), problems=problems.get(item.item_id, ()))
+            for item in items
+        ),
         _query(session, queries.ITEM_TAGS, ids=ids, most=TAGS_PER_ITEM),
         _query(session, queries.ITEM_COLORS, ids=ids, most=COLORS_PER_ITEM),
     )

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from lightmeter.api.run_result import RunSummary
+from lightmeter.html_fragments import format_bytes
 from lightmeter.html_report.thumbnails import Thumbnail
 from lightmeter.journal.header import RunHeader
 from lightmeter.money.statement import Statement
@@ -56,6 +57,8 @@ class GalleryItem:
 
     Attributes:
         kind: `image` or `video`; None if unknown.
+        size_bytes: Length of the file; None if unknown.
+        content_sha256: SHA-256 of the content, under which its thumbnail is kept; None if unknown.
         severity: Highest NSFW severity, 0 to 1; None if unknown.
         tags: Tags with the highest scores: pairs of name and score.
         colors: The colors with the largest shares.
@@ -65,6 +68,10 @@ class GalleryItem:
     url: str
     kind: str | None = None
     duration_s: float | None = None
+    width: int | None = None
+    height: int | None = None
+    size_bytes: int | None = None
+    content_sha256: str | None = None
     severity: float | None = None
     tags: tuple[tuple[str, float | None], ...] = ()
     colors: Colors = ()
@@ -78,6 +85,13 @@ class GalleryItem:
     def name(self) -> str:
         """The file name in the item's URL; the whole URL if it has none."""
         return short_name(self.url)
+
+    @property
+    def measures(self) -> str:
+        """Dimensions and length of the file, such as `640 x 480, 12.3 kB`; empty if unknown."""
+        dimensions = f"{self.width} x {self.height}" if self.width and self.height else ""
+        size = "" if self.size_bytes is None else format_bytes(self.size_bytes)
+        return ", ".join(filter(None, (dimensions, size)))
 
 
 ItemT = TypeVar("ItemT", bound=GalleryItem)
@@ -109,9 +123,15 @@ def with_tags_and_colors(items: Iterable[ItemT], tags: Iterable[Row], colors: It
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportItem(GalleryItem):
-    """An item in the HTML report; if listed for review, `worst_rating` holds its highest NSFW severity and label."""
+    """An item in the HTML report.
+
+    Attributes:
+        problems: The first warnings and errors of the pre-checks.
+        worst_rating: Highest NSFW severity and its label, if the item is listed for review.
+    """
 
     thumbnail: Thumbnail = field(default_factory=Thumbnail)
+    problems: tuple[str, ...] = ()
     worst_rating: Row | None = None
 
 

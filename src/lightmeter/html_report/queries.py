@@ -7,9 +7,12 @@ from typing import Final
 
 from lightmeter.tables.query import named_queries
 
-SAMPLE: Final = """
-SELECT item_id, url, kind, duration_s FROM assets WHERE status = 'ok' ORDER BY hash(item_id), item_id LIMIT $most
-"""
+MEDIA_COLUMNS: Final = "kind, duration_s, width, height, size_bytes, content_sha256"
+"""Columns of the table `assets` that describe the image or video of an item."""
+
+SAMPLE: Final = f"""
+SELECT item_id, url, {MEDIA_COLUMNS} FROM assets WHERE status = 'ok' ORDER BY hash(item_id), item_id LIMIT $most
+"""  # noqa: S608 (constant names)
 """Query for items with status ok, ordered by a hash: spread over the whole manifest, and the same each time."""
 
 ITEM_SEVERITIES: Final = """
@@ -34,6 +37,11 @@ WITH item_colors AS (
 )
 SELECT item_id, hex, share FROM item_colors
 QUALIFY row_number() OVER (PARTITION BY item_id ORDER BY share DESC, hex) <= $most ORDER BY item_id, share DESC, hex
+"""
+
+ITEM_PROBLEMS: Final = """
+SELECT item_id, list(DISTINCT message ORDER BY message)[:3] AS messages FROM prechecks
+WHERE severity <> 'info' AND item_id IN (SELECT unnest($ids)) GROUP BY item_id
 """
 
 SEVERITY_BINS: Final = """
@@ -99,4 +107,4 @@ SELECT seconds, request_id, url, assets, credits_paid, polls, state FROM slow LE
 ORDER BY seconds DESC, request_id
 """
 
-ITEM_MEDIA: Final = "SELECT item_id, kind, duration_s FROM assets WHERE item_id IN (SELECT unnest($ids))"
+ITEM_MEDIA: Final = f"SELECT item_id, {MEDIA_COLUMNS} FROM assets WHERE item_id IN (SELECT unnest($ids))"  # noqa: S608

@@ -1,4 +1,4 @@
-"""Makes thumbnails of pictures and videos, from local files and downloaded URLs.
+"""Makes thumbnails of pictures and videos: from the run's `thumbnails.sqlite`, local files and downloaded URLs.
 
 If a thumbnail cannot be made, no error is raised: the page shows the reason in place of the picture.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lightmeter.errors import FetchError, LightmeterError
+from lightmeter.errors import FetchError, LightmeterError, MediaError
 from lightmeter.media.decoder_client import DecoderLimits
 from lightmeter.media.image import load_rgb, thumbnail
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
@@ -34,10 +34,15 @@ MAX_CONCURRENT: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ThumbnailSource:
-    """Location of a picture or video: the local file `path`; if that is None, `url`."""
+    """Where the thumbnail of a picture or video comes from: `kept`, else the local file `path`, else `url`.
+
+    Attributes:
+        kept: The thumbnail that the pre-checks stored, as JPEG of at most 160 pixels.
+    """
 
     url: str
     path: str | None = None
+    kept: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ async def make_thumbnails(
     Args:
         sources: Locations of the pictures and videos.
         on_made: Called for each source as soon as its thumbnail is ready; also on failure, with the reason in it.
-        fetch: Whether to download URLs; if false, only local files have thumbnails.
+        fetch: Whether to download URLs; if false, only kept ones and local files have thumbnails.
     """
     async with AsyncExitStack() as stack:
         prober = await stack.enter_async_context(UrlProber(connections=MAX_CONCURRENT)) if fetch else None
@@ -77,6 +82,9 @@ async def make_thumbnails(
 
 
 async def _make_thumbnail(source: ThumbnailSource, prober: UrlProber | None) -> Thumbnail:
+    with suppress(MediaError):  # a damaged one is made again
+        if source.kept is not None:
+            return Thumbnail(source.kept, await asyncio.to_thread(_blur, source.kept))
     try:
         if source.path is not None:
             rgb = await _decode(Path(source.path))
@@ -92,6 +100,10 @@ async def _make_thumbnail(source: ThumbnailSource, prober: UrlProber | None) -> 
     except OSError as error:
         return Thumbnail(reason=error.strerror or type(error).__name__)
     return await asyncio.to_thread(lambda: Thumbnail(thumbnail(rgb, SIDE_PX), thumbnail(rgb, BLURRED_SIDE_PX)))
+
+
+def _blur(jpeg: bytes) -> bytes:
+    return thumbnail(load_rgb(jpeg, max_side=SIDE_PX), BLURRED_SIDE_PX)
 
 
 async def _download(url: str, path: Path, prober: UrlProber) -> None:

@@ -22,6 +22,7 @@ from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedRow, ad
 from lightmeter.journal.commands.submissions import put_meta
 from lightmeter.journal.header import fresh_run_id
 from lightmeter.journal.store import Journal
+from lightmeter.journal.thumbnails import THUMBNAILS_NAME, ThumbnailStore, copy_thumbnails
 from lightmeter.manifest.byte_sources import Location
 from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.folders import stored_digest
@@ -31,7 +32,7 @@ from lightmeter.media.media_info import kind_from_name
 from lightmeter.options import Options, make_options
 from lightmeter.planning.kept_checks import KeptChecks, open_kept_checks
 from lightmeter.planning.plan import Plan, plan_from_journal, temp_dir_unless_error
-from lightmeter.planning.plan_file import PlanFile, read_plan_file
+from lightmeter.planning.plan_file import PlanFile, read_plan_file, thumbnails_beside
 from lightmeter.planning.preflight import ServiceInfo, preflight
 from lightmeter.planning.price_sources import price_meta, with_prices_from_settings
 from lightmeter.planning.progress import Progress
@@ -94,8 +95,10 @@ async def stream_plan(
     if options.precheck:
         kept = open_kept_checks(settings.cache_dir, stored_at or reader.name, options, settings.quality)
     with temp_dir_unless_error() as temp_dir, kept or nullcontext():
-        with Journal(temp_dir.path) as journal:
-            async for rows in _write_rows(reader, options, settings, kept, journal):
+        pictures = kept.thumbnails_path if kept else temp_dir.path / THUMBNAILS_NAME
+        max_bytes = settings.thumbnail_bytes if options.precheck else 0
+        with Journal(temp_dir.path) as journal, ThumbnailStore(pictures, max_bytes) as thumbnails:
+            async for rows in _write_rows(reader, options, settings, kept, journal, thumbnails):
                 seconds = clock.monotonic() - started
                 yield Progress("planning", rows, {}, seconds=seconds, rate=rows / seconds if seconds else 0.0)
             if options.precheck:
@@ -105,6 +108,7 @@ async def stream_plan(
             await asyncio.to_thread(reuse_answers, journal, options, settings, clock.now())
         plan = plan_from_journal(temp_dir, options, settings, service)
         if kept is not None:
+            copy_thumbnails(pictures, temp_dir.path / THUMBNAILS_NAME)
             kept.remove()
     yield plan
 
@@ -123,7 +127,12 @@ def _plan_meta(reader: ManifestReader, options: Options, clock: Clock) -> dict[s
 
 
 async def _write_rows(
-    reader: ManifestReader, options: Options, settings: Settings, kept: KeptChecks | None, journal: Journal
+    reader: ManifestReader,
+    options: Options,
+    settings: Settings,
+    kept: KeptChecks | None,
+    journal: Journal,
+    thumbnails: ThumbnailStore,
 ) -> AsyncIterator[int]:
     """Read the rows of a manifest, check them and write them to a journal; yield the number of rows checked so far."""
     items: Iterator[Item] = await asyncio.to_thread(iter, reader)
@@ -138,7 +147,7 @@ async def _write_rows(
     pending_write = None
     async with (
         checker if options.precheck else nullcontext() as open_checker,
-        aclosing(check_rows(items, open_checker, kept)) as steps,
+        aclosing(check_rows(items, open_checker, kept, thumbnails)) as steps,
     ):
         async for step in steps:
             if step.rows:
@@ -219,6 +228,7 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
     except (KeyError, TypeError, ValueError) as error:
         raise SettingsError(f"{path} is not a plan file: {error!r}.", hint=_PLAN_AGAIN) from error
     with temp_dir_unless_error() as temp_dir:
+        copy_thumbnails(thumbnails_beside(saved.path), temp_dir.path / THUMBNAILS_NAME)
         with Journal(temp_dir.path) as journal:
             _restore(saved, journal, settings)
             journal.submit(put_meta({**meta, "options": options.model_dump_json()})).result()

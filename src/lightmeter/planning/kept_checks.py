@@ -22,6 +22,7 @@ from typing import Any, Final, Self
 import orjson
 
 from lightmeter import sqlite
+from lightmeter.journal.thumbnails import THUMBNAILS_NAME, remove_thumbnails
 from lightmeter.manifest.item import Item
 from lightmeter.options import Options
 from lightmeter.prechecks.finding import CheckResult, Finding
@@ -34,9 +35,14 @@ _log: Final = logging.getLogger(__name__)
 
 
 class KeptChecks:
-    """A file with results of the pre-checks of an unfinished plan. `open_kept_checks` opens it."""
+    """A file with results of the pre-checks of an unfinished plan. `open_kept_checks` opens it.
+
+    Attributes:
+        thumbnails_path: Path of a file for the thumbnails of these rows, which is removed together with the results.
+    """
 
     def __init__(self, path: Path, lock: int, db: sqlite.Connection) -> None:
+        self.thumbnails_path = path.with_name(f"{path.stem}-{THUMBNAILS_NAME}")
         self._path = path
         self._lock = lock
         self._db = db
@@ -70,7 +76,8 @@ class KeptChecks:
             _log.warning("The checks of %d rows cannot be kept in %s: %s", len(rows), self._path, error)
 
     def remove(self) -> None:
-        """Delete the file with the pre-check results; call it when the plan is complete."""
+        """Delete the files with the pre-check results and thumbnails; call it when the plan is complete."""
+        remove_thumbnails(self.thumbnails_path)
         _remove(self._path)
 
 
@@ -142,7 +149,7 @@ def _is_sound(result: CheckResult) -> bool:
 
 
 def _to_json(result: CheckResult) -> bytes:
-    """Return a result as JSON, without the thumbnail, which would take more room than all else."""
+    """Return a result as JSON, without the thumbnail, which stands in another file."""
     return orjson.dumps(asdict(replace(result, thumbnail=None)))
 
 

@@ -35,9 +35,10 @@ from lightmeter.journal.queries.items import (
     unsent_frames,
 )
 from lightmeter.journal.store import Journal, open_read_only
+from lightmeter.journal.thumbnails import THUMBNAILS_NAME, copy_thumbnails
 from lightmeter.options import REQUEST_OPTIONS, Options, PlanOptions, make_options
 from lightmeter.planning.affordable_rows import RowRange, affordability_sentence, affordable_rows
-from lightmeter.planning.plan_file import PLAN_VERSION, write_plan_file
+from lightmeter.planning.plan_file import PLAN_VERSION, thumbnails_beside, write_plan_file
 from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.planning.price_sources import describe_own_prices, price_meta, rates_for
 from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, frame_range, price_advice, price_range
@@ -174,10 +175,14 @@ class Plan:
             "needs_consent": list(self.needs_consent),
         }
 
-    def save(self, path: Path | str) -> Path:
+    def save(self, path: Path | str, *, thumbnails: bool = True) -> Path:
         """Write a plan file for `run --plan` and `load_plan`, and return its path.
 
-        A plan of many rows is written as two files: see `lightmeter.planning.plan_file`.
+        Many rows and the thumbnails stand in files beside it: see `lightmeter.planning.plan_file`.
+
+        Args:
+            path: The plan file.
+            thumbnails: Whether to write the thumbnails of the rows too.
         """
         target = Path(path)
         with open_read_only(self.folder) as db:
@@ -186,6 +191,8 @@ class Plan:
             head["manifest"] |= {"path": meta.get("manifest_path"), "columns": json.loads(meta["extra_types"])}
             head |= {"planned_at": meta["planned_at"], "prices_millicredits": json.loads(meta["prices"])}
             write_plan_file(target, head, planned_rows(db))
+        if thumbnails:
+            copy_thumbnails(self.folder / THUMBNAILS_NAME, thumbnails_beside(target))
         return target
 
     def with_options(self, **changes: Unpack[PlanOptions]) -> Plan:
@@ -358,6 +365,7 @@ def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -
     with temp_dir_unless_error() as temp_dir:
         folder = temp_dir.path
         copy_journal(journal_path(plan.folder), journal_path(folder))
+        copy_thumbnails(plan.folder / THUMBNAILS_NAME, folder / THUMBNAILS_NAME)
         with Journal(folder) as journal:
             journal.submit(clear_cached_rows).result()
             before = plan.options

@@ -1,5 +1,7 @@
 """Read and write plan files: `plan.json`, and for many rows a second file beside it.
 
+The thumbnails of a saved plan are beside it too, in `<name>.thumbnails.sqlite`. The plan can be run without them.
+
 Each row is one line of JSON. Up to `MAX_INLINE_ROWS` rows are in `plan.json` itself, under `listed`. More rows are in
 `<name>.rows.jsonl.gz` beside it; `plan.json` holds its name. `plan.json` also holds the SHA-256 of the rows, which is
 checked before the rows are used, because a plan is run exactly as the user agreed to it, or not at all.
@@ -22,6 +24,7 @@ import orjson
 from lightmeter.atomic import atomic_replace, write_text
 from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedRow
+from lightmeter.journal.thumbnails import THUMBNAILS_NAME
 
 PLAN_VERSION: Final = 2
 """Version of the format. Increase it when older versions would misread a newer file."""
@@ -91,6 +94,11 @@ def is_plan_file(name: str) -> bool:
             return not file.read(64).lstrip(codecs.BOM_UTF8 + b" \t\r\n").startswith(b"[")
     except OSError:
         return True  # reading it raises the right error
+
+
+def thumbnails_beside(path: Path) -> Path:
+    """Return the path of the file with the thumbnails of the plan file `path`; it may be missing."""
+    return path.with_name(f"{path.stem}.{THUMBNAILS_NAME}")
 
 
 def write_plan_file(path: Path, head: dict[str, Any], rows: Iterable[PlanFileRow]) -> None:

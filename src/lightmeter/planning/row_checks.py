@@ -1,7 +1,7 @@
 """Pre-checks many rows of a manifest at the same time, and yields them in their order, with their results.
 
-A slow row does not delay the checks of the next `MAX_UNFINISHED` rows. Results are kept on disk as they come: if
-planning is killed and started again, these rows are not checked again.
+A slow row does not delay the checks of the next `MAX_UNFINISHED` rows. Results and thumbnails are kept on disk as they
+come: if planning is killed and started again, these rows are not checked again.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
+from lightmeter.journal.thumbnails import ThumbnailStore
 from lightmeter.manifest.item import Item
 from lightmeter.planning.kept_checks import KeptChecks
 from lightmeter.prechecks.check import Checker
@@ -42,7 +43,7 @@ class CheckedRows:
 
 
 async def check_rows(
-    items: Iterator[Item], checker: Checker | None, kept: KeptChecks | None
+    items: Iterator[Item], checker: Checker | None, kept: KeptChecks | None, thumbnails: ThumbnailStore
 ) -> AsyncGenerator[CheckedRows]:
     """Check rows at the same time, and yield them in their order with their results.
 
@@ -52,8 +53,9 @@ async def check_rows(
         items: The rows of the manifest.
         checker: The checks; None checks nothing.
         kept: The file with results of earlier checks, which also gets the new results; None keeps none.
+        thumbnails: The file that gets the thumbnails; the yielded results have none.
     """
-    window = _Window(checker, kept)
+    window = _Window(checker, kept, thumbnails)
     try:
         while True:
             while window.has_room and (chunk := await asyncio.to_thread(lambda: list(islice(items, CHUNK_ROWS)))):
@@ -73,9 +75,11 @@ async def check_rows(
 class _Window:
     """The rows of a manifest that are being checked, or are checked and wait for an earlier row."""
 
-    def __init__(self, checker: Checker | None, kept: KeptChecks | None) -> None:
+    def __init__(self, checker: Checker | None, kept: KeptChecks | None, thumbnails: ThumbnailStore) -> None:
         self._checker = checker
         self._kept = kept
+        self._thumbnails = thumbnails
+        self._new_thumbnails: dict[str, bytes] = {}
         self._rows: deque[tuple[Item, asyncio.Task[CheckResult | None]]] = deque()
         self._new: list[tuple[bytes, CheckResult]] = []
         self.checked = 0
@@ -102,6 +106,9 @@ class _Window:
     async def _check(self, item: Item, key: bytes, result: CheckResult | None) -> CheckResult | None:
         if result is None and self._checker is not None and not item.problem:
             result = await self._checker.check(item)
+            if result.thumbnail is not None and result.content_sha256 is not None:
+                self._new_thumbnails[result.content_sha256] = result.thumbnail
+            result = replace(result, thumbnail=None)
             if self._kept is not None:
                 self._new.append((key, result))
         self.checked += 1
@@ -113,8 +120,10 @@ class _Window:
             await asyncio.wait({self._rows[0][1]}, timeout=_STEP_S)
 
     async def keep_new(self) -> None:
-        """Store on disk the check results that came since the last call."""
-        new, self._new = self._new, []
+        """Store on disk the thumbnails and the check results that came since the last call."""
+        new, self._new, pictures, self._new_thumbnails = self._new, [], self._new_thumbnails, {}
+        if pictures:  # before the results: a row whose result is kept is not decoded again
+            await asyncio.to_thread(self._thumbnails.add, pictures.items())
         if self._kept is not None and new:
             await asyncio.to_thread(self._kept.add, new)
 

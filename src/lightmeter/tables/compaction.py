@@ -53,7 +53,9 @@ def _compact(dataset: Dataset, table: str) -> Compaction:
 
 def merge_into(path: Path, parts: list[PartInfo]) -> Path:
     """Write the rows of several Parquet files of one table to a new file at `path`, and return `path`."""
-    schema = pa.unify_schemas([read_schema(part.path) for part in parts], promote_options="permissive")
+    schemas = [read_schema(part.path) for part in parts]
+    newest = schemas[-1].metadata
+    schema = pa.unify_schemas(schemas, promote_options="permissive").with_metadata(newest)
     runs = dict(chain.from_iterable(part.runs.items() for part in parts))
     writer = PartWriter(path, schema, {**parts[-1].lineage, "runs": runs})
     try:

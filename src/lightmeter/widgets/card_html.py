@@ -64,6 +64,8 @@ def detail_html(
         rows.insert(0, ("id", card.item_id))
     if card.duration_s is not None:
         rows.append(("length", format_duration(card.duration_s)))
+    if card.measures:
+        rows.append(("size", card.measures))
     parts = [
         f"<h3>{esc(card.name)}</h3>",
         _picture(card, thumbnail, show_blurred=show_blurred),

@@ -11,6 +11,7 @@ import numpy as np
 
 from lightmeter.html_fragments import is_hex_color
 from lightmeter.html_report.model import GalleryItem
+from lightmeter.html_report.queries import MEDIA_COLUMNS
 from lightmeter.media.oklab import ENCODED_KNEE, LMS_TO_OKLAB, RGB_TO_LMS, srgb_to_oklab
 
 PAGE_ROWS: Final = 24
@@ -112,7 +113,7 @@ def page_query(filters: Filters) -> tuple[str, tuple[Any, ...]]:
     order = ", ".join(
         [*(["similarity_rank"] if filters.similar else []), *(["distance"] if filters.color else []), "position"]
     )
-    columns = "item_id, url, kind, status, reason, error, duration_s, severity"
+    columns = f"item_id, url, {MEDIA_COLUMNS}, status, reason, error, severity"
     text = f"SELECT {columns} {clauses} ORDER BY {order} LIMIT ? OFFSET ?"
     return text, (*params, PAGE_ROWS, filters.page * PAGE_ROWS)
 
@@ -162,7 +163,7 @@ JOIN (SELECT item_id, similarity_rank
 def _from_and_where(filters: Filters) -> tuple[str, tuple[Any, ...]]:
     """Return the SQL clauses FROM and WHERE for the items that match the filters, and their parameters in order."""
     joins = [
-        "(SELECT item_id, url, kind, status, reason, error, duration_s, row_number() OVER () AS position FROM assets)",
+        f"(SELECT item_id, url, {MEDIA_COLUMNS}, status, reason, error, row_number() OVER () AS position FROM assets)",  # noqa: S608 (constant names)
         "LEFT JOIN (SELECT item_id, max(severity) AS severity FROM nsfw GROUP BY item_id) USING (item_id)",
     ]
     params: list[Any] = []

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lightmeter.api.run_result import Run
+from lightmeter.html_report.load import thumbnail_sources
 from lightmeter.html_report.model import Row, with_tags_and_colors
 from lightmeter.html_report.queries import ITEM_COLORS, ITEM_TAGS
 from lightmeter.html_report.thumbnails import ThumbnailSource
@@ -102,10 +103,10 @@ class RunData:
         return SimilarItems(card.name, tuple(map(str, found.column("item_id").to_pylist())))
 
     def sources(self, shown: Sequence[Card]) -> dict[str, ThumbnailSource]:
-        """Return item id → location of the item's picture or video: a local file, or else its URL."""
+        """Return item id → where the item's thumbnail comes from."""
         with open_read_only(self.folder) as db:
             paths = item_paths(db, [card.item_id for card in shown])
-        return {card.item_id: ThumbnailSource(card.url, paths.get(card.item_id)) for card in shown}
+        return thumbnail_sources(self.folder, shown, paths)
 
     def _query(self, query: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
         rows: list[Row] = sql(self.folder, query, params).to_pylist()

@@ -23,7 +23,11 @@ from lightmeter.settings import read_settings
 @analysis_options
 @execution_options
 @click.option("--budget", metavar="CREDITS", type=int, help="Hard cap of a run of this plan.")
-@click.option("--save", type=click.Path(path_type=Path), help="Write the plan to this file, for run --plan.")
+@click.option(
+    "--save",
+    type=click.Path(path_type=Path),
+    help="Write the plan to this file, for run --plan.",
+)
 @json_option
 def plan_command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> int:
     """Read MANIFEST, check every row, and estimate what analyzing it would cost. Spends nothing.

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lightmeter.errors import UsageError
 from lightmeter.facts.columns import KEY_COLUMNS, OPTIONAL_TABLES, TABLE_COLUMNS, ColumnSpec
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """Version of the schemas. Increase it when a column's name, type or meaning changes, not for a new column."""
 
 TABLES: Final = tuple(table for table in TABLE_COLUMNS if table not in OPTIONAL_TABLES)

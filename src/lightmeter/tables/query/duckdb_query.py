@@ -179,14 +179,26 @@ def _add_views(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
     parts_by_table = {table: dataset.parts(table) for table in dict.fromkeys((*ALL_TABLES, *dataset.tables()))}
     for table, parts in parts_by_table.items():
         if parts:
-            files = f"read_parquet([{_literals(parts)}], union_by_name = true)"
-            view = f'CREATE VIEW "{table}" AS SELECT * FROM {files}'  # noqa: S608 (our own names; paths are quoted)
-            connection.execute(view)
+            _add_view(connection, table, f"read_parquet([{_literals(parts)}], union_by_name = true)")
         elif table in ALL_TABLES:
             connection.register(table, schema(table).empty_table())
     connection.execute(
         f"SET allowed_paths = [{_literals([part for parts in parts_by_table.values() for part in parts])}]"
     )
+
+
+def _add_view(connection: duckdb.DuckDBPyConnection, table: str, files: str) -> None:
+    """Create the view of a table; columns that the files of an older version lack are null."""
+    create = f'CREATE OR REPLACE VIEW "{table}" AS SELECT *'
+    connection.execute(f"{create} FROM {files}")
+    if table in ALL_TABLES:
+        written = connection.view(table).columns
+        if missing := [field for field in schema(table) if field.name not in written]:
+            types = connection.from_arrow(pa.schema(missing).empty_table())
+            nulls = "".join(
+                f', NULL::{kind} AS "{name}"' for name, kind in zip(types.columns, types.types, strict=True)
+            )
+            connection.execute(f"{create}{nulls} FROM {files}")
 
 
 def _literals(paths: list[Path]) -> str:
