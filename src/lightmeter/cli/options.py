@@ -35,6 +35,13 @@ base_url_option = click.option(
     "--base-url", metavar="URL", help="URL of the service (or LIGHTMETER_BASE_URL); default: the embedded service."
 )
 
+video_options = add_options(
+    click.option(
+        "--capture-interval", metavar="SECONDS", type=int, help="Seconds between captured frames of a video (1)."
+    ),
+    click.option("--max-frames", metavar="N", type=int, help="Maximum number of frames of a video (3); 0: no limit."),
+)
+
 analysis_options = add_options(
     base_url_option,
     click.option(
@@ -55,12 +62,9 @@ analysis_options = add_options(
         "--ask", metavar="FILE", help="File with a question and a JSON schema; the answers become a typed table."
     ),
     click.option("--tag-score", metavar="0..1", type=float, help="Minimum tag score, sent with each request (0.9)."),
-    click.option(
-        "--capture-interval", metavar="SECONDS", type=int, help="Seconds between captured frames of a video (1)."
-    ),
-    click.option("--max-frames", metavar="N", type=int, help="Maximum number of frames of a video (3); 0: no limit."),
+    video_options,
     click.option("--no-precheck", is_flag=True, help="Do not check the rows before they are sent."),
-    click.option("--no-reuse", is_flag=True, help="Do not use answers of earlier runs."),
+    click.option("--no-reuse", is_flag=True, help="Do not use answers and checks of earlier runs and plans."),
     click.option(
         "--upload",
         type=click.Choice(["never", "fallback", "always"]),

@@ -17,7 +17,7 @@ from lightmeter.embedded_service import Endpoint, open_endpoint
 from lightmeter.engine.next_run import has_requests_to_move, start_next_run
 from lightmeter.errors import SettingsError
 from lightmeter.journal.commands.submissions import get_meta, put_meta
-from lightmeter.journal.files import journal_path, run_lock
+from lightmeter.journal.files import FILE_NAME, copy_journal, journal_path, replace_journal, run_lock
 from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.journal.queries.submissions import last_submission_id
 from lightmeter.journal.store import Journal, open_read_only
@@ -25,6 +25,7 @@ from lightmeter.manifest.readers import ManifestSource, digest_of
 from lightmeter.money.key_budget import KeyBudget, open_key_budget
 from lightmeter.money.stale_journal import JournalCheck, track_watermark
 from lightmeter.options import READ_OPTIONS, REQUEST_OPTIONS, Options
+from lightmeter.planning.kept_checks import remove_kept_checks
 from lightmeter.planning.plan import Plan
 from lightmeter.settings import Settings, read_settings
 
@@ -108,7 +109,11 @@ def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
     with run_lock(out):
         header = _find_run(out)
         if header is None or header.manifest_sha256 != plan.manifest_sha256:
-            start_next_run(plan, out, header, read_settings().keep_runs)
+            settings = read_settings()
+            start_next_run(plan, out, header, settings.keep_runs)
+            with open_read_only(out) as db:
+                meta = get_meta(db)
+            remove_kept_checks(meta.get("manifest_path") or meta["manifest"], plan.options, settings)
             return read_run_header(out)
     changed_options(out, header, plan.options)
     return header
@@ -175,7 +180,38 @@ def has_unsettled_former_run(out: Path, plan: Plan) -> bool:
 
 
 def _find_run(out: Path) -> RunHeader | None:
-    return read_run_header(out) if journal_path(out).exists() else None
+    header = read_run_header(out) if journal_path(out).exists() else None
+    return None if header is None or header.checked_only else header
+
+
+def refuse_folder_of_run(out: Path) -> None:
+    """Create the output folder of a check if it is missing.
+
+    Raises:
+        SettingsError: the folder holds a run, or cannot be written to.
+    """
+    prepare_folder(out)
+    if _find_run(out) is not None:
+        raise SettingsError(
+            f"{out} holds a run, which a check would replace.", hint="Choose another folder with --out."
+        )
+
+
+def write_checked_journal(checked: Path, out: Path) -> None:
+    """Copy a journal whose rows were only checked into an output folder; an earlier such journal there is replaced.
+
+    Raises:
+        SettingsError: the folder holds a run, or cannot be written to.
+        JournalLocked: another process uses the folder.
+    """
+    with run_lock(out):
+        refuse_folder_of_run(out)
+        target = out / f".checked-{FILE_NAME}"
+        try:
+            copy_journal(journal_path(checked), target)
+            replace_journal(target, journal_path(out))
+        finally:
+            target.unlink(missing_ok=True)
 
 
 @asynccontextmanager
@@ -199,10 +235,12 @@ async def open_session(
     Raises:
         JournalConflict: the journal is older than its run, or a copy; nothing was sent.
         JournalError: there is no run there, another process is running it, or the key's budget file is unusable.
-        SettingsError: the options name a service, and there is no key for it.
+        SettingsError: the folder holds only checked rows; or the options name a service, and there is no key for it.
     """
-    with open_read_only(out):  # raises if there is no run, before a lock file is made
-        pass
+    if read_run_header(out).checked_only:  # raises if there is no run, before a lock file is made
+        raise SettingsError(
+            f"{out} holds the result of a check, not a run.", hint=f"Run it: lightmeter run MANIFEST --out {out}"
+        )
     with Journal(out) as journal:
         machine = clock or SystemClock()
         async with AsyncExitStack() as stack:
