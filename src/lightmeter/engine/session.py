@@ -27,6 +27,7 @@ from lightmeter.money.stale_journal import JournalCheck, track_watermark
 from lightmeter.options import READ_OPTIONS, REQUEST_OPTIONS, Options
 from lightmeter.planning.kept_checks import remove_kept_checks
 from lightmeter.planning.plan import Plan
+from lightmeter.prechecks.robots_rules import RobotsMode
 from lightmeter.settings import Settings, read_settings
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
@@ -55,6 +56,8 @@ class Session:
         state_dir: Folder where processes of this machine share the rate limit of a key; None if they do not.
         check: Whether the journal is the latest one of the run and not an old copy: `latest` if checked, `accepted` by
             the user, or `unknown`.
+        max_per_host: Most downloads of content from one host at the same time.
+        robots: What follows if a host opts out of use by AI.
     """
 
     out: Path
@@ -68,6 +71,8 @@ class Session:
     key: KeyBudget | None = None
     state_dir: Path | None = None
     check: JournalCheck = "unknown"
+    max_per_host: int = 64
+    robots: RobotsMode = "warn"
 
 
 def prepare_folder(out: Path) -> None:
@@ -267,6 +272,8 @@ async def open_session(
                 key=key,
                 state_dir=settings.state_dir,
                 check=check,
+                max_per_host=settings.max_checks_per_host,
+                robots=settings.robots,
             )
 
 

@@ -37,6 +37,7 @@ from lightmeter.planning.progress import Progress
 from lightmeter.planning.row_checks import CHUNK_ROWS, check_rows
 from lightmeter.prechecks.check import Checker
 from lightmeter.prechecks.finding import CheckResult
+from lightmeter.prechecks.robots_rules import RobotsPolicy
 from lightmeter.pricing.estimate import frame_range
 from lightmeter.pricing.rates import load_prices
 from lightmeter.redaction import mask_credentials
@@ -170,6 +171,7 @@ async def _write_rows(
         max_checks=settings.max_checks,
         max_checks_per_host=settings.max_checks_per_host,
         max_image_bytes=settings.max_image_bytes,
+        robots=RobotsPolicy(settings.robots, settings.robots_txt),
     )
     pending_write = None
     async with (

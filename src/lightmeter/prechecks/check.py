@@ -20,26 +20,19 @@ from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, VideoInfo, kind_
 from lightmeter.prechecks.decode_check import DecodedImage, check_image, check_image_head, check_video
 from lightmeter.prechecks.finding import CheckResult, Finding
 from lightmeter.prechecks.host_limit import HostLimit
+from lightmeter.prechecks.host_requests import HostLimits, RobotsFiles, send_politely
 from lightmeter.prechecks.memory_limit import MemoryLimit, MemoryShare
-from lightmeter.prechecks.url_probe import HostUnavailable, ReadLimits, UrlProber
-from lightmeter.prechecks.url_verdict import ProbeResponse, judge_format, judge_response
+from lightmeter.prechecks.robots_rules import RobotsPolicy
+from lightmeter.prechecks.url_probe import HostUnavailable, NoAnswer, ReadLimits, UrlProber
+from lightmeter.prechecks.url_verdict import ProbeResponse, judge_format, judge_response, opt_out_finding
 from lightmeter.tempdirs import LockedTempDir
 from lightmeter.wire.constants import MAX_FILE_BYTES
 
 MAX_DOWNLOAD_BYTES: Final = 256 * 1024 * 1024
 """Size in bytes of the largest video that is downloaded for a check."""
 
-MAX_TRIES: Final = 3
-"""Requests for a URL whose host says that there are too many requests."""
-
-MAX_KNOWN_HOSTS: Final = 4096
-"""Hosts whose limits are remembered."""
-
 _MAX_MEMORY_BYTES: Final = 256 * 1024 * 1024
 """Bytes of images at URLs that are in memory at the same time, beside their first `HEADER_BYTES`."""
-
-_FIRST_PAUSE_S: Final = 0.5
-_MAX_PAUSE_S: Final = 10.0
 
 _MAX_DOWNLOADS: Final = 16
 """Videos that are downloaded at the same time; each may take `MAX_DOWNLOAD_BYTES` of disk."""
@@ -61,6 +54,7 @@ class Checker:
             open. Decoding uses at most one thread per processor.
         max_checks_per_host: Most requests to one host at the same time; `HostLimit` may allow fewer.
         max_image_bytes: Length of the longest image at a URL that is read whole.
+        robots: How hosts that opt out of use by AI are treated.
     """
 
     def __init__(
@@ -71,6 +65,7 @@ class Checker:
         max_checks: int = 256,
         max_checks_per_host: int = 64,
         max_image_bytes: int = MAX_FILE_BYTES,
+        robots: RobotsPolicy = RobotsPolicy(),
     ) -> None:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         max_checks = max_checks if files == resource.RLIM_INFINITY else max(1, min(max_checks, files // 4))
@@ -81,8 +76,10 @@ class Checker:
         self._memory = MemoryLimit(max(_MAX_MEMORY_BYTES, max_image_bytes))
         self._rows = asyncio.Semaphore(max_checks)
         self._downloads = asyncio.Semaphore(_MAX_DOWNLOADS)
-        self._max_checks_per_host = max_checks_per_host
-        self._hosts: dict[str, HostLimit] = {}
+        self._hosts = HostLimits(max_checks_per_host)
+        self._robots = robots.mode
+        reads_robots_txt = robots.reads_robots_txt and robots.mode != "ignore"
+        self._robots_files = RobotsFiles(self._prober, self._rows) if reads_robots_txt else None
         self._decoders = asyncio.Semaphore(os.cpu_count() or 1)
         self._stack = AsyncExitStack()
         self._folder = Path()
@@ -100,6 +97,8 @@ class Checker:
         for check in checks:
             check.cancel()
         await asyncio.gather(*checks, return_exceptions=True)
+        if self._robots_files is not None:
+            await self._robots_files.close()
         await self._stack.aclose()
 
     async def check(self, item: Item) -> CheckResult:
@@ -124,77 +123,65 @@ class Checker:
         return await asyncio.shield(self._url_checks[key])
 
     async def _check_url_or_warn(self, item: Item, expected: MediaKind | None) -> CheckResult:
-        host = self._host_of(item.url)
+        host = self._hosts.limit_of(item.url)
         async with host.slot():
             reason = host.skip_reason(monotonic())
             if reason is not None:
                 reason += "; other rows of this host failed so"
             else:
                 try:
-                    return await self._check_url(item, expected, host)
+                    return await self._check_allowed_url(item, expected, host)
                 except FetchError as error:
                     reason = str(error)
-                    if isinstance(error, HostUnavailable):
+                    if isinstance(error, HostUnavailable) and not isinstance(error, NoAnswer):
                         host.failed(reason, monotonic())
             message = f"Could not check from here: {reason}; the service may still reach it."
             return CheckResult(expected, (Finding("reach", "warning", message),))
 
-    def _host_of(self, url: str) -> HostLimit:
-        """Return the limit on requests to a URL's host; if too many hosts are known, drop one without requests."""
-        name = url.partition("://")[2].partition("/")[0].lower()
-        if name not in self._hosts:
-            if len(self._hosts) >= MAX_KNOWN_HOSTS:
-                idle = (known for known, limit in self._hosts.items() if limit.is_idle)
-                if (oldest := next(idle, None)) is not None:
-                    del self._hosts[oldest]
-            self._hosts[name] = HostLimit(self._max_checks_per_host)
-        return self._hosts[name]
-
-    async def _probe(self, url: str, host: HostLimit, memory: MemoryShare) -> ProbeResponse:
-        """Request an image, or the start of other content; if the host gets too many requests, try again later."""
-        pause_s = _FIRST_PAUSE_S
-        for tries_left in reversed(range(MAX_TRIES)):
-            async with self._rows:
-                started_s = monotonic()
-                response = await self._prober.probe(url, self._read_limits, memory)
-            if not response.is_rate_limited:
-                host.answered(monotonic() - started_s, monotonic())
-                break
-            host.refused(monotonic())
-            if tries_left:
-                await asyncio.sleep(min(response.retry_after_s or pause_s, _MAX_PAUSE_S))
-                pause_s *= 2
-        else:
-            host.failed(f"HTTP {response.status}", monotonic())
-        return response
+    async def _check_allowed_url(self, item: Item, expected: MediaKind | None, host: HostLimit) -> CheckResult:
+        """Check a URL; in the mode `respect`, do not request it if robots.txt disallows it."""
+        opt_out = None if self._robots_files is None else await self._robots_files.opt_out(item.url, host)
+        if opt_out is None:
+            return await self._check_url(item, expected, host)
+        found = opt_out_finding(opt_out, self._robots)
+        if found.severity == "error":
+            return CheckResult(expected, (found,))
+        checked = await self._check_url(item, expected, host)
+        return replace(checked, findings=(*checked.findings, found))
 
     async def _check_url(self, item: Item, expected: MediaKind | None, host: HostLimit) -> CheckResult:
         if expected == "video":
-            return await self._check_remote_video(item, expected)
+            return await self._check_remote_video(item, expected, host)
         async with self._memory.share() as memory:
             return await self._check_remote_image(item, expected, host, memory)
 
     async def _check_remote_image(
         self, item: Item, expected: MediaKind | None, host: HostLimit, memory: MemoryShare
     ) -> CheckResult:
-        response = await self._probe(item.url, host, memory)
-        checked = judge_response(response, expected)
+        response = await send_politely(
+            host, lambda: self._prober.probe(item.url, self._read_limits, memory), self._rows
+        )
+        checked = judge_response(response, expected, self._robots)
         if not response.ok or checked.fatal is not None or checked.kind is None:
             return checked
         if checked.kind == "video":
-            return await self._check_remote_video(item, expected)
+            return await self._check_remote_video(item, expected, host)
         checked = replace(checked, size_bytes=response.size_bytes, content_sha256=response.sha256)
         if sniff(response.head) is None:
             return checked
         async with self._decoders:
             return _add_image(checked, await asyncio.to_thread(_examine_image, response))
 
-    async def _check_remote_video(self, item: Item, expected: MediaKind | None) -> CheckResult:
+    async def _check_remote_video(self, item: Item, expected: MediaKind | None, host: HostLimit) -> CheckResult:
         path = self._folder / f"{item.seq}-{id(item):x}"
+
+        async def download() -> ProbeResponse:
+            async with self._rows:
+                return await self._prober.download(item.url, path, MAX_DOWNLOAD_BYTES)
+
         try:
-            async with self._downloads, self._rows:
-                response = await self._prober.download(item.url, path, MAX_DOWNLOAD_BYTES)
-            checked = replace(judge_response(response, expected), content_sha256=response.sha256)
+            response = await send_politely(host, download, self._downloads, timed=False)
+            checked = replace(judge_response(response, expected, self._robots), content_sha256=response.sha256)
             if not response.ok or checked.fatal is not None or checked.kind != "video":
                 return checked
             if response.sha256 is None:

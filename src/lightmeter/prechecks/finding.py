@@ -10,7 +10,7 @@ from lightmeter.media.media_info import MediaKind
 Severity: TypeAlias = Literal["info", "warning", "error"]
 """`error`: no service can use the row, so runs skip it. `warning`: possibly a problem. `info`: a fact."""
 
-CheckName: TypeAlias = Literal["manifest", "reach", "file", "type", "size", "decode", "pixels", "frames"]
+CheckName: TypeAlias = Literal["manifest", "reach", "file", "type", "size", "decode", "pixels", "frames", "robots"]
 
 
 @dataclass(frozen=True, slots=True)
