@@ -12,7 +12,7 @@ from lightmeter.errors import FetchError
 from lightmeter.manifest.item import Item
 from lightmeter.prechecks import host_requests
 from lightmeter.prechecks.check import Checker
-from lightmeter.prechecks.robots_rules import RobotsPolicy
+from lightmeter.prechecks.robots_rules import DEFAULT_POLICY, RobotsPolicy
 from lightmeter.testing import tiny_jpeg, tiny_video
 
 DEADLINE_S = 60
@@ -104,13 +104,18 @@ def _short_pauses(monkeypatch):
 PICTURE = answer(tiny_jpeg(), "Content-Type: image/jpeg\r\n")
 
 
-async def check(url, *, policy=RobotsPolicy(), rows=1, **options):  # noqa: B008 (immutable)
+def item(seq, url):
+    """Return the manifest row of a URL."""
+    return Item(seq, str(seq), url, None, None, {}, None, has_own_id=False)
+
+
+async def check(url, *, policy=DEFAULT_POLICY, rows=1, **options):
     """Return the results of checking rows with one URL, or with `{}` in it replaced by numbers."""
     async with (
         asyncio.timeout(DEADLINE_S),
         Checker(capture_interval_s=1, max_frames=3, robots=policy, **options) as checker,
     ):
-        items = [Item(seq=row, item_id=str(row), url=url.format(row)) for row in range(rows)]
+        items = [item(row, url.format(row)) for row in range(rows)]
         return await asyncio.gather(*map(checker.check, items))
 
 
@@ -144,11 +149,7 @@ async def test_robots_txt_is_read_once_for_each_host(mode):
             asyncio.timeout(DEADLINE_S),
             Checker(capture_interval_s=1, max_frames=3, robots=RobotsPolicy(mode, reads_robots_txt=True)) as checker,
         ):
-            items = [
-                Item(seq=row, item_id=f"{folder}{row}", url=f"{url}/{folder}/{row}.jpg")
-                for folder in ("private", "public")
-                for row in range(9)
-            ]
+            items = [item(row, f"{url}/{folder}/{row}.jpg") for folder in ("private", "public") for row in range(9)]
             results = await asyncio.gather(*map(checker.check, items))
     assert host.seen.count("/robots.txt") == (mode != "ignore")
     assert sum("private" in path for path in host.seen) == (0 if mode == "respect" else 9)

@@ -22,7 +22,7 @@ from lightmeter.prechecks.finding import CheckResult, Finding
 from lightmeter.prechecks.host_limit import HostLimit
 from lightmeter.prechecks.host_requests import HostLimits, RobotsFiles, send_politely
 from lightmeter.prechecks.memory_limit import MemoryLimit, MemoryShare
-from lightmeter.prechecks.robots_rules import RobotsPolicy
+from lightmeter.prechecks.robots_rules import DEFAULT_POLICY, RobotsPolicy
 from lightmeter.prechecks.url_probe import HostUnavailable, NoAnswer, ReadLimits, UrlProber
 from lightmeter.prechecks.url_verdict import ProbeResponse, judge_format, judge_response, opt_out_finding
 from lightmeter.tempdirs import LockedTempDir
@@ -65,7 +65,7 @@ class Checker:
         max_checks: int = 256,
         max_checks_per_host: int = 64,
         max_image_bytes: int = MAX_FILE_BYTES,
-        robots: RobotsPolicy = RobotsPolicy(),
+        robots: RobotsPolicy = DEFAULT_POLICY,
     ) -> None:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         max_checks = max_checks if files == resource.RLIM_INFINITY else max(1, min(max_checks, files // 4))

@@ -47,6 +47,9 @@ class RobotsPolicy:
     reads_robots_txt: bool = False
 
 
+DEFAULT_POLICY: Final = RobotsPolicy()
+
+
 def opt_out_directive(headers: Iterable[str]) -> str | None:
     """Return the directive in the values of `X-Robots-Tag` that denies use by AI, such as `noai`; None without one.
 

@@ -104,6 +104,8 @@ class UrlProber:
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
         )
+        # aiohttp would repeat a request whose connection broke at once; `host_requests` does so after a pause.
+        self._session._retry_connection = False  # noqa: SLF001 (there is no option)
         return self
 
     async def __aexit__(
