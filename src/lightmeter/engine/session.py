@@ -219,6 +219,14 @@ def write_checked_journal(checked: Path, out: Path) -> None:
             target.unlink(missing_ok=True)
 
 
+def _must_hold_run(out: Path) -> None:
+    """Raise JournalError if a folder has no journal, and SettingsError if its rows were only checked."""
+    if read_run_header(out).checked_only:
+        raise SettingsError(
+            f"{out} holds the result of a check, not a run.", hint=f"Run it: lightmeter run MANIFEST --out {out}"
+        )
+
+
 @asynccontextmanager
 async def open_session(
     out: Path,
@@ -242,10 +250,7 @@ async def open_session(
         JournalError: there is no run there, another process is running it, or the key's budget file is unusable.
         SettingsError: the folder holds only checked rows; or the options name a service, and there is no key for it.
     """
-    if read_run_header(out).checked_only:  # raises if there is no run, before a lock file is made
-        raise SettingsError(
-            f"{out} holds the result of a check, not a run.", hint=f"Run it: lightmeter run MANIFEST --out {out}"
-        )
+    _must_hold_run(out)  # before a lock file is made
     with Journal(out) as journal:
         machine = clock or SystemClock()
         async with AsyncExitStack() as stack:
