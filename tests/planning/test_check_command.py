@@ -75,6 +75,15 @@ async def test_a_checked_folder_can_be_run_but_not_resumed(manifest, tmp_path, m
     assert lm.open(tmp_path / "out").summary().counts["ok"] == 2
 
 
+async def test_a_run_of_another_manifest_forgets_the_check(manifest, tmp_path, monkeypatch):
+    """Rows that were only checked are not rows of an earlier run, also with the same options."""
+    monkeypatch.delenv("LIGHTMETER_BASE_URL")
+    await lm.check(manifest, tmp_path / "out")
+    (tmp_path / "n.csv").write_text("path\nb.jpg\n")
+    run = await lm.run(await lm.plan(tmp_path / "n.csv"), tmp_path / "out")
+    assert (run.summary().rows, len(run.assets), run.next_steps()) == (1, 1, ["nothing is left to do"])
+
+
 async def test_results_serve_check_plan_and_run_once(tmp_path, monkeypatch):
     """A URL is requested once by check and plan together; the plan after a run requests it again."""
     monkeypatch.delenv("LIGHTMETER_BASE_URL")
