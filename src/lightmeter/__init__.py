@@ -20,6 +20,7 @@ from lightmeter import errors
 from lightmeter.errors import LightmeterError
 
 if TYPE_CHECKING:  # the same names as in _MODULES, for editors and type checkers
+    from lightmeter.api.check import CheckReport, check
     from lightmeter.api.run_result import Run
     from lightmeter.api.runs import open, plan, resume, run  # noqa: A004 (the public name is lightmeter.open)
     from lightmeter.ask.question import Ask
@@ -36,11 +37,13 @@ if TYPE_CHECKING:  # the same names as in _MODULES, for editors and type checker
 __all__ = [
     "Ask",
     "BudgetPlanner",
+    "CheckReport",
     "Client",
     "Explorer",
     "LightmeterError",
     "Plan",
     "Run",
+    "check",
     "errors",
     "load_plan",
     "open",
@@ -54,10 +57,12 @@ __all__ = [
 _MODULES = {
     "Ask": "lightmeter.ask.question",
     "BudgetPlanner": "lightmeter.widgets.budget_planner",
+    "CheckReport": "lightmeter.api.check",
     "Client": "lightmeter.client.client",
     "Explorer": "lightmeter.widgets.explorer",
     "Plan": "lightmeter.planning.plan",
     "Run": "lightmeter.api.run_result",
+    "check": "lightmeter.api.check",
     "load_plan": "lightmeter.planning.build",
     "open": "lightmeter.api.runs",
     "plan": "lightmeter.api.runs",

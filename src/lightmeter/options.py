@@ -71,7 +71,7 @@ class ResumeOptions(TypedDict, total=False):
         upload: Whether pictures by URL are fetched here and sent as bytes: never, as a fallback for those that the
             service cannot fetch, or always.
         reuse: Use answers of earlier runs: of those in the output folder, and of all if the settings name a folder for
-            cached answers (`answers_dir`).
+            cached answers (`answers_dir`). Use results of pre-checks that an earlier plan or `check` kept.
         careful: Send one request at a time: if its answer is lost, the balance proves whether it was charged.
         sole_spender: Nobody else spends from this account during the run. The balance then also proves which requests
             were charged.
@@ -92,8 +92,31 @@ class ResumeOptions(TypedDict, total=False):
     base_url: str | None
 
 
-class PlanOptions(ResumeOptions, total=False):
-    """Keyword arguments of `plan`: those of `ResumeOptions`, and the options that are fixed once a run is planned.
+class CheckOptions(TypedDict, total=False):
+    """Keyword arguments of `check`: the options that decide how a manifest is read and checked.
+
+    Attributes:
+        capture_interval: Seconds between captured frames of a video.
+        max_frames: Most frames of a video; 0 means no limit.
+        url_column: The manifest's column of URLs and paths; None means `url`, else `path`.
+        id_column: Its column of ids; None means `id`.
+        kind_column: Its column of kinds (image or video); None means `kind`.
+        lenient: Read a CSV record whose quote is not closed as a bad row. By default it is an error.
+        skip: Findings of the pre-checks, such as `blank` and `blurry`, that keep a row from being sent; rows with an
+            error are never sent.
+    """
+
+    capture_interval: int
+    max_frames: int
+    skip: Sequence[str] | str | None
+    url_column: str | None
+    id_column: str | None
+    kind_column: str | None
+    lenient: bool
+
+
+class PlanOptions(ResumeOptions, CheckOptions, total=False):
+    """Keyword arguments of `plan`: those of `ResumeOptions` and `CheckOptions`, and those that a plan fixes.
 
     Attributes:
         features: Features to analyze; empty means all but `embeddings`. With `ask`, `descriptions` is among them.
@@ -104,14 +127,6 @@ class PlanOptions(ResumeOptions, total=False):
         ask: The user's own question with a JSON schema: a file or its content. It is sent as the prompt; the answers
             become a table.
         tag_score: Least tag score, 0 to 1. It is sent with each request and never applied again.
-        capture_interval: Seconds between captured frames of a video.
-        max_frames: Most frames of a video; 0 means no limit.
-        skip: Findings of the pre-checks, such as `blank` and `blurry`, that keep a row from being sent; rows with an
-            error are never sent.
-        url_column: The manifest's column of URLs and paths; None means `url`, else `path`.
-        id_column: Its column of ids; None means `id`.
-        kind_column: Its column of kinds (image or video); None means `kind`.
-        lenient: Read a CSV record whose quote is not closed as a bad row. By default it is an error.
         prices: The user's own prices, which override the shipped table: a file or its content. None means the
             prices in the settings, if there are any.
     """
@@ -123,13 +138,6 @@ class PlanOptions(ResumeOptions, total=False):
     prompt: str | None
     ask: Ask | Mapping[str, Any] | PathLike[str] | str | None
     tag_score: float
-    capture_interval: int
-    max_frames: int
-    skip: Sequence[str] | str | None
-    url_column: str | None
-    id_column: str | None
-    kind_column: str | None
-    lenient: bool
     prices: OwnPrices | Mapping[str, Any] | PathLike[str] | str | None
 
 

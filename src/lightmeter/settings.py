@@ -76,7 +76,7 @@ class Settings(BaseSettings):
     )
     cache_dir: Path = Field(
         default_factory=lambda: user_cache_path("lightmeter"),
-        description="Folder for converted models, unfinished plans and other files that can be created again.",
+        description="Folder for converted models, results of checks and other files that can be created again.",
     )
     answers_dir: Path | None = Field(
         default=None,
@@ -163,6 +163,16 @@ class Settings(BaseSettings):
             "Most bytes of the file `thumbnails.sqlite` in an output folder, which keeps small pictures of the checked "
             "rows for the report and the gallery; the oldest are removed. 0 keeps none."
         ),
+    )
+    robots: Literal["ignore", "warn", "respect"] = Field(
+        default="warn",
+        description=(
+            "What follows if a host opts out of analysis by AI (`X-Robots-Tag: noai`, or robots.txt): nothing, a "
+            "warning, or an error, so that the row is skipped."
+        ),
+    )
+    robots_txt: bool = Field(
+        default=False, description="Whether checks also read the robots.txt of each host, once in a run."
     )
     proxy: str | None = Field(
         default=None,

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import lightmeter
 from lightmeter.api.run_result import Tables
 from lightmeter.cli import _root
-from lightmeter.options import Options, PlanOptions, ResumeOptions
+from lightmeter.options import CheckOptions, Options, PlanOptions, ResumeOptions
 from lightmeter.tables.arrow.schema import ALL_TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +62,7 @@ def test_type_checkers_and_python_find_the_same_names():
 def test_keyword_arguments_are_the_options():
     """`plan` takes every field of the options by name."""
     assert set(PlanOptions.__annotations__) == set(Options.model_fields)
-    documented = f"{ResumeOptions.__doc__}{PlanOptions.__doc__}"
+    documented = f"{ResumeOptions.__doc__}{CheckOptions.__doc__}{PlanOptions.__doc__}"
     assert [name for name in Options.model_fields if f"        {name}: " not in documented] == []
 
 

@@ -15,6 +15,8 @@ import lightmeter as lm
 async def right() -> None:
     planning = lm.plan("manifest.csv", features=["tags", "colors"], budget=500, batch_size="auto")
     reveal_type(planning)  # reveals: Coroutine[Any, Any, lightmeter.planning.plan.Plan]
+    report = await lm.check("manifest.csv", "out/", max_frames=5, reuse=False)
+    reveal_type(report)  # reveals: lightmeter.api.check.CheckReport
     plan = await planning
     reveal_type(plan)  # reveals: lightmeter.planning.plan.Plan
     reveal_type(plan.with_options(max_frames=3))  # reveals: lightmeter.planning.plan.Plan
@@ -41,6 +43,7 @@ async def wrong() -> None:
     await lm.plan("manifest.csv", feature=["tags"])  # error: call-arg
     await lm.plan("manifest.csv", budget="500")  # error: arg-type
     await lm.plan("manifest.csv", upload="sometimes")  # error: arg-type
+    await lm.check("manifest.csv", features=["tags"])  # error: call-arg
     await lm.run("manifest.csv", out="out/")  # error: arg-type
     plan = await lm.plan("manifest.csv")
     await lm.run(plan)  # error: call-arg

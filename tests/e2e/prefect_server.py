@@ -103,9 +103,9 @@ class Prefect:
         answer.raise_for_status()
         return answer.json()
 
-    def start_run(self, **parameters: Any) -> str:
-        """Start the deployment `analyze/nightly` with other parameters; return the id of the flow run."""
-        deployment = self.get("/deployments/name/analyze/nightly")
+    def start_run(self, deployed: str = "analyze/nightly", /, **parameters: Any) -> str:
+        """Start a deployment with other parameters; return the id of the flow run."""
+        deployment = self.get(f"/deployments/name/{deployed}")
         return self.post(f"/deployments/{deployment['id']}/create_flow_run", parameters=parameters)["id"]
 
     def state(self, run: str) -> dict[str, Any]:

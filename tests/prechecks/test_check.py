@@ -11,7 +11,7 @@ import pytest
 
 from lightmeter.manifest.item import Item
 from lightmeter.media.image import read_size
-from lightmeter.prechecks.check import Checker
+from lightmeter.prechecks.check import Checker, CheckLimits
 from lightmeter.prechecks.finding import CheckName
 from lightmeter.testing import blank_picture, stamped_video, tiny_jpeg, tiny_picture, tiny_png, tiny_video
 from lightmeter.wire.constants import MAX_FILE_BYTES
@@ -48,7 +48,7 @@ async def test_picture_by_url_takes_one_request(checker, site):
 
 async def test_a_large_picture_by_url_is_measured_from_its_beginning(site):
     """Without a limit for images only 64 KiB of a picture are read, whether its server supports ranges or not."""
-    async with Checker(capture_interval_s=1, max_frames=3, max_image_bytes=0) as checker:
+    async with Checker(capture_interval_s=1, max_frames=3, limits=CheckLimits(max_image_bytes=0)) as checker:
         checked = await checker.check(row(f"{site.base_url}/huge.png"))
     assert (checked.width, checked.height) == (4000, 1000)
     assert (checked.content_sha256, checked.perceptual_hash, checked.thumbnail) == (None, None, None)

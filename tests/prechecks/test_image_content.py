@@ -10,7 +10,14 @@ import pytest
 from PIL import Image, features
 
 from lightmeter.manifest.item import Item
+from lightmeter.prechecks import host_requests
 from lightmeter.prechecks.check import Checker
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch):
+    monkeypatch.setattr(host_requests, "_FIRST_PAUSE_S", 0.01)
+
 
 NOISE = np.random.default_rng(7).integers(0, 256, (180, 240, 3), dtype=np.uint8)
 EXIF = Image.Exif()

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, ImageFilter
 
 from lightmeter.manifest.item import Item
-from lightmeter.prechecks.check import Checker
+from lightmeter.prechecks.check import Checker, CheckLimits
 from lightmeter.prechecks.decode_check import check_image
 from lightmeter.settings import QualityThresholds
 from lightmeter.testing import tiny_png
@@ -106,7 +106,10 @@ def test_any_picture_has_valid_findings():
 async def test_size_findings_need_only_the_first_bytes(site):
     """A picture at a URL of which only the first bytes are read has the findings that need its size alone."""
     async with Checker(
-        capture_interval_s=1, max_frames=3, max_image_bytes=0, thresholds=QualityThresholds(tiny=2000)
+        capture_interval_s=1,
+        max_frames=3,
+        limits=CheckLimits(max_image_bytes=0),
+        thresholds=QualityThresholds(tiny=2000),
     ) as checker:
         checked = await checker.check(Item(0, "a", f"{site.base_url}/huge.png", None, None, {}, None, has_own_id=True))
     assert [found.check for found in checked.findings] == ["reach", "tiny", "odd_aspect_ratio"]

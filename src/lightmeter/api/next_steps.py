@@ -31,6 +31,8 @@ def next_steps(folder: Path) -> list[str]:
     header = read_run_header(folder)
     if is_run_locked(folder):
         return [f"a process is running it now; to see how far it is: lightmeter status {_quoted(folder)}"]
+    if header.checked_only:
+        return [f"the rows were only checked; to analyze them: lightmeter run MANIFEST --out {_quoted(folder)}"]
     with open_read_only(folder) as db:
         counts = count_by_status(db)
         steps = [*_open_requests(db, header, folder)]

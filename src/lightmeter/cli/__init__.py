@@ -18,6 +18,7 @@ from lightmeter.redaction import mask_credentials
 __all__ = ["VERBS", "main"]
 
 VERBS: Final = {
+    "check": "Check the rows of a manifest, without a key or a service.",
     "plan": "Read and check a manifest, and estimate the cost. Spends nothing.",
     "run": "Plan, analyse within the budget, and write the tables.",
     "resume": "Continue a run after a stop, a crash or a raised budget.",
@@ -81,6 +82,7 @@ def _root() -> None:
     \b
     First steps:
       lightmeter demo                               run on sample data
+      lightmeter check MANIFEST                     find broken, missing and duplicate files
       lightmeter plan MANIFEST                      estimate the cost
       lightmeter run MANIFEST --out DIR --budget N  spend at most N credits
       lightmeter sql DIR "SELECT * FROM tags"       query the tables

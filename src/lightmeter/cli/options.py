@@ -36,6 +36,20 @@ base_url_option = click.option(
     "--base-url", metavar="URL", help="URL of the service (or LIGHTMETER_BASE_URL); default: the embedded service."
 )
 
+video_options = add_options(
+    click.option(
+        "--capture-interval", metavar="SECONDS", type=int, help="Seconds between captured frames of a video (1)."
+    ),
+    click.option("--max-frames", metavar="N", type=int, help="Maximum number of frames of a video (3); 0: no limit."),
+)
+
+skip_option = click.option(
+    "--skip",
+    metavar="A,B",
+    help=f"Findings of the checks that keep a row from being sent and paid for: {', '.join(SKIPPABLE)}. "
+    "Rows with an error are never sent.",
+)
+
 analysis_options = add_options(
     base_url_option,
     click.option(
@@ -56,18 +70,10 @@ analysis_options = add_options(
         "--ask", metavar="FILE", help="File with a question and a JSON schema; the answers become a typed table."
     ),
     click.option("--tag-score", metavar="0..1", type=float, help="Minimum tag score, sent with each request (0.9)."),
-    click.option(
-        "--capture-interval", metavar="SECONDS", type=int, help="Seconds between captured frames of a video (1)."
-    ),
-    click.option("--max-frames", metavar="N", type=int, help="Maximum number of frames of a video (3); 0: no limit."),
+    video_options,
     click.option("--no-precheck", is_flag=True, help="Do not check the rows before they are sent."),
-    click.option(
-        "--skip",
-        metavar="A,B",
-        help=f"Findings of the checks that keep a row from being sent and paid for: {', '.join(SKIPPABLE)}. "
-        "Rows with an error are never sent.",
-    ),
-    click.option("--no-reuse", is_flag=True, help="Do not use answers of earlier runs."),
+    skip_option,
+    click.option("--no-reuse", is_flag=True, help="Do not use answers and checks of earlier runs and plans."),
     click.option(
         "--upload",
         type=click.Choice(["never", "fallback", "always"]),

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from lightmeter.api.check import CheckReport
 from lightmeter.api.run_result import Run, RunSummary
 from lightmeter.planning.plan import Plan, ReasonCount
 from lightmeter.planning.price_sources import describe_own_prices
@@ -58,6 +59,23 @@ def show_plan(plan: Plan, *, err: bool) -> None:
         console.print(f"  [dim]advice[/] {sentence}")
     for sentence in plan.needs_consent:
         console.print(f"  [yellow]needs consent[/] {sentence}")
+
+
+def show_check(report: CheckReport, *, err: bool) -> None:
+    """Print what the pre-checks found to standard output, or to standard error if `err` is true."""
+    console = make_console(err=err)
+    console.print(f"[bold]{escape(report.manifest)}[/]: {report.sentence}, {report.seconds:.1f} s", soft_wrap=True)
+    if report.findings:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for name in ("finding", "severity", "rows", "for example"):
+            table.add_column(name, justify="right" if name == "rows" else "left", overflow="fold")
+        for found in report.findings:
+            example = f"{found.url}: {found.message}"
+            table.add_row(found.check, found.severity, str(found.rows), escape(example))
+        console.print(table)
+    _show_reasons(console, report.reasons)
+    if report.out is not None:
+        console.print(f"tables: {escape(str(report.out / 'tables'))}", soft_wrap=True)
 
 
 def _show_reasons(console: Console, reasons: Sequence[ReasonCount]) -> None:

@@ -73,7 +73,7 @@ class Engine:
             watch_latency=not session.endpoint.embedded,
             jitter=random.Random().random,  # noqa: S311 (spreads pauses; no secret)
         )
-        self.uploads = UploadFetcher()
+        self.uploads = UploadFetcher(session.max_per_host, session.robots)
         self._accounting = Accounting(session, run_state, prices)
         self._poller = Poller(session, run_state, self._accounting, PollSchedule())
         sender = Sender(session, run_state, self._accounting, self.limiter, self.uploads)

@@ -149,7 +149,8 @@ def _comparable_runs(plan: Plan, out: Path) -> Iterator[Path]:
     for folder in [*present, *reversed(archived_runs(out))]:
         with open_read_only(folder) as db:
             meta = get_meta(db)
-        if _is_comparable(plan, read_run_header(folder), meta):
+        header = read_run_header(folder)
+        if not header.checked_only and _is_comparable(plan, header, meta):
             yield folder
 
 

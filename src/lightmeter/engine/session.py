@@ -17,7 +17,7 @@ from lightmeter.embedded_service import Endpoint, open_endpoint
 from lightmeter.engine.next_run import has_requests_to_move, start_next_run
 from lightmeter.errors import SettingsError
 from lightmeter.journal.commands.submissions import get_meta, put_meta
-from lightmeter.journal.files import journal_path, run_lock
+from lightmeter.journal.files import FILE_NAME, copy_journal, journal_path, replace_journal, run_lock
 from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.journal.queries.submissions import last_submission_id
 from lightmeter.journal.store import Journal, open_read_only
@@ -26,7 +26,9 @@ from lightmeter.manifest.readers import ManifestSource, digest_of
 from lightmeter.money.key_budget import KeyBudget, open_key_budget
 from lightmeter.money.stale_journal import JournalCheck, track_watermark
 from lightmeter.options import READ_OPTIONS, REQUEST_OPTIONS, Options
+from lightmeter.planning.kept_checks import remove_kept_checks
 from lightmeter.planning.plan import Plan
+from lightmeter.prechecks.robots_rules import RobotsMode
 from lightmeter.settings import Settings, read_settings
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
@@ -55,6 +57,8 @@ class Session:
         state_dir: Folder where processes of this machine share the rate limit of a key; None if they do not.
         check: Whether the journal is the latest one of the run and not an old copy: `latest` if checked, `accepted` by
             the user, or `unknown`.
+        max_per_host: Most downloads of content from one host at the same time.
+        robots: What follows if a host opts out of use by AI.
     """
 
     out: Path
@@ -68,6 +72,8 @@ class Session:
     key: KeyBudget | None = None
     state_dir: Path | None = None
     check: JournalCheck = "unknown"
+    max_per_host: int = 64
+    robots: RobotsMode = "warn"
 
 
 def prepare_folder(out: Path) -> None:
@@ -112,6 +118,9 @@ def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
         add_thumbnails(plan.folder / THUMBNAILS_NAME, out / THUMBNAILS_NAME, settings.thumbnail_bytes)
         if header is None or header.manifest_sha256 != plan.manifest_sha256:
             start_next_run(plan, out, header, settings.keep_runs)
+            with open_read_only(out) as db:
+                meta = get_meta(db)
+            remove_kept_checks(meta.get("manifest_path") or meta["manifest"], plan.options, settings)
             return read_run_header(out)
     changed_options(out, header, plan.options)
     return header
@@ -179,7 +188,47 @@ def has_unsettled_former_run(out: Path, plan: Plan) -> bool:
 
 
 def _find_run(out: Path) -> RunHeader | None:
-    return read_run_header(out) if journal_path(out).exists() else None
+    header = read_run_header(out) if journal_path(out).exists() else None
+    return None if header is None or header.checked_only else header
+
+
+def refuse_folder_of_run(out: Path) -> None:
+    """Create the output folder of a check if it is missing.
+
+    Raises:
+        SettingsError: the folder holds a run, or cannot be written to.
+    """
+    prepare_folder(out)
+    if _find_run(out) is not None:
+        raise SettingsError(
+            f"{out} holds a run, which a check would replace.", hint="Choose another folder with --out."
+        )
+
+
+def write_checked_journal(checked: Path, out: Path) -> None:
+    """Copy a journal whose rows were only checked into an output folder; an earlier such journal there is replaced.
+
+    Raises:
+        SettingsError: the folder holds a run, or cannot be written to.
+        JournalLocked: another process uses the folder.
+    """
+    with run_lock(out):
+        refuse_folder_of_run(out)
+        target = out / f".checked-{FILE_NAME}"
+        try:
+            copy_journal(journal_path(checked), target)
+            add_thumbnails(checked / THUMBNAILS_NAME, out / THUMBNAILS_NAME, read_settings().thumbnail_bytes)
+            replace_journal(target, journal_path(out))
+        finally:
+            target.unlink(missing_ok=True)
+
+
+def _must_hold_run(out: Path) -> None:
+    """Raise JournalError if a folder has no journal, and SettingsError if its rows were only checked."""
+    if read_run_header(out).checked_only:
+        raise SettingsError(
+            f"{out} holds the result of a check, not a run.", hint=f"Run it: lightmeter run MANIFEST --out {out}"
+        )
 
 
 @asynccontextmanager
@@ -203,10 +252,9 @@ async def open_session(
     Raises:
         JournalConflict: the journal is older than its run, or a copy; nothing was sent.
         JournalError: there is no run there, another process is running it, or the key's budget file is unusable.
-        SettingsError: the options name a service, and there is no key for it.
+        SettingsError: the folder holds only checked rows; or the options name a service, and there is no key for it.
     """
-    with open_read_only(out):  # raises if there is no run, before a lock file is made
-        pass
+    _must_hold_run(out)  # before a lock file is made
     with Journal(out) as journal:
         machine = clock or SystemClock()
         async with AsyncExitStack() as stack:
@@ -233,6 +281,8 @@ async def open_session(
                 key=key,
                 state_dir=settings.state_dir,
                 check=check,
+                max_per_host=settings.max_checks_per_host,
+                robots=settings.robots,
             )
 
 

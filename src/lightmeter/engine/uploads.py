@@ -18,6 +18,8 @@ from lightmeter.errors import FetchError, MediaTooLarge
 from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.media.image import encode_jpeg, load_rgb, read_image_info
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
+from lightmeter.prechecks.host_requests import HostLimits, send_politely
+from lightmeter.prechecks.robots_rules import RobotsMode
 from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.tempdirs import LockedTempDir
 from lightmeter.wire.constants import MAX_FILE_BYTES
@@ -85,11 +87,19 @@ class UploadSelection:
 
 
 class UploadFetcher:
-    """Downloads the content of URLs that is sent as a file. The caller must first open `prober`, an HTTP client."""
+    """Downloads the content of URLs that is sent as a file. The caller must first open `prober`, an HTTP client.
 
-    def __init__(self) -> None:
+    Args:
+        max_per_host: Most downloads from one host at the same time.
+        robots: With `respect`, content whose host opts out of use by AI (`X-Robots-Tag: noai`) is not sent.
+    """
+
+    def __init__(self, max_per_host: int, robots: RobotsMode) -> None:
         self.prober = UrlProber(connections=_MAX_DOWNLOADS)
         self._slots = asyncio.Semaphore(_MAX_DOWNLOADS)
+        self._encoders = asyncio.Semaphore(_MAX_DOWNLOADS)
+        self._hosts = HostLimits(max_per_host)
+        self._robots = robots
 
     async def fetch_content(self, url: str) -> tuple[str, str]:
         """Return the content of a URL in base64, ready to be sent, and a file name for it.
@@ -98,14 +108,20 @@ class UploadFetcher:
             FetchError: this machine cannot fetch the URL either.
             MediaError: the content is no image or video, or is too large even when scaled down.
         """
-        async with self._slots:
-            with LockedTempDir() as folder:
-                path = folder.path / "media"
-                response = await self.prober.download(url, path, _MAX_DOWNLOAD_BYTES)
-                if not response.ok:
-                    raise FetchError(f"The server answered with HTTP status {response.status}.")
-                if response.sha256 is None:
-                    raise MediaTooLarge(f"It has more than {_MAX_DOWNLOAD_BYTES // 2**20} MB.")
+        host = self._hosts.limit_of(url)
+        with LockedTempDir() as folder:
+            path = folder.path / "media"
+            async with host.slot():
+                response = await send_politely(
+                    host, lambda: self.prober.download(url, path, _MAX_DOWNLOAD_BYTES), self._slots, timed=False
+                )
+            if not response.ok:
+                raise FetchError(f"The server answered with HTTP status {response.status}.")
+            if response.opt_out is not None and self._robots == "respect":
+                raise FetchError(f"The host opts out: X-Robots-Tag is {response.opt_out}.")
+            if response.sha256 is None:
+                raise MediaTooLarge(f"It has more than {_MAX_DOWNLOAD_BYTES // 2**20} MB.")
+            async with self._encoders:
                 content = await asyncio.to_thread(lambda: b64encode(prepare_upload(path.read_bytes())).decode("ascii"))
         return content, file_name_of(url)
 

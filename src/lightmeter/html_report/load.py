@@ -159,6 +159,7 @@ def _statistics(session: QuerySession, group_column: str, *, is_written: bool) -
         coverage=dict(sorted(coverage.items())),
         agreements=_agreements(session),
         error_groups=_query(session, queries.ERROR_GROUPS, most=MAX_TABLE_ROWS),
+        findings=_query(session, queries.FINDINGS),
         timeline=_timeline(session),
         slowest=_query(session, queries.SLOWEST, most=MAX_TABLE_ROWS),
     )

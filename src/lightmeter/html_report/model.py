@@ -185,6 +185,7 @@ class TableStatistics:
         coverage: Back end → table → number of items that have rows from that back end in that table.
         agreements: For each pair of back ends, how often they assign the same tags.
         error_groups: One row for each cause of errors, most frequent first.
+        findings: Warnings and errors of the pre-checks, a row for each check and severity, with the number of items.
         timeline: Requests over time; None if no request was sent.
         slowest: The requests that took longest, a row each.
     """
@@ -198,6 +199,7 @@ class TableStatistics:
     coverage: dict[str, dict[str, int]]
     agreements: list[Agreement]
     error_groups: list[Row]
+    findings: list[Row]
     timeline: RequestTimeline | None
     slowest: list[Row]
 

@@ -141,6 +141,8 @@ def summary_sentence(data: ReportData) -> str:
     others = [f"{counts[status]:,} {phrase}" for status, phrase in phrases.items() if counts[status]]
     if not rows:
         return "The manifest has no rows."
+    if data.header.checked_only:
+        return f"The rows were only checked: {counts['pending']:,} of {rows:,} can be sent."
     if not others:
         return f"All {rows:,} rows are answered." if rows > 1 else "The one row is answered."
     return f"{counts['ok'] + counts['duplicate']:,} of {rows:,} rows are answered; {', '.join(others)}."

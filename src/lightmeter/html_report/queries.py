@@ -96,6 +96,11 @@ SELECT floor((epoch(sent_at) - $first) / $bin_s)::INT AS bin, count(*) AS reques
 FROM requests WHERE sent_at IS NOT NULL GROUP BY bin ORDER BY bin
 """
 
+FINDINGS: Final = """
+SELECT "check", severity, count(DISTINCT item_id) AS items, min(concat_ws(': ', url, message)) AS example
+FROM prechecks WHERE severity <> 'info' GROUP BY ALL ORDER BY severity, items DESC, "check"
+"""
+
 SLOWEST: Final = """
 WITH slow AS (
   SELECT request_id, state, assets, credits_paid, polls, epoch(answered_at) - epoch(sent_at) AS seconds

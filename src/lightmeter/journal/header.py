@@ -27,6 +27,9 @@ CARRIED_FROM: Final = "carried_from"
 FOLDED: Final = "folded"
 """Key in the table `meta` of the id of the last removed run whose rows were added to this journal."""
 
+CHECKED_ONLY: Final = "checked_only"
+"""Key in the table `meta` of a journal whose rows were only checked; it is no run that can be resumed."""
+
 _BALANCE_PLACE: Final = "balance_place"
 """Key in the table `meta`: id of the last transition before the balance was read."""
 
@@ -52,6 +55,7 @@ class RunHeader:
             0 without a question.
         carried_from: Ids of earlier runs whose unanswered or unsettled requests this run took over, oldest first, each
             with the last submission id that was sent under it.
+        checked_only: Whether the folder holds no run, but the result of `lightmeter check`.
     """
 
     run_id: str
@@ -68,6 +72,7 @@ class RunHeader:
     former_runs: tuple[tuple[str, int], ...] = ()
     retry_per_image_milli: int = 0
     carried_from: tuple[tuple[str, int], ...] = ()
+    checked_only: bool = False
 
     @property
     def run_ids(self) -> tuple[str, ...]:
@@ -104,6 +109,7 @@ def read_run_header(out: Path) -> RunHeader:
             former_runs=tuple((run_id, last) for run_id, last in json.loads(meta.get(FORMER_RUNS, "[]"))),
             carried_from=tuple((run_id, last) for run_id, last in json.loads(meta.get(CARRIED_FROM, "[]"))),
             retry_per_image_milli=int(meta.get("retry_per_image_milli", "0")),
+            checked_only=CHECKED_ONLY in meta,
         )
     except (KeyError, ValueError) as error:
         raise JournalError(f"{journal_path(out)} lacks its header: {error}.") from error

@@ -20,7 +20,7 @@ from lightmeter.errors import ManifestError, PlanChanged, SettingsError
 from lightmeter.journal.commands.odd_sizes import add_odd_size_findings
 from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedRow, add_rows, apply_cached_rows, restore_rows
 from lightmeter.journal.commands.submissions import put_meta
-from lightmeter.journal.header import fresh_run_id
+from lightmeter.journal.header import CHECKED_ONLY, fresh_run_id
 from lightmeter.journal.store import Journal
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, ThumbnailStore, copy_thumbnails
 from lightmeter.manifest.byte_sources import Location
@@ -37,13 +37,15 @@ from lightmeter.planning.preflight import ServiceInfo, preflight
 from lightmeter.planning.price_sources import price_meta, with_prices_from_settings
 from lightmeter.planning.progress import Progress
 from lightmeter.planning.row_checks import CHUNK_ROWS, check_rows
-from lightmeter.prechecks.check import Checker
+from lightmeter.prechecks.check import Checker, CheckLimits
 from lightmeter.prechecks.finding import CheckResult
+from lightmeter.prechecks.robots_rules import RobotsPolicy
 from lightmeter.pricing.estimate import frame_range
 from lightmeter.pricing.rates import load_prices
 from lightmeter.redaction import mask_credentials
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.remote.delta import import_deltalake
+from lightmeter.tempdirs import LockedTempDir
 
 _GIVE_KEY: Final = (
     "A plan file holds no credentials: set those of the store in the environment, such as AWS_ACCESS_KEY_ID and "
@@ -63,7 +65,7 @@ async def stream_plan(
     """Build a plan: yield progress while rows are read, and the plan at the end.
 
     Before the first row is read, request the balance and the back ends of the service, unless it is the embedded one.
-    If an earlier plan of the same manifest was killed, its checks are used.
+    Results of checks that an earlier plan or check of the manifest kept are used, unless the option `reuse` is off.
 
     Args:
         source: The manifest.
@@ -85,35 +87,74 @@ async def stream_plan(
     if options.table_format == "delta":
         import_deltalake()
     options = with_prices_from_settings(options, settings)
-    reader = ManifestReader(source, options=options.read_options)
+    reader, stored_at = ManifestReader(source, options=options.read_options), _stored_at(source)
     service = await preflight(options, settings, required=require_service)
     prices = price_meta(options, settings, service)
-    started = clock.monotonic()
-    location = location_of(source)
-    stored_at = location.absolute if location is not None and not location.is_stdin else None
-    kept = None
-    if options.precheck:
-        kept = open_kept_checks(settings.cache_dir, stored_at or reader.name, options, settings.quality)
-    with temp_dir_unless_error() as temp_dir, kept or nullcontext():
-        pictures = kept.thumbnails_path if kept else temp_dir.path / THUMBNAILS_NAME
-        max_bytes = settings.thumbnail_bytes if options.precheck else 0
-        with Journal(temp_dir.path) as journal, ThumbnailStore(pictures, max_bytes) as thumbnails:
-            async for rows in _write_rows(reader, options, settings, kept, journal, thumbnails):
-                seconds = clock.monotonic() - started
-                yield Progress("planning", rows, {}, seconds=seconds, rate=rows / seconds if seconds else 0.0)
-            if options.precheck:
-                await journal.write(add_odd_size_findings(settings.quality.odd_size))
-            path_meta = {} if stored_at is None else {"manifest_path": stored_at}
-            await journal.write(put_meta({**_plan_meta(reader, options, clock), **prices, **path_meta}))
+    with temp_dir_unless_error() as temp_dir:
+        with Journal(temp_dir.path) as journal:
+            async with aclosing(_check_rows(reader, stored_at, options, settings, clock, journal)) as steps:
+                async for progress in steps:
+                    yield progress
+            await journal.write(put_meta(_plan_meta(reader, stored_at, options, clock) | prices))
             await asyncio.to_thread(reuse_answers, journal, options, settings, clock.now())
         plan = plan_from_journal(temp_dir, options, settings, service)
-        if kept is not None:
-            copy_thumbnails(pictures, temp_dir.path / THUMBNAILS_NAME)
-            kept.remove()
     yield plan
 
 
-def _plan_meta(reader: ManifestReader, options: Options, clock: Clock) -> dict[str, str]:
+async def stream_check(
+    source: ManifestSource, options: Options, settings: Settings, clock: Clock | None = None
+) -> AsyncGenerator[Progress | LockedTempDir]:
+    """Read and check the rows of a manifest: yield progress, and at the end a temporary folder with a journal of them.
+
+    Nothing is priced, and no service is contacted. Kept results of checks are used as for `stream_plan`.
+
+    Args:
+        source: The manifest.
+        options: The options of the run.
+        settings: The user's settings.
+        clock: Source of the time; the system clock by default.
+
+    Raises:
+        ManifestError: the manifest cannot be read at all.
+    """
+    clock = clock or SystemClock()
+    reader, stored_at = ManifestReader(source, options=options.read_options), _stored_at(source)
+    meta = {"price_per_image_milli": "0", "prices": "{}", CHECKED_ONLY: "1"}
+    with temp_dir_unless_error() as temp_dir:
+        with Journal(temp_dir.path) as journal:
+            async with aclosing(_check_rows(reader, stored_at, options, settings, clock, journal)) as steps:
+                async for progress in steps:
+                    yield progress
+            await journal.write(put_meta(_plan_meta(reader, stored_at, options, clock) | meta))
+        yield temp_dir
+
+
+async def _check_rows(
+    reader: ManifestReader, stored_at: str | None, options: Options, settings: Settings, clock: Clock, journal: Journal
+) -> AsyncGenerator[Progress]:
+    """Write the checked rows of a manifest, stored at a location or in memory, to a journal; yield progress."""
+    started = clock.monotonic()
+    kept = open_kept_checks(stored_at or reader.name, options, settings) if options.precheck and options.reuse else None
+    own = journal.folder / THUMBNAILS_NAME
+    pictures = kept.thumbnails_path if kept else own
+    with kept or nullcontext():
+        with ThumbnailStore(pictures, settings.thumbnail_bytes if options.precheck else 0) as thumbnails:
+            async for rows in _write_rows(reader, options, settings, kept, journal, thumbnails):
+                seconds = clock.monotonic() - started
+                yield Progress("planning", rows, {}, seconds=seconds, rate=rows / seconds if seconds else 0.0)
+        if kept is not None:
+            await asyncio.to_thread(copy_thumbnails, pictures, own)
+    if options.precheck:
+        await journal.write(add_odd_size_findings(settings.quality.odd_size))
+
+
+def _stored_at(source: ManifestSource) -> str | None:
+    """Return the absolute location of a stored manifest; None for one in memory and for standard input."""
+    location = location_of(source)
+    return None if location is None or location.is_stdin else location.absolute
+
+
+def _plan_meta(reader: ManifestReader, stored_at: str | None, options: Options, clock: Clock) -> dict[str, str]:
     """Return values for the table `meta` of a plan's journal, such as the hash of the manifest, now read to its end."""
     return {
         "run_id": fresh_run_id(clock),
@@ -123,6 +164,7 @@ def _plan_meta(reader: ManifestReader, options: Options, clock: Clock) -> dict[s
         "options": options.model_dump_json(),
         "lightmeter": __version__,
         "planned_at": f"{utc_from_timestamp(clock.now()):%Y-%m-%dT%H:%M:%SZ}",
+        **({} if stored_at is None else {"manifest_path": stored_at}),
     }
 
 
@@ -139,10 +181,9 @@ async def _write_rows(
     checker = Checker(
         capture_interval_s=options.capture_interval,
         max_frames=options.max_frames,
-        max_checks=settings.max_checks,
-        max_checks_per_host=settings.max_checks_per_host,
-        max_image_bytes=settings.max_image_bytes,
+        limits=CheckLimits(settings.max_checks, settings.max_checks_per_host, settings.max_image_bytes),
         thresholds=settings.quality,
+        robots=RobotsPolicy(settings.robots, settings.robots_txt),
     )
     pending_write = None
     async with (

@@ -1,8 +1,9 @@
-"""Results of the pre-checks of an unfinished plan, in a SQLite file: a plan that was killed continues from them.
+"""Results of the pre-checks of a manifest, in a SQLite file: later checks and plans, and the run, use them again.
 
-The file is in the cache folder, one for each manifest and each set of options that matter for checks. It is removed
-when the plan is complete. A result is found by the URL, or by the path, size and time of change of a file. Only results
-of rows without an error are kept, so that a repaired file or host is seen. Without this file, rows are checked again.
+The file is in the cache folder, one for each manifest and each set of options and settings that matter for checks. It
+is removed when a run of the manifest starts, so that the next run sees changed content. A result is found by the URL,
+or by the path, size and time of change of a file. Only results of rows without an error are kept, so that a repaired
+file or host is seen. Without this file, rows are checked again.
 """
 
 from __future__ import annotations
@@ -15,36 +16,42 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
 import orjson
 
-from lightmeter import sqlite
+from lightmeter import __version__, sqlite
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, remove_thumbnails
 from lightmeter.manifest.item import Item
 from lightmeter.options import Options
 from lightmeter.prechecks.finding import CheckResult, Finding
-from lightmeter.settings import DEFAULT_THRESHOLDS, QualityThresholds
+from lightmeter.settings import Settings
 
 MAX_AGE_S: Final = 3 * 86_400.0
 """Age after which a result is not used: the content of a URL may change."""
+
+MAX_BYTES: Final = 1024**3
+"""Size of the largest file of results, and of all files together when one is opened."""
+
+_PAGE_BYTES: Final = 4096
 
 _log: Final = logging.getLogger(__name__)
 
 
 class KeptChecks:
-    """A file with results of the pre-checks of an unfinished plan. `open_kept_checks` opens it.
+    """A file with results of the pre-checks of a manifest. `open_kept_checks` opens it.
 
     Attributes:
         thumbnails_path: Path of a file for the thumbnails of these rows, which is removed together with the results.
     """
 
     def __init__(self, path: Path, lock: int, db: sqlite.Connection) -> None:
-        self.thumbnails_path = path.with_name(f"{path.stem}-{THUMBNAILS_NAME}")
+        self.thumbnails_path = _thumbnails_path(path)
         self._path = path
         self._lock = lock
+        self._is_full = False
         self._db = db
         self._thread_lock = threading.Lock()
 
@@ -66,70 +73,118 @@ class KeptChecks:
         return [(key, _to_result(found[key]) if key in found else None) for key in keys]
 
     def add(self, results: Sequence[tuple[bytes, CheckResult]]) -> None:
-        """Store pre-check results (with the keys from `find`) of rows without an error; log an error of the disk."""
+        """Store pre-check results (with the keys from `find`) of rows without an error; log an error of the disk.
+
+        After the first error, such as a file of `MAX_BYTES`, nothing more is stored.
+        """
+        if self._is_full:
+            return
         now = time.time()
         rows = [(key, now, _to_json(result)) for key, result in results if _is_sound(result)]
         try:
             with self._thread_lock, sqlite.write_transaction(self._db):
                 self._db.executemany("INSERT OR REPLACE INTO checks VALUES (?, ?, ?)", rows)
         except sqlite.Error as error:
-            _log.warning("The checks of %d rows cannot be kept in %s: %s", len(rows), self._path, error)
-
-    def remove(self) -> None:
-        """Delete the files with the pre-check results and thumbnails; call it when the plan is complete."""
-        remove_thumbnails(self.thumbnails_path)
-        _remove(self._path)
+            self._is_full = True
+            _log.warning("The checks of further rows cannot be kept in %s: %s", self._path, error)
 
 
-def open_kept_checks(
-    folder: Path, manifest: str, options: Options, thresholds: QualityThresholds = DEFAULT_THRESHOLDS
-) -> KeptChecks | None:
-    """Open the file with pre-check results of an unfinished plan, or make an empty one; delete files older than 3 days.
+def open_kept_checks(manifest: str, options: Options, settings: Settings) -> KeptChecks | None:
+    """Open the file with pre-check results of a manifest, or make an empty one; delete files that are old or too many.
 
     Args:
-        folder: The cache folder.
         manifest: Location of the manifest, or its name if it has none.
         options: The options of the run.
-        thresholds: Thresholds of the findings about the quality of images.
+        settings: The user's settings, such as the cache folder.
 
     Returns:
-        The open file; None if the folder cannot be written, or another process plans the same manifest.
+        The open file; None if the folder cannot be written, or another process checks the same manifest.
     """
-    decisive = (manifest, options.capture_interval, options.max_frames, thresholds)
-    digest = hashlib.sha256(repr(decisive).encode()).hexdigest()
-    path = folder / "unfinished-plans" / f"{digest[:32]}.sqlite"
+    path = _path(manifest, options, settings)
     lock = -1
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _remove_old(path.parent)
-        lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove_old(path)
+        lock = _lock(path)
         return KeptChecks(path, lock, _open(path))
     except (OSError, sqlite.Error) as error:
         if lock >= 0:
             os.close(lock)
-        _log.info("The checks of this plan are not kept: %s", error)
+        _log.info("The checks of this manifest are not kept: %s", error)
         return None
+
+
+def remove_kept_checks(manifest: str, options: Options, settings: Settings) -> None:
+    """Delete the file with pre-check results of a manifest, if there is one and no process uses it.
+
+    Args:
+        manifest: Location of the manifest, or its name if it has none.
+        options: The options of the run.
+        settings: The user's settings, such as the cache folder.
+    """
+    _remove_unused(_path(manifest, options, settings))
+
+
+def _path(manifest: str, options: Options, settings: Settings) -> Path:
+    relevant = (
+        *(manifest, __version__, [field.name for field in fields(CheckResult)]),
+        *(options.capture_interval, options.max_frames),
+        *(settings.max_image_bytes, settings.robots, settings.robots_txt, settings.quality),
+    )
+    return settings.cache_dir / "checks" / f"{hashlib.sha256(repr(relevant).encode()).hexdigest()[:32]}.sqlite"
+
+
+def _thumbnails_path(path: Path) -> Path:
+    """Return the path of the thumbnails that belong to a file of results."""
+    return path.with_name(f"{path.stem}-{THUMBNAILS_NAME}")
+
+
+def _lock(path: Path) -> int:
+    """Lock a file of results against other processes; return the descriptor that holds the lock.
+
+    Raises:
+        OSError: another process has the lock.
+    """
+    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
 
 
 def _open(path: Path) -> sqlite.Connection:
     db = sqlite.open_wal(path, synchronous="normal")
+    db.pragma("max_page_count", MAX_BYTES // _PAGE_BYTES)
     db.execute("CREATE TABLE IF NOT EXISTS checks (key BLOB PRIMARY KEY, at REAL, result BLOB) WITHOUT ROWID")
     db.execute("DELETE FROM checks WHERE at NOT BETWEEN ? AND ?", (time.time() - MAX_AGE_S, time.time()))
     return db
 
 
-def _remove_old(folder: Path) -> None:
-    for path in folder.glob("*.sqlite"):
-        with suppress(OSError):
-            if time.time() - path.stat().st_mtime > MAX_AGE_S:
-                _remove(path)
+def _remove_old(opened: Path) -> None:
+    """Delete the files of results beside `opened` that are older than 3 days, and the oldest beyond `MAX_BYTES`."""
+    stats = {path: path.stat() for path in opened.parent.glob("*.sqlite") if not path.name.endswith(THUMBNAILS_NAME)}
+    size_bytes = 0
+    for path, stat in sorted(stats.items(), key=lambda entry: -entry[1].st_mtime):
+        size_bytes += stat.st_size
+        if time.time() - stat.st_mtime > MAX_AGE_S or (size_bytes > MAX_BYTES and path != opened):
+            _remove_unused(path)
 
 
-def _remove(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    path.with_suffix(".lock").unlink(missing_ok=True)
+def _remove_unused(path: Path) -> None:
+    """Delete a file of results, unless another process uses it."""
+    with suppress(OSError):
+        if not path.exists():
+            return
+        lock = _lock(path)
+        try:
+            for suffix in ("", "-wal", "-shm"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+            remove_thumbnails(_thumbnails_path(path))
+            path.with_suffix(".lock").unlink(missing_ok=True)
+        finally:
+            os.close(lock)
 
 
 def _key(item: Item) -> bytes:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import resource
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import file_digest
 from pathlib import Path
 from stat import S_ISREG
@@ -20,10 +20,12 @@ from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, kind_from_name, 
 from lightmeter.prechecks.decode_check import DecodedImage, check_image, check_image_head
 from lightmeter.prechecks.finding import CheckResult, Finding
 from lightmeter.prechecks.host_limit import HostLimit
+from lightmeter.prechecks.host_requests import HostLimits, RobotsFiles, send_politely
 from lightmeter.prechecks.memory_limit import MemoryLimit, MemoryShare
 from lightmeter.prechecks.quality_check import size_findings
-from lightmeter.prechecks.url_probe import HostUnavailable, ReadLimits, UrlProber
-from lightmeter.prechecks.url_verdict import ProbeResponse, judge_format, judge_response
+from lightmeter.prechecks.robots_rules import DEFAULT_POLICY, RobotsPolicy
+from lightmeter.prechecks.url_probe import HostUnavailable, NoAnswer, ReadLimits, UrlProber
+from lightmeter.prechecks.url_verdict import ProbeResponse, judge_format, judge_response, opt_out_finding
 from lightmeter.prechecks.video_check import DecodedVideo, check_video
 from lightmeter.settings import DEFAULT_THRESHOLDS, QualityThresholds
 from lightmeter.tempdirs import LockedTempDir
@@ -32,17 +34,8 @@ from lightmeter.wire.constants import MAX_FILE_BYTES
 MAX_DOWNLOAD_BYTES: Final = 256 * 1024 * 1024
 """Size in bytes of the largest video that is downloaded for a check."""
 
-MAX_TRIES: Final = 3
-"""Requests for a URL whose host says that there are too many requests."""
-
-MAX_KNOWN_HOSTS: Final = 4096
-"""Hosts whose limits are remembered."""
-
 _MAX_MEMORY_BYTES: Final = 256 * 1024 * 1024
 """Bytes of images at URLs that are in memory at the same time, beside their first `HEADER_BYTES`."""
-
-_FIRST_PAUSE_S: Final = 0.5
-_MAX_PAUSE_S: Final = 10.0
 
 _MAX_DOWNLOADS: Final = 16
 """Videos that are downloaded at the same time; each may take `MAX_DOWNLOAD_BYTES` of disk."""
@@ -51,20 +44,37 @@ MAX_CACHED_URLS: Final = 4096
 """Maximum number of URLs whose results are cached: a manifest may name one dead URL twenty thousand times."""
 
 
+@dataclass(frozen=True, slots=True)
+class CheckLimits:
+    """Limits of the work of a `Checker`.
+
+    Attributes:
+        max_checks: Most rows that are checked at the same time; lowered to a quarter of the files that the process may
+            open. Decoding uses at most one thread per processor.
+        max_checks_per_host: Most requests to one host at the same time; `HostLimit` may allow fewer.
+        max_image_bytes: Length of the longest image at a URL that is read whole.
+    """
+
+    max_checks: int = 256
+    max_checks_per_host: int = 64
+    max_image_bytes: int = MAX_FILE_BYTES
+
+
+_DEFAULT_LIMITS: Final = CheckLimits()
+
+
 class Checker:
     """Runs all checks of manifest rows, several rows at once; an async context manager.
 
-    Images and videos are decoded, except an image at a URL that is longer than `max_image_bytes`: then only its first
+    Images and videos are decoded. Of an image at a URL that is longer than `limits.max_image_bytes`, only the first
     `HEADER_BYTES` are examined.
 
     Args:
         capture_interval_s: Seconds between captured frames of a video.
         max_frames: Most frames captured of a video; 0 means no limit.
-        max_checks: Most rows that are checked at the same time; lowered to a quarter of the files that the process may
-            open. Decoding uses at most one thread per processor.
-        max_checks_per_host: Most requests to one host at the same time; `HostLimit` may allow fewer.
-        max_image_bytes: Length of the longest image at a URL that is read whole.
+        limits: How many rows are checked at the same time, and how much of each is read.
         thresholds: Thresholds of the findings about the quality of images.
+        robots: How hosts that opt out of use by AI are treated.
     """
 
     def __init__(
@@ -72,23 +82,26 @@ class Checker:
         *,
         capture_interval_s: int,
         max_frames: int,
-        max_checks: int = 256,
-        max_checks_per_host: int = 64,
-        max_image_bytes: int = MAX_FILE_BYTES,
+        limits: CheckLimits = _DEFAULT_LIMITS,
         thresholds: QualityThresholds = DEFAULT_THRESHOLDS,
+        robots: RobotsPolicy = DEFAULT_POLICY,
     ) -> None:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        max_checks = max_checks if files == resource.RLIM_INFINITY else max(1, min(max_checks, files // 4))
+        max_checks = limits.max_checks
+        if files != resource.RLIM_INFINITY:
+            max_checks = max(1, min(max_checks, files // 4))
         self._capture_interval_s = capture_interval_s
         self._max_frames = max_frames
         self._thresholds = thresholds
         self._prober = UrlProber(connections=max_checks)
-        self._read_limits = ReadLimits(image_bytes=max_image_bytes)
-        self._memory = MemoryLimit(max(_MAX_MEMORY_BYTES, max_image_bytes))
+        self._read_limits = ReadLimits(image_bytes=limits.max_image_bytes)
+        self._memory = MemoryLimit(max(_MAX_MEMORY_BYTES, limits.max_image_bytes))
         self._rows = asyncio.Semaphore(max_checks)
         self._downloads = asyncio.Semaphore(_MAX_DOWNLOADS)
-        self._max_checks_per_host = max_checks_per_host
-        self._hosts: dict[str, HostLimit] = {}
+        self._hosts = HostLimits(limits.max_checks_per_host)
+        self._robots = robots.mode
+        reads_robots_txt = robots.reads_robots_txt and robots.mode != "ignore"
+        self._robots_files = RobotsFiles(self._prober, self._rows) if reads_robots_txt else None
         self._decoders = asyncio.Semaphore(os.cpu_count() or 1)
         self._stack = AsyncExitStack()
         self._folder = Path()
@@ -106,6 +119,8 @@ class Checker:
         for check in checks:
             check.cancel()
         await asyncio.gather(*checks, return_exceptions=True)
+        if self._robots_files is not None:
+            await self._robots_files.close()
         await self._stack.aclose()
 
     async def check(self, item: Item) -> CheckResult:
@@ -130,77 +145,65 @@ class Checker:
         return await asyncio.shield(self._url_checks[key])
 
     async def _check_url_or_warn(self, item: Item, expected: MediaKind | None) -> CheckResult:
-        host = self._host_of(item.url)
+        host = self._hosts.limit_of(item.url)
         async with host.slot():
             reason = host.skip_reason(monotonic())
             if reason is not None:
                 reason += "; other rows of this host failed so"
             else:
                 try:
-                    return await self._check_url(item, expected, host)
+                    return await self._check_allowed_url(item, expected, host)
                 except FetchError as error:
                     reason = str(error)
-                    if isinstance(error, HostUnavailable):
+                    if isinstance(error, HostUnavailable) and not isinstance(error, NoAnswer):
                         host.failed(reason, monotonic())
             message = f"Could not check from here: {reason}; the service may still reach it."
             return CheckResult(expected, (Finding("reach", "warning", message),))
 
-    def _host_of(self, url: str) -> HostLimit:
-        """Return the limit on requests to a URL's host; if too many hosts are known, drop one without requests."""
-        name = url.partition("://")[2].partition("/")[0].lower()
-        if name not in self._hosts:
-            if len(self._hosts) >= MAX_KNOWN_HOSTS:
-                idle = (known for known, limit in self._hosts.items() if limit.is_idle)
-                if (oldest := next(idle, None)) is not None:
-                    del self._hosts[oldest]
-            self._hosts[name] = HostLimit(self._max_checks_per_host)
-        return self._hosts[name]
-
-    async def _probe(self, url: str, host: HostLimit, memory: MemoryShare) -> ProbeResponse:
-        """Request an image, or the start of other content; if the host gets too many requests, try again later."""
-        pause_s = _FIRST_PAUSE_S
-        for tries_left in reversed(range(MAX_TRIES)):
-            async with self._rows:
-                started_s = monotonic()
-                response = await self._prober.probe(url, self._read_limits, memory)
-            if not response.is_rate_limited:
-                host.answered(monotonic() - started_s, monotonic())
-                break
-            host.refused(monotonic())
-            if tries_left:
-                await asyncio.sleep(min(response.retry_after_s or pause_s, _MAX_PAUSE_S))
-                pause_s *= 2
-        else:
-            host.failed(f"HTTP {response.status}", monotonic())
-        return response
+    async def _check_allowed_url(self, item: Item, expected: MediaKind | None, host: HostLimit) -> CheckResult:
+        """Check a URL; in the mode `respect`, do not request it if robots.txt disallows it."""
+        opt_out = None if self._robots_files is None else await self._robots_files.opt_out(item.url, host)
+        if opt_out is None:
+            return await self._check_url(item, expected, host)
+        found = opt_out_finding(opt_out, self._robots)
+        if found.severity == "error":
+            return CheckResult(expected, (found,))
+        checked = await self._check_url(item, expected, host)
+        return replace(checked, findings=(*checked.findings, found))
 
     async def _check_url(self, item: Item, expected: MediaKind | None, host: HostLimit) -> CheckResult:
         if expected == "video":
-            return await self._check_remote_video(item, expected)
+            return await self._check_remote_video(item, expected, host)
         async with self._memory.share() as memory:
             return await self._check_remote_image(item, expected, host, memory)
 
     async def _check_remote_image(
         self, item: Item, expected: MediaKind | None, host: HostLimit, memory: MemoryShare
     ) -> CheckResult:
-        response = await self._probe(item.url, host, memory)
-        checked = judge_response(response, expected)
+        response = await send_politely(
+            host, lambda: self._prober.probe(item.url, self._read_limits, memory), self._rows
+        )
+        checked = judge_response(response, expected, self._robots)
         if not response.ok or checked.fatal is not None or checked.kind is None:
             return checked
         if checked.kind == "video":
-            return await self._check_remote_video(item, expected)
+            return await self._check_remote_video(item, expected, host)
         checked = replace(checked, size_bytes=response.size_bytes, content_sha256=response.sha256)
         if sniff(response.head) is None:
             return checked
         async with self._decoders:
             return _add_content(checked, await asyncio.to_thread(_examine_image, response, self._thresholds))
 
-    async def _check_remote_video(self, item: Item, expected: MediaKind | None) -> CheckResult:
+    async def _check_remote_video(self, item: Item, expected: MediaKind | None, host: HostLimit) -> CheckResult:
         path = self._folder / f"{item.seq}-{id(item):x}"
+
+        async def download() -> ProbeResponse:
+            async with self._rows:
+                return await self._prober.download(item.url, path, MAX_DOWNLOAD_BYTES)
+
         try:
-            async with self._downloads, self._rows:
-                response = await self._prober.download(item.url, path, MAX_DOWNLOAD_BYTES)
-            checked = judge_response(response, expected)
+            response = await send_politely(host, download, self._downloads, timed=False)
+            checked = judge_response(response, expected, self._robots)
             checked = replace(checked, content_sha256=response.sha256, size_bytes=response.size_bytes)
             if not response.ok or checked.fatal is not None or checked.kind != "video":
                 return checked

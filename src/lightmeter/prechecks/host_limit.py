@@ -80,9 +80,14 @@ class HostLimit:
                 turn.set_result(None)
                 free -= 1
 
-    def answered(self, seconds: float, now_s: float) -> None:
-        """Record that the host responded after `seconds`: a slow response lowers its limit, others may raise it."""
+    def answered(self, seconds: float | None, now_s: float) -> None:
+        """Record that the host responded after `seconds`: a slow response lowers its limit, others may raise it.
+
+        None means that the time says nothing about the host; the limit stays the same.
+        """
         self._failures = 0
+        if seconds is None:
+            return
         self._quickest_s = min(self._quickest_s, seconds)
         if seconds > self._quickest_s * _SLOW_FACTOR + _SLOW_MARGIN_S:
             self._shrink(0.9, now_s)

@@ -25,10 +25,7 @@ class MemoryLimit:
         try:
             yield share
         finally:
-            if share.size_bytes:
-                async with self._released:
-                    self._free_bytes += share.size_bytes
-                    self._released.notify_all()
+            await share.release()
 
     async def take(self, size_bytes: int) -> None:
         """Wait until there is room for `size_bytes`, and take it."""
@@ -36,15 +33,28 @@ class MemoryLimit:
             await self._released.wait_for(lambda: self._free_bytes >= size_bytes)
             self._free_bytes -= size_bytes
 
+    async def give_back(self, size_bytes: int) -> None:
+        """Make `size_bytes` free again."""
+        async with self._released:
+            self._free_bytes += size_bytes
+            self._released.notify_all()
+
 
 class MemoryShare:
-    """Part of the memory of a `MemoryLimit` for one content. Call `reserve` once: a second call could wait forever."""
+    """Part of the memory of a `MemoryLimit` for one content."""
 
     def __init__(self, limit: MemoryLimit) -> None:
         self._limit = limit
         self.size_bytes = 0
 
     async def reserve(self, size_bytes: int) -> None:
-        """Wait until there is room for `size_bytes`."""
+        """Wait until there is room for `size_bytes`; what was reserved before is released first."""
+        await self.release()
         await self._limit.take(size_bytes)
         self.size_bytes = size_bytes
+
+    async def release(self) -> None:
+        """Make the reserved bytes free again."""
+        size_bytes, self.size_bytes = self.size_bytes, 0
+        if size_bytes:
+            await self._limit.give_back(size_bytes)

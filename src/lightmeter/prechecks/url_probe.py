@@ -21,6 +21,7 @@ import aiohttp
 from lightmeter.errors import FetchError
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
 from lightmeter.prechecks.memory_limit import MemoryShare
+from lightmeter.prechecks.robots_rules import USER_AGENT, opt_out_directive
 from lightmeter.prechecks.url_verdict import ProbeResponse
 
 MAX_REDIRECTS: Final = 5
@@ -39,18 +40,26 @@ _READ_TIMEOUT_S: Final = 20.0
 _PROBE_TIMEOUT_S: Final = 30.0
 _DOWNLOAD_TIMEOUT_S: Final = 300.0
 _CHUNK_BYTES: Final = 256 * 1024
-_HEADERS: Final = {"User-Agent": "lightmeter", "Accept": "image/*, video/*, */*;q=0.5", "Accept-Encoding": "identity"}
+_HEADERS: Final = {"User-Agent": USER_AGENT, "Accept": "image/*, video/*, */*;q=0.5", "Accept-Encoding": "identity"}
 
 
 class HostUnavailable(FetchError):
     """The host of a URL does not answer, so requests for other URLs of that host would fail too."""
 
 
+class NoAnswer(HostUnavailable):
+    """The host did not answer in time; it may answer a second request."""
+
+
+class BrokenTransfer(FetchError):
+    """The connection broke; a second request may succeed."""
+
+
 _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[FetchError], str], ...]] = (
     (aiohttp.ClientConnectorDNSError, HostUnavailable, "the host name is not known here"),
     (aiohttp.ClientSSLError, HostUnavailable, "its certificate is not trusted here"),
-    (aiohttp.ConnectionTimeoutError, HostUnavailable, "no connection in time"),
-    (TimeoutError, HostUnavailable, "no answer in time"),
+    (aiohttp.ConnectionTimeoutError, NoAnswer, "no connection in time"),
+    (TimeoutError, NoAnswer, "no answer in time"),
     (aiohttp.TooManyRedirects, FetchError, f"more than {MAX_REDIRECTS} redirects"),
     (aiohttp.NonHttpUrlRedirectClientError, FetchError, "it redirects to no URL that can be fetched"),
     (ValueError, FetchError, "it is no URL that can be fetched"),
@@ -94,6 +103,8 @@ class UrlProber:
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
         )
+        # aiohttp would repeat a request whose connection broke at once; `host_requests` does so after a pause.
+        self._session._retry_connection = False  # noqa: SLF001 (there is no option)
         return self
 
     async def __aexit__(
@@ -196,7 +207,7 @@ def _to_fetch_error(error: Exception) -> FetchError:
             return ours(words)
     if isinstance(cause, OSError):
         return HostUnavailable(f"no connection ({cause.strerror or type(cause).__name__})")
-    return FetchError(f"the transfer broke off ({type(error).__name__})")
+    return BrokenTransfer(f"the transfer broke off ({type(error).__name__})")
 
 
 async def _read_content(
@@ -267,6 +278,7 @@ def _to_probe_response(response: aiohttp.ClientResponse, requested_bytes: int) -
         str(response.url),
         etag=etag,
         retry_after_s=float(pause) if pause.isdecimal() else None,
+        opt_out=opt_out_directive(response.headers.getall("X-Robots-Tag", ())),
     )
 
 

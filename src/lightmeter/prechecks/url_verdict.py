@@ -13,6 +13,7 @@ from typing import Final
 
 from lightmeter.media.media_info import IMAGE_FORMATS, SNIFF_BYTES, VIDEO_FORMATS, MediaKind, sniff
 from lightmeter.prechecks.finding import CheckResult, Finding
+from lightmeter.prechecks.robots_rules import RobotsMode
 
 _GONE: Final = frozenset({404, 410})
 _RATE_LIMITED: Final = frozenset({429, 503})
@@ -53,6 +54,7 @@ class ProbeResponse:
         sha256: SHA-256 of the whole content in hexadecimal digits; None if it was not read to its end.
         retry_after_s: Seconds in the header `Retry-After`; None without it.
         etag: The header `ETag`, else `Last-Modified`; None without either.
+        opt_out: The directive in `X-Robots-Tag` that denies use by AI, such as `noai`; None without one.
     """
 
     status: int
@@ -66,6 +68,7 @@ class ProbeResponse:
     sha256: str | None = None
     etag: str | None = None
     retry_after_s: float | None = None
+    opt_out: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -86,10 +89,18 @@ class ProbeResponse:
         return None
 
 
-def judge_response(response: ProbeResponse, expected: MediaKind | None) -> CheckResult:
+def opt_out_finding(why: str, mode: RobotsMode) -> Finding:
+    """Return the finding for a host that opts out of use by AI or robots; `why` is a sentence that says how."""
+    return Finding("robots", "error" if mode == "respect" else "warning", f"The host opts out: {why}")
+
+
+def judge_response(response: ProbeResponse, expected: MediaKind | None, robots: RobotsMode = "warn") -> CheckResult:
     """Return what the HTTP response for a manifest row's URL says about the row.
 
-    The argument `expected` is image or video, by the manifest or the file name; None if they do not say.
+    Args:
+        response: The response.
+        expected: Image or video, by the manifest or the file name; None if they do not say.
+        robots: Whether `X-Robots-Tag: noai` is ignored, a warning, or an error.
     """
     facts = {
         "content_type": response.content_type,
@@ -105,6 +116,8 @@ def judge_response(response: ProbeResponse, expected: MediaKind | None) -> Check
         message = f"Could not check from here: HTTP {response.status}; the service may still reach it."
         return CheckResult(expected, (Finding("reach", "warning", message, response.status, facts),))
     kind, findings = _judge_content(response, expected)
+    if response.opt_out is not None and robots != "ignore":
+        findings.append(opt_out_finding(f"X-Robots-Tag is {response.opt_out}.", robots))
     if response.broke_off:
         message = f"The transfer broke off after {len(response.head):,} bytes; the service may still read it."
         findings.append(Finding("reach", "warning", message, len(response.head)))

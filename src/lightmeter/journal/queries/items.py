@@ -58,6 +58,19 @@ def count_by_reason(db: sqlite.Connection) -> list[tuple[str, str, int, str]]:
     return [(status, reason, rows, example) for status, reason, rows, example in db.execute(query)]
 
 
+def count_findings(db: sqlite.Connection) -> list[tuple[str, str, int, str, str]]:
+    """Return (check, severity, number of rows, URL and message of the first row) of the pre-checks' findings.
+
+    Errors come first, then warnings, then facts; of each, the most frequent first.
+    """
+    query = (
+        "SELECT f.name, f.severity, count(DISTINCT f.seq) AS rows, i.url, f.message, min(f.seq) "
+        "FROM findings f JOIN items i USING (seq) GROUP BY f.name, f.severity "
+        "ORDER BY f.severity = 'info', f.severity = 'warning', rows DESC, f.name"
+    )
+    return [(name, severity, rows, url, message) for name, severity, rows, url, message, _ in db.execute(query)]
+
+
 def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int]]:
     """Return (length in seconds, rounded up, or None if unknown; number of videos) for the pending videos."""
     groups = _length_groups(db, "status = 'pending' AND kind = 'video'")

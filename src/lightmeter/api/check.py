@@ -1,0 +1,160 @@
+"""The Python function `check`: the pre-checks of a manifest alone, without a key or a service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Unpack
+
+from lightmeter.clock import SystemClock
+from lightmeter.engine.session import refuse_folder_of_run, write_checked_journal
+from lightmeter.export.export_tables import export_tables
+from lightmeter.html_fragments import esc
+from lightmeter.journal.header import read_run_header
+from lightmeter.journal.queries.items import count_by_reason, count_by_status, count_findings
+from lightmeter.journal.store import open_read_only
+from lightmeter.manifest.readers import ManifestSource
+from lightmeter.options import CheckOptions, Options, make_options
+from lightmeter.planning.build import stream_check
+from lightmeter.planning.plan import ReasonCount
+from lightmeter.planning.progress import Progress
+from lightmeter.settings import read_settings
+
+
+@dataclass(frozen=True, slots=True)
+class FindingCount:
+    """Number of rows with a finding of the same check and severity; `url` and `message` are those of the first row."""
+
+    check: str
+    severity: str
+    rows: int
+    url: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What the pre-checks found in the rows of a manifest.
+
+    Attributes:
+        manifest: Name of the manifest.
+        rows: Number of rows.
+        counts: Number of rows by status. A run would send `pending` rows, and neither `skipped` nor `duplicate` ones.
+        reasons: Why the other rows would not be sent.
+        findings: Findings by check and severity, errors first.
+        seconds: How long reading and checking took.
+        out: The output folder with the tables; None if none was named.
+    """
+
+    manifest: str
+    rows: int
+    counts: dict[str, int]
+    reasons: tuple[ReasonCount, ...]
+    findings: tuple[FindingCount, ...]
+    seconds: float
+    out: Path | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as the JSON object that `lightmeter check --json` prints."""
+        return {
+            "manifest": self.manifest,
+            "rows": self.rows,
+            **self.counts,
+            "reasons": [asdict(reason) for reason in self.reasons],
+            "findings": [asdict(finding) for finding in self.findings],
+            "seconds": round(self.seconds, 3),
+            "out": None if self.out is None else str(self.out),
+        }
+
+    @property
+    def sentence(self) -> str:
+        """How many rows there are, and how many of them a run would send."""
+        others = (
+            f"{self.counts[status]} {words}"
+            for status, words in (("skipped", "to skip"), ("duplicate", "duplicates"))
+            if self.counts[status]
+        )
+        return ", ".join((f"{self.rows} rows read", f"{self.counts['pending']} can be sent", *others))
+
+    def __str__(self) -> str:
+        lines = (
+            f"  {found.severity:<8} {found.check:<16} {found.rows:>8}  {found.url}: {found.message}"
+            for found in self.findings
+        )
+        return "\n".join((f"{self.manifest}: {self.sentence}", *lines))
+
+    def _repr_html_(self) -> str:
+        first, *more = str(self).splitlines()
+        return f"<div><b>{esc(first)}</b><ul>{''.join(f'<li>{esc(line.strip())}</li>' for line in more)}</ul></div>"
+
+
+async def check(
+    manifest: ManifestSource, out: Path | str | None = None, *, reuse: bool = True, **options: Unpack[CheckOptions]
+) -> CheckReport:
+    """Read a manifest and check its rows. Needs no key and no service, and requests only the URLs of the manifest.
+
+    Sound rows that were checked within three days are not checked again. A later `plan` of the manifest uses the
+    results of this check in the same way.
+
+    Args:
+        manifest: What `plan` accepts: a path or URI, a folder, a glob, a DataFrame, a list of URLs, …
+        out: Folder for the tables `assets` and `prechecks`, which `open`, `report` and `lightmeter sql` read; None
+            writes no tables.
+        reuse: Whether to use kept results of earlier checks.
+        options: How the manifest is read and checked: see `lightmeter.options.CheckOptions`.
+
+    Raises:
+        ManifestError: the manifest cannot be read at all.
+        SettingsError: an option is wrong, or the folder holds a run or cannot be written to.
+    """
+    async with aclosing(stream_check_report(manifest, out, make_options(**options, reuse=reuse))) as steps:
+        async for step in steps:
+            if isinstance(step, CheckReport):
+                return step
+    raise AssertionError("the last value is a report")
+
+
+async def stream_check_report(
+    manifest: ManifestSource, out: Path | str | None, options: Options
+) -> AsyncGenerator[Progress | CheckReport]:
+    """Check a manifest as `check` does: yield progress, and the report at the end.
+
+    Args:
+        manifest: The manifest.
+        out: The output folder; None writes no tables.
+        options: The options of the run, of which those in `CheckOptions` and `reuse` matter.
+    """
+    folder, clock = None if out is None else Path(out), SystemClock()
+    if folder is not None:
+        refuse_folder_of_run(folder)
+    started = clock.monotonic()
+    async with aclosing(stream_check(manifest, options, read_settings(), clock)) as steps:
+        async for step in steps:
+            if isinstance(step, Progress):
+                yield step
+                continue
+            try:
+                if folder is not None:
+                    await asyncio.to_thread(write_checked_journal, step.path, folder)
+                    await asyncio.to_thread(export_tables, folder, whole=True)
+                report = _read_report(step.path, folder, clock.monotonic() - started)
+            finally:
+                step.remove()
+            yield report
+
+
+def _read_report(journal_folder: Path, out: Path | None, seconds: float) -> CheckReport:
+    with open_read_only(journal_folder) as db:
+        counts = count_by_status(db)
+        return CheckReport(
+            manifest=read_run_header(journal_folder).manifest,
+            rows=sum(counts.values()),
+            counts=counts,
+            reasons=tuple(ReasonCount(*row) for row in count_by_reason(db)),
+            findings=tuple(FindingCount(*row) for row in count_findings(db)),
+            seconds=seconds,
+            out=out,
+        )

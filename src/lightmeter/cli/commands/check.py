@@ -1,0 +1,63 @@
+"""`lightmeter check`: the pre-checks of a manifest alone."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lightmeter.api.check import CheckReport, stream_check_report
+from lightmeter.cli.options import explicit_options, json_option, manifest_options, skip_option, video_options
+from lightmeter.cli.output import print_json, show_check
+from lightmeter.cli.progress import run_with_progress
+from lightmeter.errors import SettingsError
+from lightmeter.extras import import_extra
+from lightmeter.options import make_options
+
+
+@click.command("check")
+@click.argument("manifest")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the tables and the report page.")
+@manifest_options
+@video_options
+@skip_option
+@click.option("--no-reuse", is_flag=True, help="Check all rows, also those that were checked within three days.")
+@json_option
+def check_command(manifest: str, out: Path | None, as_json: bool, **options: Any) -> int:
+    """Read MANIFEST and check every row, as `lightmeter plan` does, but without prices.
+
+    Needs no key and no service. Only the URLs of MANIFEST are requested; the README lists these requests and how to
+    turn them off. Prints how many rows can be sent, and the findings by check and severity with an example of each.
+    Sound rows that were checked within three days are not checked again; `plan` and `run` use these results too.
+
+    MANIFEST is a table, a folder, a glob in quotes, or one picture or video: see `lightmeter plan --help`.
+
+    --out writes the tables `assets` and `prechecks` and the page report.html. `lightmeter sql`, `lightmeter report` and
+    `lightmeter run MANIFEST --out DIR` accept that folder.
+
+    \b
+    Examples:
+      lightmeter check photos.csv
+      lightmeter check photos.csv --out out/checked
+      lightmeter sql out/checked "SELECT * FROM prechecks WHERE severity = 'error'"
+    """
+    checked: CheckReport = run_with_progress(
+        lambda _: stream_check_report(manifest, out, make_options(**explicit_options(options))), cancel_on_signal=True
+    )
+    show_check(checked, err=as_json)
+    if out is not None:
+        click.echo(_write_page(out), err=as_json)
+    if as_json:
+        print_json(checked.to_dict())
+    return 0
+
+
+def _write_page(out: Path) -> str:
+    """Write the report page into an output folder; return its path, or why it is not written, as a line of output."""
+    try:
+        page = import_extra("lightmeter.html_report.page", "report", "The report page")
+    except SettingsError as error:
+        return f"note: {error}"
+    return f"report: {asyncio.run(page.report(out))}"

@@ -1,0 +1,169 @@
+"""Requests to the hosts of a manifest: within a limit for each host, repeated politely, and as robots.txt allows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Final
+from urllib.parse import urlsplit
+
+from lightmeter.errors import FetchError
+from lightmeter.prechecks.host_limit import HostLimit
+from lightmeter.prechecks.robots_rules import RobotsRules
+from lightmeter.prechecks.url_probe import BrokenTransfer, HostUnavailable, NoAnswer, ReadLimits, UrlProber
+from lightmeter.prechecks.url_verdict import ProbeResponse
+
+MAX_TRIES: Final = 3
+"""Requests for a URL whose host says that there are too many requests."""
+
+MAX_KNOWN_HOSTS: Final = 4096
+"""Hosts whose limits are remembered."""
+
+MAX_ROBOTS_FILES: Final = 1024
+"""Hosts whose robots.txt is remembered."""
+
+ROBOTS_BYTES: Final = 512 * 1024
+"""Bytes of a robots.txt that are read; RFC 9309 asks for 500 KiB at least."""
+
+ROBOTS_TIMEOUT_S: Final = 15.0
+"""Longest time for a robots.txt, with redirects and repeated requests."""
+
+_FIRST_PAUSE_S: Final = 0.5
+_MAX_PAUSE_S: Final = 10.0
+
+
+class HostLimits:
+    """The limits on requests to each host at the same time.
+
+    Args:
+        max_per_host: Most requests to one host at the same time; `HostLimit` may allow fewer.
+    """
+
+    def __init__(self, max_per_host: int) -> None:
+        self._max_per_host = max_per_host
+        self._hosts: dict[str, HostLimit] = {}
+
+    def limit_of(self, url: str) -> HostLimit:
+        """Return the limit on requests to a URL's host; if too many hosts are known, drop one without requests."""
+        name = url.partition("://")[2].partition("/")[0].lower()
+        if name not in self._hosts:
+            if len(self._hosts) >= MAX_KNOWN_HOSTS:
+                idle = (known for known, limit in self._hosts.items() if limit.is_idle)
+                if (oldest := next(idle, None)) is not None:
+                    del self._hosts[oldest]
+            self._hosts[name] = HostLimit(self._max_per_host)
+        return self._hosts[name]
+
+
+async def send_politely(
+    host: HostLimit, request: Callable[[], Awaitable[ProbeResponse]], slots: asyncio.Semaphore, *, timed: bool = True
+) -> ProbeResponse:
+    """Send a request and return its response.
+
+    If the host gets too many requests (HTTP 429 or 503), send it again after the pause that the host asks for, 10 s at
+    most. If the connection breaks or times out, send it once again.
+
+    Args:
+        host: The limit of the host, in one of whose slots the caller is.
+        request: Sends the request.
+        slots: Limit on requests to all hosts; no slot is held in a pause.
+        timed: Whether a slow response lowers the limit of the host; false for downloads of very different lengths.
+
+    Raises:
+        FetchError: no response.
+    """
+    pause_s, is_repeated = _FIRST_PAUSE_S, False
+    for tries_left in reversed(range(MAX_TRIES)):
+        asked_s = None
+        try:
+            async with slots:
+                started_s = monotonic()
+                response = await request()
+        except (NoAnswer, BrokenTransfer) as error:
+            if isinstance(error, HostUnavailable):
+                host.failed(str(error), monotonic())
+            if is_repeated or not tries_left or host.skip_reason(monotonic()) is not None:
+                raise
+            is_repeated = True
+        else:
+            if response.is_rate_limited:
+                host.refused(monotonic())
+                asked_s = response.retry_after_s
+            else:
+                host.answered(monotonic() - started_s if timed else None, monotonic())
+                if is_repeated or not response.broke_off:
+                    return response
+                is_repeated = True
+            if not tries_left:
+                break
+        await asyncio.sleep(min(asked_s or pause_s, _MAX_PAUSE_S))
+        pause_s *= 2
+    if response.is_rate_limited:
+        host.failed(f"HTTP {response.status}", monotonic())
+    return response
+
+
+class RobotsFiles:
+    """Reads the robots.txt of each host once, and says which URLs it disallows. Call `close` at the end.
+
+    Args:
+        prober: The HTTP client.
+        slots: Limit on requests to all hosts.
+    """
+
+    def __init__(self, prober: UrlProber, slots: asyncio.Semaphore) -> None:
+        self._prober = prober
+        self._slots = slots
+        self._files: dict[str, asyncio.Task[RobotsRules | str]] = {}
+
+    async def opt_out(self, url: str, host: HostLimit) -> str | None:
+        """Return the sentence that says why robots.txt disallows a URL; None if it does not.
+
+        As RFC 9309 asks, a robots.txt that does not exist allows everything, and one that cannot be read because of a
+        server error or the network allows nothing.
+
+        Args:
+            url: The URL.
+            host: The limit of its host, in one of whose slots the caller is.
+        """
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            return None  # the request for the URL itself reports the error
+        origin = f"{parts.scheme}://{parts.netloc}"
+        if origin not in self._files:
+            if len(self._files) >= MAX_ROBOTS_FILES:
+                finished = (known for known, file in self._files.items() if file.done())
+                if (oldest := next(finished, None)) is not None:
+                    del self._files[oldest]
+            self._files[origin] = asyncio.create_task(self._read(origin, host))
+        rules = await asyncio.shield(self._files[origin])
+        if isinstance(rules, str):
+            return f"robots.txt could not be read ({rules}), which counts as an opt-out (RFC 9309)."
+        rule = rules.blocking_rule(url)
+        return None if rule is None else f"robots.txt disallows it: Disallow: {rule}"
+
+    async def close(self) -> None:
+        """Cancel the requests that still run."""
+        files, self._files = list(self._files.values()), {}
+        for file in files:
+            file.cancel()
+        await asyncio.gather(*files, return_exceptions=True)
+
+    async def _read(self, origin: str, host: HostLimit) -> RobotsRules | str:
+        """Return the rules in the robots.txt of an origin, or why the file cannot be read."""
+        url, limits = f"{origin}/robots.txt", ReadLimits(head_bytes=ROBOTS_BYTES)
+        try:
+            async with asyncio.timeout(ROBOTS_TIMEOUT_S):
+                response = await send_politely(host, lambda: self._prober.probe(url, limits), self._slots, timed=False)
+        except TimeoutError:
+            return f"no whole answer in {ROBOTS_TIMEOUT_S:.0f} s"
+        except (HostUnavailable, BrokenTransfer) as error:
+            return str(error)
+        except FetchError:  # too many redirects, no address, an encoding: RFC 9309 calls it unavailable
+            return RobotsRules("")
+        if response.status >= 500:  # noqa: PLR2004 (the 5xx class)
+            return f"HTTP {response.status}"
+        text = response.head.decode("utf-8", "replace") if response.ok else ""
+        return await asyncio.to_thread(RobotsRules, text)
