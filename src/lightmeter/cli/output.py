@@ -49,6 +49,8 @@ def show_plan(plan: Plan, *, err: bool) -> None:
         console.print(describe_own_prices(plan.options.prices))
     if plan.counts["ok"]:
         console.print(f"{plan.counts['ok']} rows are answered by earlier runs, which saves {plan.saved}")
+    if plan.screen_sentence is not None:
+        console.print(escape(plan.screen_sentence))
     _show_reasons(console, plan.reasons)
     if plan.videos is not None and plan.videos.sentence is not None:
         console.print(plan.videos.sentence)
