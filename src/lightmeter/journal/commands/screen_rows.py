@@ -25,7 +25,7 @@ SCREEN_META: Final = "screen"
 AUDIT_SEED: Final = 20_240_229
 """Seed of the random sample of rejected rows, so that the same plan always pays for the same ones."""
 
-_IS_AUDITED: Final = f"name = '{SCREENED}' AND json_extract(facts, '$.audited')"
+_IS_AUDITED: Final = f"findings.name = '{SCREENED}' AND json_extract(facts, '$.audited')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def apply_screen(
         undecided = pending - passed - len(rejected)
         outcome = ScreenOutcome(backends, rule, AUDIT_SEED, passed, undecided, len(rejected), len(sample))
         _add_findings(db, sample, rule)
-        _skip_rejected(db, f"The local back end {', '.join(backends)} found no match for the rule: {rule}")
+        _skip_rejected(db, f"By {', '.join(backends)} on this machine, it does not match the rule: {rule}")
         put_meta({SCREEN_META: outcome.to_json()})(db)
     finally:
         db.execute("DROP TABLE temp.decided")
