@@ -13,6 +13,8 @@ from math import ceil
 from random import Random
 from typing import Final
 
+import orjson
+
 from lightmeter import sqlite
 from lightmeter.journal.commands.submissions import put_meta
 
@@ -118,7 +120,7 @@ def _add_findings(db: sqlite.Connection, sample: Iterable[int], rule: str) -> No
     """Add a finding to each row in the random sample, and to each row that could not be decided."""
     insert = "INSERT INTO findings VALUES (?, ?, ?, ?, NULL, ?)"
     audited = f"The row does not match the rule {rule}; it is paid for as part of the random audit sample."
-    facts = json.dumps({"audited": True})
+    facts = orjson.dumps({"audited": True}).decode()  # as `Plan.save` writes them
     db.executemany(insert, [(seq, SCREENED, "info", audited, facts) for seq in sample])
     db.execute(
         "INSERT INTO findings SELECT seq, ?, 'warning', ?, NULL, ? FROM items "
@@ -126,7 +128,7 @@ def _add_findings(db: sqlite.Connection, sample: Iterable[int], rule: str) -> No
         (
             SCREENED,
             "No local back end could analyze the row without errors, so it is paid for.",
-            json.dumps({"undecided": True}),
+            orjson.dumps({"undecided": True}).decode(),
         ),
     )
 

@@ -71,7 +71,8 @@ def parse_condition(sql: str, name: str) -> RowCondition:
             read = tuple(sorted({*joined, *_subquery_tables(expression)} - {"assets"}))
             condition = RowCondition(sql, joined, read)
             types = session.ask(f"DESCRIBE {condition.rows_query}").column("column_type").to_pylist()
-            session.ask(condition.query)
+            if types[1] == "BOOLEAN":
+                session.ask(condition.query)
         except UsageError as error:
             text = str(error).removeprefix("the query cannot be answered: ").split("\n\nLINE")[0].rstrip(". ")
             hint = "Write the table before each column, as in: nsfw.severity BETWEEN .1 AND .9"
