@@ -91,12 +91,18 @@ async def open_endpoint(options: Options, settings: Settings, out: Path) -> Asyn
         yield Endpoint(base_url, settings.api_key, embedded=False)
         return
     from lightmeter.service.app import ServiceConfig, open_account, start_service  # noqa: PLC0415 (models and decoders load only when this service is wanted)
+    from lightmeter.service.backends.catalog import read_catalog  # noqa: PLC0415 (likewise)
 
     folder = out / "embedded"
     folder.mkdir(parents=True, exist_ok=True)
     database = f"sqlite:///{folder / 'service.db'}"
+    own = options.prices
     config = ServiceConfig(
-        database=database, backends=needed_backends(options, settings), accounts={}, allow_private=True
+        database=database,
+        backends=needed_backends(options, settings),
+        accounts={},
+        allow_private=True,
+        rates=None if own is None or not own.free else read_catalog(settings).rates().with_own_prices(own),
     )
     background = BackgroundLoop("lightmeter-embedded-service")
     try:

@@ -55,8 +55,18 @@ SKIPPABLE: Final = (
 )
 """Findings of the pre-checks that the option `skip` may name. All findings with severity `error` skip rows anyway."""
 
+SCREEN_OPTIONS: Final = ("screen", "screen_rule", "screen_audit")
+"""Options that decide which rows of a plan are paid for, after local back ends have looked at all of them."""
+
+SCREENED_WITH: Final = ("tag_score", "capture_interval", "max_frames")
+"""Options of the paid request that a screen uses too."""
+
 READ_OPTIONS: Final = ("url_column", "id_column", "kind_column", "lenient")
 """Options that decide how the rows of a manifest are read."""
+
+
+DEFAULT_SCREEN_AUDIT: Final = 0.02
+"""Share of the rows rejected by a screen that is paid for all the same."""
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -129,6 +139,14 @@ class PlanOptions(ResumeOptions, CheckOptions, total=False):
         tag_score: Least tag score, 0 to 1. It is sent with each request and never applied again.
         prices: The user's own prices, which override the shipped table: a file or its content. None means the
             prices in the settings, if there are any.
+        screen: Local back ends that analyze every row first, on this machine and for free; only rows that match
+            `screen_rule` are paid for. Empty means that all rows are.
+        screen_rule: SQL condition over the tables that these back ends fill, such as
+            `nsfw.severity BETWEEN .1 AND .9`. See `lightmeter.tables.query.row_condition`.
+        screen_audit: Share, 0 to 1, of the rows that do not match which is paid for all the same, as a random sample
+            that shows what the screen misses.
+        screen_positive: SQL condition over the tables of the paid answers that says which of these rows the screen
+            missed. None means `screen_rule`.
     """
 
     features: Sequence[str] | str | None
@@ -139,6 +157,10 @@ class PlanOptions(ResumeOptions, CheckOptions, total=False):
     ask: Ask | Mapping[str, Any] | PathLike[str] | str | None
     tag_score: float
     prices: OwnPrices | Mapping[str, Any] | PathLike[str] | str | None
+    screen: Sequence[str] | str | None
+    screen_rule: str | None
+    screen_audit: float
+    screen_positive: str | None
 
 
 def _names(value: Any) -> Any:
@@ -193,6 +215,10 @@ class Options(BaseModel):
     kind_column: str | None = Field(default=None, min_length=1)
     lenient: bool = False
     prices: Annotated[OwnPrices | None, BeforeValidator(read_own_prices)] = None
+    screen: Names = ()
+    screen_rule: str | None = Field(default=None, min_length=1, validate_default=True)
+    screen_audit: float = Field(default=DEFAULT_SCREEN_AUDIT, ge=0, le=1)
+    screen_positive: str | None = Field(default=None, min_length=1)
 
     @field_validator("features")
     @classmethod
@@ -216,6 +242,16 @@ class Options(BaseModel):
         if value and not info.data.get("precheck", True):
             raise ValueError("rows are skipped for what the checks find: do not turn the checks off")
         return _check_names(value, SKIPPABLE, "finding")
+
+    @field_validator("screen_rule", "screen_positive")
+    @classmethod
+    def _conditions_of_screen(cls, value: str | None, info: ValidationInfo) -> str | None:
+        screened = bool(info.data.get("screen"))
+        if screened and value is None and info.field_name == "screen_rule":
+            raise ValueError("a screen needs a rule, such as 'nsfw.severity BETWEEN .1 AND .9'")
+        if value is not None and not screened:
+            raise ValueError("there is no back end that screens the rows: name it with the option screen")
+        return value
 
     @field_validator("role")
     @classmethod

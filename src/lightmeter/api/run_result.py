@@ -16,6 +16,7 @@ from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.queries.items import count_by_reason, count_by_status, count_rows
 from lightmeter.journal.queries.submissions import requests_sent
 from lightmeter.journal.store import open_read_only
+from lightmeter.money.screen_estimate import ScreenEstimate, read_screen_estimate
 from lightmeter.money.statement import Statement, read_statement
 from lightmeter.planning.plan import ReasonCount
 from lightmeter.tables.arrow.answer_schema import ANSWERS_PREFIX, table_name
@@ -47,6 +48,7 @@ class RunSummary:
         seconds: Running time, also before the run was resumed.
         out: The output folder.
         balance_is_current: Whether the balance was read after the last request.
+        screen: What local back ends rejected (`--screen`), and an estimate of what they missed; None without them.
     """
 
     rows: int
@@ -60,6 +62,7 @@ class RunSummary:
     seconds: float
     out: Path
     balance_is_current: bool = True
+    screen: ScreenEstimate | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as the JSON object that `lightmeter run --json` prints."""
@@ -76,6 +79,7 @@ class RunSummary:
             },
             "seconds": round(self.seconds, 3),
             "out": str(self.out),
+            **({} if self.screen is None else {"screen": self.screen.to_dict()}),
         }
 
     @property
@@ -107,6 +111,7 @@ def summarize(out: Path) -> RunSummary:
             balance_is_current=is_balance_current(db),
             seconds=header.seconds,
             out=out,
+            screen=read_screen_estimate(out),
         )
     if (total := sum(summary.counts.values())) != summary.rows:
         raise JournalError(
@@ -284,6 +289,17 @@ class Run(Tables):
     def statement(self) -> Statement:
         """Return the credit statement; `lightmeter.money.statement.requests_frame` lists the single requests."""
         return read_statement(self.folder)
+
+    def screen_estimate(self, positive: str | None = None) -> ScreenEstimate | None:
+        """Return how many rows the screen (option `screen`) missed, as an estimate; None if the run has no screen.
+
+        `positive` is an SQL condition over the paid answers that says which of the rejected rows were missed; None
+        means the option `screen_positive`, or else the rule of the screen.
+
+        Raises:
+            SettingsError: the condition is wrong.
+        """
+        return read_screen_estimate(self.folder, positive)
 
     def reasons(self) -> list[ReasonCount]:
         """Return the reasons why rows have another status than `ok`, the most frequent first."""

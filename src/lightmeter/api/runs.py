@@ -11,6 +11,7 @@ from typing import Final, TypeVar, Unpack, overload
 
 from lightmeter.api.background_generator import in_background
 from lightmeter.api.run_result import Run, RunSummary, Tables, summarize
+from lightmeter.api.screening import Screen, make_screen, screen_folder
 from lightmeter.cache.reuse import cache_answers
 from lightmeter.clock import SystemClock
 from lightmeter.engine.engine import ALL_ROWS, Engine, SeqRange, open_engine
@@ -56,7 +57,57 @@ async def plan(source: ManifestSource, **options: Unpack[PlanOptions]) -> Plan:
         SettingsError: an option is wrong (the message names it), or the service lacks a back end.
         AccessDenied: the service does not accept the key. A missing key is only a note in the plan.
     """
-    return await _last(stream_plan(source, make_options(**options), read_settings()))
+    return await _last(stream_screened_plan(source, make_options(**options), read_settings()))
+
+
+async def stream_screened_plan(
+    source: ManifestSource,
+    options: Options,
+    settings: Settings,
+    *,
+    out: Path | None = None,
+    require_service: bool = False,
+) -> AsyncGenerator[Progress | Plan]:
+    """Build a plan as `plan` does: yield progress, and the plan at the end. Spends nothing.
+
+    With the option `screen`, local back ends analyze the rows, as a free run of their own on the embedded service. If
+    the process is killed, the next call continues that run.
+
+    Args:
+        source: The manifest.
+        options: The options of the run.
+        settings: The user's settings.
+        out: The output folder of the run; the free run is then in its subfolder `screen`. Without one it is in the
+            cache folder.
+        require_service: As for `lightmeter.planning.build.stream_plan`.
+
+    Raises:
+        SettingsError: a back end of the screen is unknown or not local, or its rule is wrong; nothing was read.
+        Interrupted: the user stopped the screen.
+    """
+    screen = await asyncio.to_thread(make_screen, options, settings)
+    async with aclosing(stream_plan(source, options, settings, require_service=require_service)) as steps:
+        async for step in steps:
+            if isinstance(step, Progress) or screen is None:
+                yield step
+                continue
+            async with aclosing(_stream_screen(screen, step, out)) as screening:
+                async for progress in screening:
+                    yield progress
+
+
+async def _stream_screen(screen: Screen, plan: Plan, out: Path | None) -> AsyncGenerator[Progress | Plan]:
+    """Run the screen of a plan's rows; yield progress, and at the end the plan without the rows that it rejects."""
+    folder = await asyncio.to_thread(screen_folder, screen.settings, plan, screen.options, out)
+    if plan.counts["pending"]:
+        rows = await asyncio.to_thread(screen.plan_rows, plan)
+        async with aclosing(stream_run(rows, folder, settings=screen.settings)) as steps:
+            async for step in steps:
+                if isinstance(step, Progress):
+                    yield replace(step, phase="screening", notes=())
+                elif step.stopped_by is not None:
+                    raise step.stopped_by
+    yield await asyncio.to_thread(screen.apply, plan, folder)
 
 
 async def run(plan: Plan, out: Path | str, *, consent: bool = False, accept_journal: bool = False) -> Run:
@@ -103,7 +154,7 @@ async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack
     else:
         settings = read_settings()
         must_be_explicit(new_options, settings)
-        plan = await _last(stream_plan(source, new_options, settings, require_service=True))
+        plan = await _last(stream_screened_plan(source, new_options, settings, out=folder, require_service=True))
         await _prepare(plan, folder)
     return summarize(folder)
 
@@ -177,26 +228,28 @@ async def stream_run(
     consent: bool = False,
     accept_journal: bool = False,
     stop: asyncio.Event | None = None,
+    settings: Settings | None = None,
 ) -> AsyncGenerator[Progress | Run]:
     """Run a plan as `run` does: yield progress, and the run at the end.
 
     To stop early, set `stop`, close the generator, leave its loop with `break`, or let `asyncio.run` end the event
     loop. Then no more requests are sent, but the answers of those in flight are awaited and stored.
 
-    The arguments are those of `run`, and `stop`, an event that stops the run early.
+    The arguments are those of `run`; `stop`, an event that stops the run early; and `settings`, None for the user's.
     """
+    settings = settings or read_settings()
     if not consent:
         plan.must_not_need_consent()
     folder = Path(out)
     if plan.base_url is not None and plan.balance is None and find_run_of_plan(folder, plan) is None:
         plan = await refresh_service_info(plan)
-    async with aclosing(_settle_former_run(plan, folder, stop, accept_journal=accept_journal)) as settling:
+    async with aclosing(_settle_former_run(plan, folder, stop, settings, accept_journal=accept_journal)) as settling:
         async for progress in settling:
             yield progress
     header = await asyncio.to_thread(prepare_run_journal, plan, folder)
     options = _merged_options(folder, header, plan.options)
     limits = _StartLimits(ALL_ROWS, 0, accept_journal, tables=True)
-    async with aclosing(_stream(folder, options, limits, stop)) as steps:
+    async with aclosing(_stream(folder, options, limits, stop, settings)) as steps:
         async for step in steps:
             yield step
 
@@ -223,19 +276,18 @@ async def stream_resume(
         options = make_options(**{**options.model_dump(), **changes})
         changed_options(folder, header, options)  # raises if an option changes that answers depend on
     limits = _StartLimits(rows, pay_again, accept_journal, tables)
-    async with aclosing(_stream(folder, options, limits, stop)) as steps:
+    async with aclosing(_stream(folder, options, limits, stop, read_settings())) as steps:
         async for step in steps:
             yield step
 
 
 async def _stream(
-    folder: Path, options: Options, limits: _StartLimits, stop: asyncio.Event | None
+    folder: Path, options: Options, limits: _StartLimits, stop: asyncio.Event | None, settings: Settings
 ) -> AsyncGenerator[Progress | Run]:
     """Process the rows of the journal in `folder`, write the tables, and cache the answers for later runs.
 
     Yield progress, and the run at the end.
     """
-    settings = read_settings()
     async with aclosing(
         in_background(lambda event: _run_engine(folder, options, event, limits, settings), stop)
     ) as steps:
@@ -260,14 +312,14 @@ class _StartLimits:
 
 async def _prepare(plan: Plan, folder: Path) -> RunHeader:
     """Settle the run of an earlier manifest in the folder, and create the journal of the plan; return its header."""
-    async with aclosing(_settle_former_run(plan, folder, None, accept_journal=False)) as settling:
+    async with aclosing(_settle_former_run(plan, folder, None, read_settings(), accept_journal=False)) as settling:
         async for _ in settling:
             pass
     return await asyncio.to_thread(prepare_run_journal, plan, folder)
 
 
 async def _settle_former_run(
-    plan: Plan, folder: Path, stop: asyncio.Event | None, *, accept_journal: bool
+    plan: Plan, folder: Path, stop: asyncio.Event | None, settings: Settings, *, accept_journal: bool
 ) -> AsyncGenerator[Progress]:
     """Collect the answers that the folder's run of an earlier manifest waits for, and prove what lost requests cost.
 
@@ -276,7 +328,7 @@ async def _settle_former_run(
     """
     if not await asyncio.to_thread(has_unsettled_former_run, folder, plan):
         return
-    settings, options = read_settings(), read_run_header(folder).options
+    options = read_run_header(folder).options
     limits = _StartLimits(_NO_ROWS, 0, accept_journal, tables=False)
     async with aclosing(
         in_background(lambda event: _run_engine(folder, options, event, limits, settings), stop)

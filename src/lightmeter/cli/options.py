@@ -75,6 +75,31 @@ analysis_options = add_options(
     skip_option,
     click.option("--no-reuse", is_flag=True, help="Do not use answers and checks of earlier runs and plans."),
     click.option(
+        "--screen",
+        metavar="BACKEND",
+        help="Local back end that analyzes all rows first, for free; only rows that match --screen-rule are paid for. "
+        "Of a video, it sees the frames that --max-frames and --capture-interval select, at most 3 without a limit.",
+    ),
+    click.option(
+        "--screen-rule",
+        metavar="SQL",
+        help="Condition over the tables that --screen fills: 'nsfw.severity BETWEEN .1 AND .9', or "
+        "\"tags.name = 'dog' AND tags.score > .95\", or "
+        "'NOT EXISTS (SELECT 1 FROM faces WHERE faces.item_id = assets.item_id)'.",
+    ),
+    click.option(
+        "--screen-audit",
+        metavar="0..1",
+        type=float,
+        help="Share of the rows that do not match to pay for all the same, as a random sample (0.02): the report "
+        "estimates from it what the screen misses.",
+    ),
+    click.option(
+        "--screen-positive",
+        metavar="SQL",
+        help="Condition over the paid answers that says which rows of this sample the screen missed (--screen-rule).",
+    ),
+    click.option(
         "--upload",
         type=click.Choice(["never", "fallback", "always"]),
         help="Download pictures here and send their bytes; fallback: only those that the service cannot fetch (never).",

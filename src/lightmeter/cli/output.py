@@ -52,6 +52,8 @@ def show_plan(plan: Plan, *, err: bool) -> None:
         console.print(f"{plan.counts['ok']} rows are answered by earlier runs, which saves {plan.saved}")
     if plan.skipped_sentence is not None:
         console.print(plan.skipped_sentence)
+    if plan.screen_sentence is not None:
+        console.print(escape(plan.screen_sentence), soft_wrap=True)
     _show_reasons(console, plan.reasons)
     if plan.videos is not None and plan.videos.sentence is not None:
         console.print(plan.videos.sentence)
@@ -104,6 +106,8 @@ def show_summary(run: Run, *, err: bool = False) -> RunSummary:
     console.print(
         f"{summary.paid} credits paid{cap}{held}{balance}; {summary.requests} requests, {summary.seconds:.1f} s"
     )
+    if summary.screen is not None:
+        console.print(escape(f"{summary.screen.outcome.sentence}. {summary.screen.sentence}"), soft_wrap=True)
     _show_reasons(console, run.reasons())
     tables = run.folder / "tables"
     if tables.exists():

@@ -15,7 +15,7 @@ from lightmeter.client.client import Client
 from lightmeter.clock import ClockAnchor, RunClock, SystemClock
 from lightmeter.embedded_service import Endpoint, open_endpoint
 from lightmeter.engine.next_run import has_requests_to_move, start_next_run
-from lightmeter.errors import SettingsError
+from lightmeter.errors import SettingsError, UsageError
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import FILE_NAME, copy_journal, journal_path, replace_journal, run_lock
 from lightmeter.journal.header import RunHeader, read_run_header
@@ -25,7 +25,7 @@ from lightmeter.journal.thumbnails import THUMBNAILS_NAME, add_thumbnails
 from lightmeter.manifest.readers import ManifestSource, digest_of
 from lightmeter.money.key_budget import KeyBudget, open_key_budget
 from lightmeter.money.stale_journal import JournalCheck, track_watermark
-from lightmeter.options import READ_OPTIONS, REQUEST_OPTIONS, Options
+from lightmeter.options import READ_OPTIONS, REQUEST_OPTIONS, SCREEN_OPTIONS, Options
 from lightmeter.planning.kept_checks import remove_kept_checks
 from lightmeter.planning.plan import Plan
 from lightmeter.prechecks.robots_rules import RobotsMode
@@ -109,8 +109,13 @@ def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
 
     Raises:
         SettingsError: the folder holds a run with other options, or it cannot be written to.
+        UsageError: the rows of the plan must be screened by local back ends first.
         JournalLocked: another process is running the folder.
     """
+    if plan.options.screen and plan.screen is None:
+        raise UsageError(
+            "The rows of this plan are not screened yet.", hint="Plan the manifest again, with `lightmeter.plan`."
+        )
     prepare_folder(out)
     settings = read_settings()
     with run_lock(out):
@@ -147,7 +152,8 @@ def changed_options(
     for name in ("prices", "skip"):
         if not getattr(new_options, name):  # the run keeps those that it was planned with
             changed.pop(name, None)
-    fixed = [name.replace("_", "-") for name in changed if name in (*REQUEST_OPTIONS, *READ_OPTIONS, "prices", "skip")]
+    unchangeable = (*REQUEST_OPTIONS, *READ_OPTIONS, *SCREEN_OPTIONS, "prices", "skip")
+    fixed = [name.replace("_", "-") for name in changed if name in unchangeable]
     if fixed:
         raise SettingsError(
             f"{out} holds a run of this manifest with other options: {', '.join(fixed)}.",

@@ -116,6 +116,7 @@ def _shown_sections(data: ReportData) -> dict[str, str]:
     sections = (
         ("rows", "Rows", True),
         ("credits", "Credits", True),
+        ("screen", "Screen", data.summary.screen),
         ("pictures", "Pictures", data.sample),
         ("tags", "Tags", statistics.tags),
         ("colours", "Colours", statistics.palettes),
@@ -133,7 +134,9 @@ def summary_sentence(data: ReportData) -> str:
     counts, rows = data.summary.counts, data.summary.rows
     phrases = {
         "failed": "failed",
-        "skipped": "cannot be analysed and cost nothing",
+        "skipped": "cannot be analysed, or did not pass the screen, and cost nothing"
+        if data.summary.screen is not None
+        else "cannot be analysed and cost nothing",
         "in_doubt": "in doubt",
         "over_budget": "not sent because of the budget",
         "pending": "still to be sent",

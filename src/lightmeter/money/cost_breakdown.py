@@ -10,7 +10,13 @@ from typing import Any
 
 from lightmeter import sqlite
 from lightmeter.journal.queries.charges import paid_frames
-from lightmeter.journal.queries.items import FrameGroup, cached_groups, duplicate_groups, skipped_lengths
+from lightmeter.journal.queries.items import (
+    FrameGroup,
+    cached_groups,
+    duplicate_groups,
+    screened_groups,
+    skipped_lengths,
+)
 from lightmeter.money.request_prices import price_key_of
 from lightmeter.options import Options
 from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range
@@ -26,11 +32,13 @@ class SavedCredits:
         duplicates: What rows that repeat an earlier row would have cost.
         cache: What rows with an answer of an earlier run would have cost.
         prechecks: The most that rows skipped by pre-checks would have cost; a service may refuse some at no cost.
+        screen: What rows that local back ends rejected (`--screen`) would have cost.
     """
 
     duplicates: CreditRange
     cache: CreditRange
     prechecks: CreditRange
+    screen: CreditRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ class CostBreakdown:
 
 
 def saved_credits(db: sqlite.Connection, learner: PriceLearner, options: Options) -> SavedCredits:
-    """Return the credits that a run saved by duplicates, cached answers and pre-checks.
+    """Return the credits that a run saved by duplicates, cached answers, pre-checks and a screen.
 
     Args:
         db: The journal of the run.
@@ -78,7 +86,12 @@ def saved_credits(db: sqlite.Connection, learner: PriceLearner, options: Options
         frames = frame_range(kind, seconds, options.capture_interval, options.max_frames)
         most = _times(learner.expected(price_key_of([kind]), frames), rows)
         prechecks += CreditRange(0, most.high)
-    return SavedCredits(_priced(duplicate_groups(db), learner), _priced(cached_groups(db), learner), prechecks)
+    return SavedCredits(
+        duplicates=_priced(duplicate_groups(db), learner),
+        cache=_priced(cached_groups(db), learner),
+        prechecks=prechecks,
+        screen=_priced(screened_groups(db), learner),
+    )
 
 
 def _priced(groups: Iterable[FrameGroup], learner: PriceLearner) -> CreditRange:

@@ -1,7 +1,8 @@
 """The credit statement of a run: predicted, reserved, paid and saved credits, compared with the account balances.
 
-It is computed from the journal alone and sends no request. Credits that left the account without an answer are not
-assigned to a request by guess; they are shown as gaps between balances, with the requests that may have cost them.
+It is computed from the journal and sends no request; only what a screen missed is estimated from the tables. Credits
+that left the account without an answer are not assigned to a request by guess; they are shown as gaps between balances,
+with the requests that may have cost them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.money.cost_breakdown import CostBreakdown, SavedCredits, cost_breakdown, saved_credits
 from lightmeter.money.lost_answer_charges import balance_window
 from lightmeter.money.request_prices import learner_from_journal, price_key_of
+from lightmeter.money.screen_estimate import ScreenEstimate, read_screen_estimate
 from lightmeter.pricing.charge_inference import Reconciliation, reconcile
 from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, price_range
 from lightmeter.pricing.price_learner import PriceChange
@@ -81,6 +83,7 @@ class Statement:
         notes: Notes that the run has shown to the user, a sentence each.
         retries: Rows whose answer to the user's question was not valid, and the cost of their retries, which `paid`
             includes.
+        screen: What local back ends rejected (`--screen`), and an estimate of what they missed; None without them.
     """
 
     run_id: str
@@ -102,6 +105,7 @@ class Statement:
     proofs: tuple[dict[str, Any], ...]
     notes: tuple[str, ...] = ()
     retries: RetryTotals = field(default_factory=RetryTotals)
+    screen: ScreenEstimate | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object that `--json` prints, with totals of requests but no list of them."""
@@ -126,6 +130,7 @@ class Statement:
             "rounding": self.rounding,
             "price_drift": [{"paid": drift.charge.paid, "expected": asdict(drift.expected)} for drift in self.drifts],
             "saved": asdict(self.saved),
+            "screen": None if self.screen is None else self.screen.to_dict(),
             "shares": [{**asdict(share), "credits": float(share.credits)} for share in self.shares.shares],
             "rounded_up": None if self.shares.unknown else float(self.shares.rounding),
             "shares_unknown": self.shares.unknown,
@@ -148,6 +153,9 @@ class Statement:
         yield f"a picture   {self.price_per_picture}, rounded up by {rounding}"
         saved = (f"{self.saved.duplicates} by duplicates", f"{self.saved.cache} by earlier runs")
         yield f"saved       {', '.join(saved)}, {self.saved.prechecks} by pre-checks"
+        if self.screen is not None:
+            yield f"  {self.saved.screen} by the screen"
+            yield f"missed      {self.screen.sentence}"
         yield from self._lines_of_balances()
         for drift in self.drifts:
             yield f"  drift     {_credits(drift.charge.paid)} charged where {drift.expected} was expected"
@@ -222,6 +230,7 @@ def read_statement(out: Path) -> Statement:
             proofs=tuple(read_proofs(db)),
             notes=header.notes,
             retries=retry_totals(db),
+            screen=read_screen_estimate(out),
         )
 
 

@@ -19,6 +19,7 @@ from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
 from lightmeter.errors import ManifestError, PlanChanged, SettingsError
 from lightmeter.journal.commands.odd_sizes import add_odd_size_findings
 from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedRow, add_rows, apply_cached_rows, restore_rows
+from lightmeter.journal.commands.screen_rows import SCREEN_META, ScreenOutcome
 from lightmeter.journal.commands.submissions import put_meta
 from lightmeter.journal.header import CHECKED_ONLY, fresh_run_id
 from lightmeter.journal.store import Journal
@@ -346,6 +347,8 @@ def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
     _check_price(head["price_per_image_millicredits"], prices, "the price table")
     manifest = head["manifest"]
     path_meta = {} if manifest["path"] is None else {"manifest_path": mask_credentials(manifest["path"])}
+    screen = head.get("screen")
+    screen_meta = {} if screen is None else {SCREEN_META: ScreenOutcome(**screen).to_json()}
     return {
         "run_id": head["run_id"],
         "manifest": mask_credentials(manifest["name"]),
@@ -355,6 +358,7 @@ def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
         "planned_at": head["planned_at"],
         **prices,
         **path_meta,
+        **screen_meta,
     }
 
 

@@ -22,6 +22,7 @@ from lightmeter.embedded_service import is_embedded
 from lightmeter.errors import UsageError
 from lightmeter.html_fragments import esc
 from lightmeter.journal.commands.plan_rows import clear_cached_rows, planned_rows, set_frames
+from lightmeter.journal.commands.screen_rows import SCREEN_META, ScreenOutcome
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import copy_journal, journal_path
 from lightmeter.journal.header import fresh_run_id
@@ -30,13 +31,14 @@ from lightmeter.journal.queries.items import (
     count_by_reason,
     count_by_status,
     pending_video_lengths,
+    screened_frames,
     sendable_lengths,
     skipped_lengths,
     unsent_frames,
 )
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, copy_thumbnails
-from lightmeter.options import REQUEST_OPTIONS, Options, PlanOptions, make_options
+from lightmeter.options import REQUEST_OPTIONS, SCREEN_OPTIONS, SCREENED_WITH, Options, PlanOptions, make_options
 from lightmeter.planning.affordable_rows import RowRange, affordability_sentence, affordable_rows
 from lightmeter.planning.plan_file import PLAN_VERSION, thumbnails_beside, write_plan_file
 from lightmeter.planning.preflight import ServiceInfo
@@ -77,6 +79,9 @@ class Plan:
         price_per_image_milli: Millicredits for an image or frame, before rounding.
         retry_per_image_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame after an
             invalid answer; 0 if there is no such question.
+        screen: How many rows the local back ends of the option `screen` passed and rejected; None if they have not
+            analyzed the rows.
+        saved_by_screen: Price range of the rows that they rejected, without those in the audit sample.
         options: The options of the run.
         base_url: The base URL of the service; None for the embedded service.
         videos: How much of the videos the captured frames cover; None if there are no videos.
@@ -106,6 +111,8 @@ class Plan:
     folder: Path = field(repr=False, compare=False)
     folder_owner: object = field(repr=False, compare=False)
     retry_per_image_milli: int = 0
+    screen: ScreenOutcome | None = None
+    saved_by_screen: CreditRange = field(default_factory=lambda: CreditRange(0, 0))
 
     @property
     def balance(self) -> int | None:
@@ -159,7 +166,12 @@ class Plan:
             "counts": self.counts,
             "reasons": [asdict(reason) for reason in self.reasons],
             "credits": {"low": self.credits.low, "high": self.credits.high, "budget": self.options.budget},
-            "saved": {"cache": asdict(self.saved), "prechecks": asdict(self.skipped_credits)},
+            "saved": {
+                "cache": asdict(self.saved),
+                "prechecks": asdict(self.skipped_credits),
+                "screen": asdict(self.saved_by_screen),
+            },
+            "screen": None if self.screen is None else asdict(self.screen),
             "price_per_image_millicredits": self.price_per_image_milli,
             "retry_per_image_millicredits": self.retry_per_image_milli,
             "balance": self.balance,
@@ -206,9 +218,13 @@ class Plan:
 
         Raises:
             SettingsError: an option is wrong (the message names it), or the service lacks a back end.
-            UsageError: pre-checks are turned on, but this plan was made without them, or other findings skip rows.
+            UsageError: pre-checks are turned on, but this plan was made without them; other findings skip rows; or
+                local back ends have screened or must screen the rows, and the options decide what they do.
         """
         options = make_options(**{**self.options.model_dump(), **changes})
+        screening = SCREEN_OPTIONS if self.screen is None else (*SCREEN_OPTIONS, *SCREENED_WITH)
+        if any(getattr(self.options, name) != getattr(options, name) for name in screening):
+            raise UsageError("These options change which rows a screen passes.", hint="Plan the manifest again.")
         if options.precheck and not self.options.precheck:
             raise UsageError("This plan was made without pre-checks.", hint="Plan the manifest again, with pre-checks.")
         if set(options.skip) != set(self.options.skip):
@@ -218,7 +234,14 @@ class Plan:
         if all(getattr(self.options, name) == getattr(options, name) for name in relevant):
             needed = _consent_needed(options, settings, self.service)
             return replace(self, options=options, needs_consent=needed)
-        return _replanned(self, options, settings, SystemClock())
+        if self.screen is not None and self.counts["ok"]:  # rows with a cached answer were not screened
+            raise UsageError("The rows with an answer of an earlier run are not screened.", hint="Plan again.")
+        return replan(self, options, settings, SystemClock())
+
+    @property
+    def screen_sentence(self) -> str | None:
+        """One sentence that says how many rows the local back ends passed, and what that saves; None without them."""
+        return None if self.screen is None else f"{self.screen.sentence}; saves {self.saved_by_screen}"
 
     def must_not_need_consent(self) -> None:
         """Raise UsageError with the sentences of `needs_consent` (what the user must allow), if there are any."""
@@ -230,6 +253,8 @@ class Plan:
             lines.append(f"  {self.counts['ok']} rows are answered by earlier runs, which saves {self.saved}")
         if self.skipped_sentence is not None:
             lines.append(f"  {self.skipped_sentence}")
+        if self.screen_sentence is not None:
+            lines.append(f"  {self.screen_sentence}")
         lines += [
             f"  {reason.status:<10} {reason.rows:>8}  {reason.reason}: {reason.example}" for reason in self.reasons
         ]
@@ -281,7 +306,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         meta, counts = get_meta(db), count_by_status(db)
         frames = unsent_frames(db)
         reason_counts = tuple(ReasonCount(*row) for row in count_by_reason(db))
-        reused = cached_frames(db)
+        reused, rejected = cached_frames(db), screened_frames(db)
         skipped = _frames_to_skip(db, options)
         videos = video_coverage(pending_video_lengths(db), options.capture_interval, options.max_frames)
     price, rates = int(meta["price_per_image_milli"]), rates_for(options, settings, service)
@@ -300,6 +325,8 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         skipped_credits=CreditRange(0, price_range(price, skipped).high),
         price_per_image_milli=price,
         retry_per_image_milli=retry,
+        screen=ScreenOutcome.from_json(meta.get(SCREEN_META)),
+        saved_by_screen=price_range(price, rejected),
         options=options,
         base_url=options.base_url or settings.base_url,
         videos=videos,
@@ -357,8 +384,18 @@ def _raise_if_needed(needed: Sequence[str]) -> None:
         raise UsageError(" ".join(needed), hint="Name back ends and a frame limit, or consent with --yes")
 
 
-def _replanned(plan: Plan, options: Options, settings: Settings, clock: Clock) -> Plan:
-    """Return a plan of the same rows with new options: frames, prices and cached answers are determined again."""
+def replan(plan: Plan, options: Options, settings: Settings, clock: Clock) -> Plan:
+    """Return a plan of the same rows with new options: frames, prices and cached answers are determined again.
+
+    Args:
+        plan: The plan; it does not change.
+        options: The new options.
+        settings: The user's settings.
+        clock: Source of the time.
+
+    Raises:
+        SettingsError: an option cannot be priced, or the service lacks a back end.
+    """
     same = plan.base_url == (options.base_url or settings.base_url)
     service = plan.service if same else ServiceInfo()
     prices = price_meta(options, settings, service)

@@ -57,6 +57,8 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo | None 
         return rates
     if not embedded:
         return rates.with_own_prices(own)
+    if own.free:
+        return rates.with_own_prices(own)
     raised = {
         backend: {feature: max(price, own.rates.get(backend, {}).get(feature, 0)) for feature, price in prices.items()}
         for backend, prices in rates.rates.items()

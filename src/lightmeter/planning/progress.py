@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Phase = Literal["planning", "starting", "collecting", "reconciling", "running", "draining", "exporting", "done"]
+Phase = Literal[
+    "planning",
+    "screening",
+    "starting",
+    "collecting",
+    "reconciling",
+    "running",
+    "draining",
+    "exporting",
+    "done",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,12 +113,14 @@ class OwnPrices:
         prompt_block_chars: Characters of a custom prompt that the price of the feature `descriptions` covers once; None
             for the number in the table.
         path: The file that holds them, if any. Comparisons ignore it.
+        free: Whether the embedded service charges these prices, which are 0, instead of those of its own table.
     """
 
     rates: Mapping[str, Mapping[str, int]]
     defaults: tuple[str, ...] = ()
     prompt_block_chars: int | None = None
     path: str | None = field(default=None, compare=False)
+    free: bool = False
 
 
 def _is_count(value: object) -> bool:

@@ -12,12 +12,11 @@ from typing import Any, TypeVar, Unpack
 import ipywidgets as ipw
 
 from lightmeter.api.run_result import Run
-from lightmeter.api.runs import stream_run
+from lightmeter.api.runs import stream_run, stream_screened_plan
 from lightmeter.embedded_service import is_embedded
 from lightmeter.errors import UsageError
 from lightmeter.manifest.readers import ManifestSource
 from lightmeter.options import Options, PlanOptions, make_options
-from lightmeter.planning.build import stream_plan
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.price_sources import rates_for
 from lightmeter.settings import read_settings
@@ -144,7 +143,8 @@ class BudgetPlanner:
     async def _plan(self) -> Plan:
         if isinstance(self._source, Plan):
             return await self._apply_form(self._source)
-        async with aclosing(stream_plan(self._source, self.form.options, self._settings)) as steps:
+        planning = stream_screened_plan(self._source, self.form.options, self._settings, out=self.out)
+        async with aclosing(planning) as steps:
             async for step in steps:
                 if isinstance(step, Plan):
                     self._show_plan(step, await asyncio.to_thread(plan_totals, step))

@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
+from lightmeter.api.runs import stream_screened_plan
 from lightmeter.cli.options import analysis_options, execution_options, explicit_options, json_option, manifest_options
 from lightmeter.cli.output import print_json, show_plan
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.engine.session import prepare_folder
 from lightmeter.errors import UsageError
 from lightmeter.options import make_options
-from lightmeter.planning.build import stream_plan
 from lightmeter.settings import read_settings
 
 
@@ -41,6 +41,9 @@ def plan_command(manifest: str, save: Path | None, as_json: bool, **options: Any
     assets table. MANIFEST may also be a folder of pictures and videos, or of Parquet files, or a glob in quotes for
     either, or one picture or video. A key in its URI (s3://KEY:SECRET@…) is neither stored nor shown.
 
+    With --screen, a local back end analyzes all rows before the price is computed, which may take hours for a large
+    manifest; the plan shows how many rows pass and what that saves. A stopped command continues where it stopped.
+
     A saved plan holds the decision, reason and price of every row; `run --plan` follows it without checking rows
     again, and refuses if the manifest has changed. For many rows a second file is written beside it.
 
@@ -48,6 +51,7 @@ def plan_command(manifest: str, save: Path | None, as_json: bool, **options: Any
     Examples:
       lightmeter plan photos.csv --features tags,nsfw
       lightmeter plan 'photos/**/*.jpg' --features tags --budget 500 --save plan.json
+      lightmeter plan photos.csv --screen nsfwjs --screen-rule 'nsfw.severity BETWEEN .1 AND .9'
       lightmeter run --plan plan.json --out out/
     """
     if save is not None:
@@ -57,7 +61,7 @@ def plan_command(manifest: str, save: Path | None, as_json: bool, **options: Any
                 f"{save} is a folder, so the plan cannot be saved there.", hint="Name a file: --save plan.json"
             )
     plan = run_with_progress(
-        lambda _: stream_plan(manifest, make_options(**explicit_options(options)), read_settings()),
+        lambda _: stream_screened_plan(manifest, make_options(**explicit_options(options)), read_settings()),
         cancel_on_signal=True,
     )
     show_plan(plan, err=as_json)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from lightmeter.api.run_result import Run, summarize
-from lightmeter.api.runs import stream_resume, stream_run
+from lightmeter.api.runs import stream_resume, stream_run, stream_screened_plan
 from lightmeter.cli.options import (
     accept_journal_option,
     analysis_options,
@@ -28,7 +28,7 @@ from lightmeter.engine.session import changed_options, find_run_of_manifest, fin
 from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.journal.files import journal_path
 from lightmeter.options import Options, make_options
-from lightmeter.planning.build import load_plan, refresh_service_info, stream_plan
+from lightmeter.planning.build import load_plan, refresh_service_info
 from lightmeter.planning.plan import Plan, must_be_explicit
 from lightmeter.settings import read_settings
 from lightmeter.wire.constants import MAX_CREDITS
@@ -66,9 +66,13 @@ def run_command(
     another version of the manifest, only new and changed rows are paid. Ctrl-C loses nothing: continue with
     `lightmeter resume DIR`.
 
+    With --screen, a local back end analyzes all rows first, into --out/screen, for free. Only rows that match
+    --screen-rule are paid for; the others become skipped, with the reason `screened`.
+
     \b
     Examples:
       lightmeter run photos.csv --out out/ --features tags,colors,nsfw --budget 500
+      lightmeter run photos.csv --out out/ --screen nsfwjs --screen-rule 'nsfw.severity BETWEEN .1 AND .9' --yes
       lightmeter run --plan plan.json --out out/ --yes
     """
     explicit = explicit_options(options)
@@ -91,7 +95,7 @@ def run_command(
             click.echo(f"{out} already holds this run, with {rows} rows read: continuing it.", err=True)
             run = run_with_progress(lambda stop: stream_resume(out, stop=stop, **changes))
             return report_outcome(run, as_json=as_json)
-        plan = _load_plan(manifest, saved_plan, wanted, consent=yes)
+        plan = _load_plan(manifest, saved_plan, wanted, out, consent=yes)
         preview = preview_next_run(plan, out, read_settings())
         show_plan(preview, err=as_json)
         if not yes and sys.stdin.isatty() and not click.confirm(_confirmation_question(preview), err=True):
@@ -123,7 +127,7 @@ def _load_saved_plan(manifest: str | None, plan_file: Path | None, options: dict
     return load_plan(plan_file)
 
 
-def _load_plan(manifest: str | None, saved_plan: Plan | None, wanted: Options, *, consent: bool) -> Plan:
+def _load_plan(manifest: str | None, saved_plan: Plan | None, wanted: Options, out: Path, *, consent: bool) -> Plan:
     """Return the saved plan, else a new plan of the manifest, after checking key, balance and back ends of the service.
 
     Without `consent`, raise UsageError if `Plan.needs_consent` would name anything.
@@ -134,7 +138,8 @@ def _load_plan(manifest: str | None, saved_plan: Plan | None, wanted: Options, *
     if saved_plan is not None:
         return asyncio.run(refresh_service_info(saved_plan, settings))
     plan: Plan = run_with_progress(
-        lambda _: stream_plan(str(manifest), wanted, settings, require_service=True), cancel_on_signal=True
+        lambda _: stream_screened_plan(str(manifest), wanted, settings, out=out, require_service=True),
+        cancel_on_signal=True,
     )
     return plan
 

@@ -26,16 +26,19 @@ CREATE TEMP TABLE found (seq INTEGER PRIMARY KEY, old_seq INTEGER NOT NULL);
 CREATE TEMP TABLE digests (submission_id INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
 """
 
+_UNPAID: Final = "(n.status = 'pending' OR n.reason = 'screened')"
+"""Rows of the next run without a result: to be sent, or rejected by local back ends (`--screen`)."""
+
 _REACH: Final = "findings {0} ON {0}.seq = {1}.seq AND {0}.name = 'reach'"
 
 _SAME: Final = f"""
 CREATE TEMP TABLE same AS
 SELECT n.seq, o.seq AS old_seq FROM main.items n
-JOIN old.items o ON o.content_sha256 = n.content_sha256 AND o.frames_low > 0 WHERE n.status = 'pending'
+JOIN old.items o ON o.content_sha256 = n.content_sha256 AND o.frames_low > 0 WHERE {_UNPAID}
 UNION
 SELECT n.seq, o.seq FROM main.items n JOIN old.items o ON o.identity = n.identity AND o.frames_low > 0
 LEFT JOIN main.{_REACH.format("f", "n")} LEFT JOIN old.{_REACH.format("g", "o")}
-WHERE n.status = 'pending' AND coalesce(n.content_sha256 = o.content_sha256,
+WHERE {_UNPAID} AND coalesce(n.content_sha256 = o.content_sha256,
     coalesce(f.facts ->> '$.size_bytes' = g.facts ->> '$.size_bytes', 1)
     AND coalesce(f.facts ->> '$.etag' = g.facts ->> '$.etag', 1));
 """  # noqa: S608 (our own words, here and below)
@@ -111,7 +114,8 @@ ORDER BY t.rowid
     """
 UPDATE main.items SET submission_id = o.submission_id, status = o.status, reason = o.reason, error = o.error
 FROM old.items o JOIN main.submissions s USING (submission_id)
-WHERE o.identity = items.identity AND items.frames_low > 0 AND items.status = 'pending'
+WHERE o.identity = items.identity AND items.frames_low > 0
+      AND (items.status = 'pending' OR items.reason = 'screened')
 """,
     """
 INSERT INTO main.gone SELECT (SELECT coalesce(max(seq), -1) FROM main.items) + row_number() OVER (ORDER BY o.seq)

@@ -154,8 +154,8 @@ SELECT o.kind, o.frames_low, o.frames_high, count(*) FROM items i JOIN items o O
 WHERE i.status = 'duplicate' AND o.status = 'ok' GROUP BY 1, 2, 3
 """
 
-_CACHED: Final = """
-SELECT kind, frames_low, frames_high, count(*) FROM items WHERE status = 'ok' AND reason = 'cached' GROUP BY 1, 2, 3
+_GROUPS: Final = """
+SELECT kind, frames_low, frames_high, count(*) FROM items WHERE status = ? AND reason = ? GROUP BY 1, 2, 3
 """
 
 _LENGTHS: Final = f"""
@@ -193,6 +193,11 @@ def cached_frames(db: sqlite.Connection) -> FrameRange:
     return _frames(db, "status = 'ok' AND reason = 'cached'")
 
 
+def screened_frames(db: sqlite.Connection) -> FrameRange:
+    """Return the number of images and frames of all rows that local back ends have rejected (`--screen`)."""
+    return _frames(db, "status = 'skipped' AND reason = 'screened'")
+
+
 def unsent_frames(db: sqlite.Connection) -> FrameRange:
     """Return the number of images and frames of all rows that are pending or over budget."""
     return _frames(db, "status IN ('pending', 'over_budget')")
@@ -217,7 +222,12 @@ def duplicate_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
 
 def cached_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
     """Yield how many rows have a cached answer of an earlier run, by media type and number of frames."""
-    yield from map(FrameGroup._make, db.execute(_CACHED))
+    yield from map(FrameGroup._make, db.execute(_GROUPS, ("ok", "cached")))
+
+
+def screened_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
+    """Yield how many rows local back ends have rejected (`--screen`), by media type and number of frames."""
+    yield from map(FrameGroup._make, db.execute(_GROUPS, ("skipped", "screened")))
 
 
 def unsent_lengths(db: sqlite.Connection) -> list[LengthGroup]:
@@ -231,8 +241,8 @@ def cached_lengths(db: sqlite.Connection) -> list[LengthGroup]:
 
 
 def skipped_lengths(db: sqlite.Connection) -> list[LengthGroup]:
-    """Return how many rows were skipped, except for a bad value or repeated id, by media type and video length."""
-    return _length_groups(db, "status = 'skipped' AND reason NOT IN ('bad_row', 'id_repeated')")
+    """Return how many rows pre-checks skipped, by media type and video length."""
+    return _length_groups(db, "status = 'skipped' AND reason NOT IN ('bad_row', 'id_repeated', 'screened')")
 
 
 def sendable_lengths(db: sqlite.Connection) -> list[LengthGroup]:

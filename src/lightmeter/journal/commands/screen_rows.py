@@ -1,0 +1,153 @@
+"""Apply the decisions of a screen to the rows of a plan: local back ends have analyzed all rows before any is paid.
+
+A row that the screen rejects is `skipped`. A random sample of these rows is paid for all the same, and so is each row
+that the screen could not decide; both have a finding called `screened`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from math import ceil
+from random import Random
+from typing import Final
+
+import orjson
+
+from lightmeter import sqlite
+from lightmeter.journal.commands.submissions import put_meta
+
+SCREENED: Final = "screened"
+"""Reason of rows that a screen rejected, and name of the finding of rows that are paid for nevertheless."""
+
+SCREEN_META: Final = "screen"
+"""Key in the table `meta` of the `ScreenOutcome`, as JSON."""
+
+AUDIT_SEED: Final = 20_240_229
+"""Seed of the random sample of rejected rows, so that the same plan always pays for the same ones."""
+
+_IS_AUDITED: Final = f"findings.name = '{SCREENED}' AND json_extract(facts, '$.audited')"
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenOutcome:
+    """What a screen decided about the rows of a plan that would have been sent.
+
+    Attributes:
+        backends: Local back ends that analyzed the rows.
+        rule: SQL condition that rows must match.
+        seed: Seed of the random sample.
+        passed: Rows that match.
+        undecided: Rows that no back end could analyze without errors; they are paid for.
+        rejected: Rows that do not match, with those in the sample.
+        audited: Rejected rows in the random sample, which are paid for all the same.
+    """
+
+    backends: tuple[str, ...]
+    rule: str
+    seed: int = AUDIT_SEED
+    passed: int = 0
+    undecided: int = 0
+    rejected: int = 0
+    audited: int = 0
+
+    @classmethod
+    def from_json(cls, text: str | None) -> ScreenOutcome | None:
+        """Return the outcome that the table `meta` holds as JSON; None without one."""
+        if text is None:
+            return None
+        fields = json.loads(text)
+        return cls(**{**fields, "backends": tuple(fields["backends"])})
+
+    @property
+    def sentence(self) -> str:
+        """How many rows passed, as a sentence without a full stop."""
+        looked = self.passed + self.undecided + self.rejected
+        undecided = f", {self.undecided} could not be decided and are paid for" if self.undecided else ""
+        audit = f", of which {self.audited} are paid for as a random audit" if self.audited else ""
+        return (
+            f"screen by {', '.join(self.backends)}: {self.passed} of {looked} rows match the rule {self.rule}"
+            f"{undecided}; {self.rejected} do not match{audit}"
+        )
+
+    def to_json(self) -> str:
+        """Return the outcome as the table `meta` holds it."""
+        return json.dumps(asdict(self))
+
+
+@sqlite.command
+def apply_screen(
+    db: sqlite.Connection, backends: tuple[str, ...], rule: str, decisions: Iterable[tuple[str, bool]], audit: float
+) -> None:
+    """Mark the pending rows that do not match the rule as skipped, and draw the random sample.
+
+    Args:
+        db: The journal of the plan.
+        backends: Local back ends that analyzed the rows.
+        rule: The SQL condition.
+        decisions: Item ids of the rows that were decided, and whether each matches the rule.
+        audit: Share of the rejected rows to sample, 0 to 1; unless it is 0, at least one row is sampled.
+    """
+    db.execute("CREATE TEMP TABLE decided (item_id TEXT PRIMARY KEY, matches INTEGER NOT NULL) WITHOUT ROWID")
+    db.execute("CREATE TEMP TABLE rejected (seq INTEGER PRIMARY KEY)")
+    try:
+        db.executemany("INSERT OR REPLACE INTO temp.decided VALUES (?, ?)", decisions)
+        db.execute(
+            "INSERT INTO temp.rejected SELECT seq FROM items JOIN temp.decided USING (item_id) "
+            "WHERE status = 'pending' AND NOT matches"
+        )
+        rejected = [seq for (seq,) in db.execute("SELECT seq FROM temp.rejected ORDER BY seq")]
+        sample = Random(AUDIT_SEED).sample(rejected, min(len(rejected), ceil(audit * len(rejected))))  # noqa: S311 (no secret)
+        db.executemany("DELETE FROM temp.rejected WHERE seq = ?", [(seq,) for seq in sample])
+        passed, pending = _count_passed(db), int(db.execute("SELECT count(*) FROM items WHERE status = 'pending'").get)
+        undecided = pending - passed - len(rejected)
+        outcome = ScreenOutcome(backends, rule, AUDIT_SEED, passed, undecided, len(rejected), len(sample))
+        _add_findings(db, sample, rule)
+        _skip_rejected(db, f"By {', '.join(backends)} on this machine, it does not match the rule: {rule}")
+        put_meta({SCREEN_META: outcome.to_json()})(db)
+    finally:
+        db.execute("DROP TABLE temp.decided")
+        db.execute("DROP TABLE temp.rejected")
+
+
+def _count_passed(db: sqlite.Connection) -> int:
+    query = "SELECT count(*) FROM items JOIN temp.decided USING (item_id) WHERE status = 'pending' AND matches"
+    return int(db.execute(query).get)
+
+
+def _add_findings(db: sqlite.Connection, sample: Iterable[int], rule: str) -> None:
+    """Add a finding to each row in the random sample, and to each row that could not be decided."""
+    insert = "INSERT INTO findings VALUES (?, ?, ?, ?, NULL, ?)"
+    audited = f"The row does not match the rule {rule}; it is paid for as part of the random audit sample."
+    facts = orjson.dumps({"audited": True}).decode()  # as `Plan.save` writes them
+    db.executemany(insert, [(seq, SCREENED, "info", audited, facts) for seq in sample])
+    db.execute(
+        "INSERT INTO findings SELECT seq, ?, 'warning', ?, NULL, ? FROM items "
+        "WHERE status = 'pending' AND item_id NOT IN (SELECT item_id FROM temp.decided)",
+        (
+            SCREENED,
+            "No local back end could analyze the row without errors, so it is paid for.",
+            orjson.dumps({"undecided": True}).decode(),
+        ),
+    )
+
+
+def _skip_rejected(db: sqlite.Connection, why: str) -> None:
+    """Mark rejected rows and their duplicates as skipped; the number of their frames stays known."""
+    db.execute(
+        "UPDATE items SET status = 'skipped', reason = ?, error = ?, duplicate_of = NULL "
+        "WHERE status = 'duplicate' AND duplicate_of IN "
+        "(SELECT item_id FROM items JOIN temp.rejected USING (seq))",
+        (SCREENED, why),
+    )
+    db.execute(
+        "UPDATE items SET status = 'skipped', reason = ?, error = ? WHERE seq IN (SELECT seq FROM temp.rejected)",
+        (SCREENED, why),
+    )
+
+
+def audited_items(db: sqlite.Connection) -> list[str]:
+    """Return the item ids of the rejected rows in the random sample, in the order of the manifest."""
+    query = f"SELECT item_id FROM items JOIN findings USING (seq) WHERE {_IS_AUDITED} ORDER BY seq"  # noqa: S608 (our own words)
+    return [item_id for (item_id,) in db.execute(query)]

@@ -1,0 +1,127 @@
+"""SQL conditions over the tables of a run that select items (manifest rows), such as `nsfw.severity > .5`.
+
+A condition names a table before each column. An item matches if the condition holds for at least one combination of
+its rows in `assets` and in the tables named. Without a row in a table, the columns of that table are null. Examples:
+
+- `nsfw.severity BETWEEN .1 AND .9`: any label of any frame has such a severity.
+- `tags.name IN ('dog', 'cat') AND tags.score > .95`: one tag is a dog or a cat, and has such a score.
+- `NOT EXISTS (SELECT 1 FROM faces WHERE faces.item_id = assets.item_id)`: the item has no face.
+
+The known columns are those of the data dictionary; columns copied from the manifest are unknown here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lightmeter.errors import SettingsError, UsageError
+from lightmeter.tables.arrow.schema import ALL_TABLES
+from lightmeter.tables.query.duckdb_query import QuerySession
+from lightmeter.tempdirs import LockedTempDir
+
+
+@dataclass(frozen=True, slots=True)
+class RowCondition:
+    """A valid SQL condition that selects items (manifest rows).
+
+    Attributes:
+        sql: The condition.
+        joined: The tables that its columns name outside of subqueries, except `assets`.
+        tables: All tables that it reads, except `assets`.
+    """
+
+    sql: str
+    joined: tuple[str, ...]
+    tables: tuple[str, ...]
+
+    @property
+    def query(self) -> str:
+        """SQL query with the columns `item_id` and `matches` (true or false), one row for each item with status ok."""
+        return (
+            f"SELECT item_id, coalesce(bool_or(matches), false) AS matches FROM ({self.rows_query}) "  # noqa: S608 (this is the user's own query)
+            "GROUP BY item_id"
+        )
+
+    @property
+    def rows_query(self) -> str:
+        """SQL query with the same columns, one row for each combination of an item's rows; matches may be null."""
+        joins = " ".join(f"LEFT JOIN {table} ON {table}.item_id = assets.item_id" for table in self.joined)
+        return f"SELECT assets.item_id, (\n{self.sql}\n) AS matches FROM assets {joins} WHERE assets.status = 'ok'"  # noqa: S608 (likewise)
+
+
+def parse_condition(sql: str, name: str) -> RowCondition:
+    """Check a condition against the columns of all tables, without reading any table, and return it.
+
+    Args:
+        sql: The condition.
+        name: Name of the option that holds the condition, for messages.
+
+    Raises:
+        SettingsError: it is not a condition, or reads a column that no table has; the message says what is wrong.
+    """
+    if not sql.strip():
+        raise SettingsError(f"{name}: the condition is empty.")
+    with LockedTempDir() as empty, QuerySession(empty.path) as session:
+        try:
+            expression = _parse(session, sql)
+            joined = tuple(sorted(set(_column_tables(expression)) & set(ALL_TABLES) - {"assets"}))
+            read = tuple(sorted({*joined, *_subquery_tables(expression)} - {"assets"}))
+            condition = RowCondition(sql, joined, read)
+            types = session.ask(f"DESCRIBE {condition.rows_query}").column("column_type").to_pylist()
+            if types[1] == "BOOLEAN":
+                session.ask(condition.query)
+        except UsageError as error:
+            text = str(error).removeprefix("the query cannot be answered: ").split("\n\nLINE")[0].rstrip(". ")
+            hint = "Write the table before each column, as in: nsfw.severity BETWEEN .1 AND .9"
+            raise SettingsError(f"{name}: {text}.", hint=hint) from error
+    if types[1] != "BOOLEAN":
+        raise SettingsError(f"{name}: it is a value of type {types[1]}, not a condition.")
+    return condition
+
+
+def _parse(session: QuerySession, sql: str) -> dict[str, Any]:
+    """Return the syntax tree of a condition; raise UsageError if `sql` is anything else than one expression."""
+    query = f"SELECT 1 WHERE (\n{sql}\n)"
+    text = session.ask("SELECT json_serialize_sql($query::VARCHAR) AS tree", {"query": query}).column("tree")[0]
+    tree: dict[str, Any] = json.loads(text.as_py())
+    if tree["error"]:
+        raise UsageError(tree["error_message"])
+    statements = tree["statements"]
+    node = statements[0]["node"]
+    if len(statements) != 1 or node["type"] != "SELECT_NODE" or node["where_clause"] is None or _has_more(node):
+        raise UsageError("it is more than one condition")
+    condition: dict[str, Any] = node["where_clause"]
+    return condition
+
+
+def _has_more(node: dict[str, Any]) -> bool:
+    """Whether a query has clauses after WHERE: its parentheses were closed within the condition."""
+    return bool(node["modifiers"] or node["group_expressions"] or node["having"] or node["qualify"])
+
+
+def _column_tables(tree: Any) -> Iterator[str]:
+    """Yield the table before each column outside of subqueries, in lower case."""
+    if isinstance(tree, list):
+        for part in tree:
+            yield from _column_tables(part)
+    elif isinstance(tree, dict):
+        if tree.get("class") == "COLUMN_REF" and len(tree["column_names"]) > 1:
+            yield tree["column_names"][0].lower()
+        for name, part in tree.items():
+            if name != "subquery":
+                yield from _column_tables(part)
+
+
+def _subquery_tables(tree: Any) -> Iterator[str]:
+    """Yield the tables that subqueries read, in lower case."""
+    if isinstance(tree, list):
+        for part in tree:
+            yield from _subquery_tables(part)
+    elif isinstance(tree, dict):
+        if tree.get("type") == "BASE_TABLE":
+            yield tree["table_name"].lower()
+        for part in tree.values():
+            yield from _subquery_tables(part)
