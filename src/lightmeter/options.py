@@ -52,6 +52,12 @@ REQUEST_OPTIONS: Final = (
 READ_OPTIONS: Final = ("url_column", "id_column", "kind_column", "lenient")
 """Options that decide how the rows of a manifest are read."""
 
+SAMPLE_OPTIONS: Final = ("sample", "sample_seed")
+"""Options that decide in which order rows are sent, and so which rows a small budget pays for."""
+
+STRATIFIED: Final = "stratified:"
+"""Prefix of the value of `sample` that names a column of the manifest."""
+
 
 class ResumeOptions(TypedDict, total=False):
     """Keyword arguments of `resume`: the options that may change between two starts of a run.
@@ -100,6 +106,10 @@ class PlanOptions(ResumeOptions, total=False):
         tag_score: Least tag score, 0 to 1. It is sent with each request and never applied again.
         capture_interval: Seconds between captured frames of a video.
         max_frames: Most frames of a video; 0 means no limit.
+        sample: The rows that a budget too small for all pays for: "order" (the first of the manifest), "random",
+            "stratified:COLUMN" (each value of a column of the manifest by its share), or "diverse" (pictures that
+            differ most by perceptual hash). A raised budget only adds rows.
+        sample_seed: Number that selects the random order; the same seed selects the same rows.
         url_column: The manifest's column of URLs and paths; None means `url`, else `path`.
         id_column: Its column of ids; None means `id`.
         kind_column: Its column of kinds (image or video); None means `kind`.
@@ -117,6 +127,8 @@ class PlanOptions(ResumeOptions, total=False):
     tag_score: float
     capture_interval: int
     max_frames: int
+    sample: str
+    sample_seed: int
     url_column: str | None
     id_column: str | None
     kind_column: str | None
@@ -159,6 +171,8 @@ class Options(BaseModel):
     tag_score: float = Field(default=DEFAULT_TAG_SCORE, ge=0, le=1)
     capture_interval: int = Field(default=DEFAULT_CAPTURE_INTERVAL_S, ge=1)
     max_frames: int = Field(default=DEFAULT_MAX_FRAMES, ge=0)
+    sample: str = "order"
+    sample_seed: int = Field(default=0, ge=0, lt=1 << 63)
     budget: int | None = Field(default=None, ge=0, le=MAX_CREDITS)
     max_at_risk: int | None = Field(default=None, ge=1, le=MAX_CREDITS)
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
@@ -194,6 +208,18 @@ class Options(BaseModel):
     @classmethod
     def _check_role(cls, value: str) -> str:
         return _check_names((value.lower(),), ROLES, "role")[0]
+
+    @field_validator("sample")
+    @classmethod
+    def _check_sample(cls, value: str) -> str:
+        if value in ("order", "random", "diverse") or (value.startswith(STRATIFIED) and value != STRATIFIED):
+            return value
+        raise ValueError(f"there is no rule {value!r}; choose from order, random, stratified:COLUMN, diverse")
+
+    @property
+    def sample_column(self) -> str | None:
+        """The manifest's column that `sample` names, as in `stratified:COLUMN`; None with another rule."""
+        return self.sample.removeprefix(STRATIFIED) if self.sample.startswith(STRATIFIED) else None
 
     @property
     def read_options(self) -> ReadOptions:
