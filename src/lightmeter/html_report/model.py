@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from lightmeter.api.run_result import RunSummary
+from lightmeter.api.shares import Shares
 from lightmeter.html_report.thumbnails import Thumbnail
 from lightmeter.journal.header import RunHeader
 from lightmeter.money.statement import Statement
@@ -167,6 +168,7 @@ class TableStatistics:
         error_groups: One row for each cause of errors, most frequent first.
         timeline: Requests over time; None if no request was sent.
         slowest: The requests that took longest, a row each.
+        shares: Shares of tags and of NSFW labels in the whole manifest, by table; empty if all rows are answered.
     """
 
     is_written: bool
@@ -180,6 +182,7 @@ class TableStatistics:
     error_groups: list[Row]
     timeline: RequestTimeline | None
     slowest: list[Row]
+    shares: dict[str, Shares]
 
 
 @dataclass(frozen=True, slots=True)

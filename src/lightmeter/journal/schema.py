@@ -91,7 +91,7 @@ _MIGRATIONS: Final = {
     """,
     7: """
         ALTER TABLE items ADD COLUMN send_order INTEGER;
-        DROP INDEX items_by_status;
+        DROP INDEX IF EXISTS items_by_status;
         CREATE INDEX items_by_status ON items (status, coalesce(send_order, seq));
     """,
 }
