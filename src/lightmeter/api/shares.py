@@ -28,14 +28,14 @@ ANY_LABEL: Final = "any label"
 
 _CHUNK_ROWS: Final = 65_536
 
-_SENT_SCHEMA: Final = pa.schema(
-    [pa.field("place", pa.int64()), pa.field("item_id", pa.string()), pa.field("stratum", pa.int32())]
-)
-
-_SHARES_SCHEMA: Final = pa.schema(
-    [pa.field("name", pa.string()), pa.field("items", pa.int64())]
-    + [pa.field(name, pa.float64()) for name in ("share", "low", "high")]
-)
+_SENT: Final[dict[str, pa.DataType]] = {"place": pa.int64(), "item_id": pa.string(), "stratum": pa.int32()}
+_SHARES: Final[dict[str, pa.DataType]] = {
+    "name": pa.string(),
+    "items": pa.int64(),
+    "share": pa.float64(),
+    "low": pa.float64(),
+    "high": pa.float64(),
+}
 
 _BOUGHT: Final = "(SELECT 0 AS place, item_id, 0 AS stratum FROM assets WHERE status IN ('ok', 'failed', 'in_doubt'))"
 
@@ -125,7 +125,7 @@ class Shares:
 
     def table(self) -> pa.Table:
         """Return the shares as an Arrow table with the columns name, items, share, low, high."""
-        return pa.Table.from_pylist([asdict(row) for row in self.rows], schema=_SHARES_SCHEMA)
+        return pa.Table.from_pylist([asdict(row) for row in self.rows], schema=pa.schema(_SHARES))
 
 
 def read_shares(
@@ -151,7 +151,7 @@ def read_shares(
     with open_read_only(out) as db:
         population = count_population(db, options.sample_column)
         codes = {value: code for code, value in enumerate(population)}
-        sent = pa.Table.from_batches(_sent_batches(sent_rows(db, options.sample_column), codes), _SENT_SCHEMA)
+        sent = pa.Table.from_batches(_sent_batches(sent_rows(db, options.sample_column), codes), pa.schema(_SENT))
     answered = _ANSWERED.format(sent="sent_rows" if is_random else _BOUGHT, table=table)
     with open_session(where or out) as session:
         if is_random:
@@ -183,7 +183,7 @@ def _sent_batches(rows: Iterator[tuple[str, str | None]], codes: dict[str | None
             "item_id": [item_id for _, (item_id, _) in chunk],
             "stratum": [codes[value] for _, (_, value) in chunk],
         }
-        yield pa.record_batch(columns, schema=_SENT_SCHEMA)
+        yield pa.record_batch(columns, schema=pa.schema(_SENT))
 
 
 def _share(

@@ -22,7 +22,8 @@ from lightmeter.journal.queries.sample import OrderedRow, ordered_rows
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.options import Options
 
-_BITS: Final = 64
+_PART_BITS: Final = (16, 8)
+"""Widths of the parts into which a perceptual hash of 64 bits is divided."""
 
 
 def check_sample_column(options: Options, columns: Iterable[str]) -> None:
@@ -67,7 +68,8 @@ def send_order(rows: Iterable[OrderedRow], options: Options) -> list[int]:
     if options.sample_column is not None:
         first = _apportion(np.array(strata, dtype=np.int64), keys)
     elif options.sample == "diverse":
-        first = _spread(np.array(hashes, dtype=np.uint64), keys)
+        has_hash = np.array(tiers) == 0
+        first[has_hash] = _spread(np.array(hashes, dtype=np.uint64)[has_hash], keys[has_hash])
     order = np.lexsort((keys, first, np.array(tiers)))
     result: list[int] = np.array(seqs, dtype=np.int64)[order].tolist()
     return result
@@ -89,33 +91,36 @@ def _apportion(strata: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[n
         strata: The number of each row's stratum.
         keys: The random number of each row.
     """
-    order = np.lexsort((keys, strata))
-    _, starts, sizes = np.unique(strata[order], return_index=True, return_counts=True)
-    ranks, size = np.arange(len(order)) - np.repeat(starts, sizes), np.repeat(sizes, sizes)
-    result = np.empty(len(order), dtype=np.int64)
-    result[order[np.lexsort((keys[order], -size, ranks / size))]] = np.arange(len(order))
+    ranks, sizes = _ranks(strata, keys)
+    result = np.empty(len(keys), dtype=np.int64)
+    result[np.lexsort((keys, -sizes, ranks / sizes))] = np.arange(len(keys))
     return result
 
 
 def _spread(hashes: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return sort keys for which each prefix is spread over the perceptual hashes.
+    """Return sort keys for which each prefix has as few similar perceptual hashes as possible.
 
-    Each next row is farthest from the rows before it (T. F. Gonzalez, "Clustering to minimize the maximum intercluster
-    distance", 1985), where two hashes are the nearer, the more leading bits they share. So both halves of the hashes
-    are visited before one is visited twice, then all quarters, and so on; repeated hashes come last.
+    A row comes in a later round for each row before it with the same 16 bits in one of four parts of the hash, and
+    within a round likewise by eight parts of 8 bits. Hashes that differ in fewer bits than there are parts agree in a
+    part: M. Norouzi, A. Punjani and D. J. Fleet, "Fast search in Hamming space with multi-index hashing", 2012.
 
     Args:
         hashes: The perceptual hash of each row.
-        keys: The random number of each row, which chooses among rows that are equally far.
+        keys: The random number of each row, which chooses among rows of the same round.
     """
-    order = np.lexsort((keys, hashes))
-    hashes, ranks = hashes[order], np.argsort(np.argsort(keys, kind="stable"))[order]
-    depth = np.full(len(keys), _BITS + 1, dtype=np.int64)
-    for bits in range(_BITS, -1, -1):
-        prefix = hashes >> np.uint64(_BITS - bits) if bits else np.zeros_like(hashes)
-        starts = np.flatnonzero(np.r_[True, prefix[1:] != prefix[:-1]][: len(prefix)])
-        least = np.minimum.reduceat(ranks, starts) if len(starts) else ranks
-        depth[ranks == np.repeat(least, np.diff(np.r_[starts, len(prefix)]))] = bits
-    result = np.empty_like(depth)
-    result[order] = depth
+    rounds = np.zeros((2, len(keys)), dtype=np.int64)
+    for most, width in zip(rounds, _PART_BITS, strict=True):
+        for shift in range(0, 64, width):
+            part = (hashes >> np.uint64(shift)) & np.uint64((1 << width) - 1)
+            np.maximum(most, _ranks(part.astype(np.int64), keys)[0], out=most)
+    result: NDArray[np.int64] = (rounds[0] << 32) + rounds[1]
     return result
+
+
+def _ranks(groups: NDArray[np.int64], keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return each row's rank by random number among the rows of its group, from 0, and the size of the group."""
+    order = np.lexsort((keys, groups))
+    _, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
+    ranks, sizes = np.empty((2, len(order)), dtype=np.int64)
+    ranks[order], sizes[order] = np.arange(len(order)) - np.repeat(starts, counts), np.repeat(counts, counts)
+    return ranks, sizes
