@@ -154,7 +154,7 @@ def _statistics(
         shares={
             table: found
             for table, found in shares.items()
-            if found.answered < found.population and any(share.items for share in found.rows)
+            if found.sampled < found.population and any(share.items for share in found.rows)
         },
     )
 

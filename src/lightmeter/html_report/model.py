@@ -168,7 +168,7 @@ class TableStatistics:
         error_groups: One row for each cause of errors, most frequent first.
         timeline: Requests over time; None if no request was sent.
         slowest: The requests that took longest, a row each.
-        shares: Shares of tags and of NSFW labels in the whole manifest, by table; empty if all rows are answered.
+        shares: Shares of tags and of NSFW labels in the whole manifest, by table; empty if all rows were sent.
     """
 
     is_written: bool
