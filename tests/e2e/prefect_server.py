@@ -41,6 +41,7 @@ class HoldingService(Hostile):
 
     async def fetch(self, request: web.Request) -> web.StreamResponse:
         """POST /api/fetch."""
+        await request.read()  # so that a request whose client is gone by now is charged too
         self.to_answer -= 1
         if self.to_answer < 0:
             self.held += 1
@@ -84,6 +85,17 @@ class Prefect:
             check=False,
         )
 
+    def get(self, path: str) -> Any:
+        """GET the JSON of a path of the server's API; a busy server that does not answer is asked again."""
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                return httpx2.get(f"{self.url}{path}", timeout=30).raise_for_status().json()
+            except httpx2.HTTPError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(1)
+
     def post(self, path: str, **body: Any) -> Any:
         """POST JSON to the server's API, again while it is overloaded; return the JSON of the answer."""
         while (answer := httpx2.post(f"{self.url}{path}", json=body, timeout=60)).status_code == 503:
@@ -93,12 +105,12 @@ class Prefect:
 
     def start_run(self, **parameters: Any) -> str:
         """Start the deployment `analyze/nightly` with other parameters; return the id of the flow run."""
-        deployment = httpx2.get(f"{self.url}/deployments/name/analyze/nightly", timeout=60).json()
+        deployment = self.get("/deployments/name/analyze/nightly")
         return self.post(f"/deployments/{deployment['id']}/create_flow_run", parameters=parameters)["id"]
 
     def state(self, run: str) -> dict[str, Any]:
         """Return the state of a flow run."""
-        return httpx2.get(f"{self.url}/flow_runs/{run}", timeout=60).json()["state"]
+        return self.get(f"/flow_runs/{run}")["state"]
 
     def cancel(self, run: str) -> None:
         """Cancel a flow run as the button on the web page does."""

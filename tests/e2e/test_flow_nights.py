@@ -76,6 +76,8 @@ class Nights:
         else:
             for pid in processes_of(run)[: 1 if how == "flow killed" else None]:
                 os.kill(pid, signal.SIGKILL)
+        if how == "flow killed":  # the worker waits for the process that sends the requests
+            self.service.released = True
         state = self.prefect.wait_until_final(run)
         self.service.released = True
         wait_for(lambda: not is_run_locked(self.out) and self.service.at_once == 0)
