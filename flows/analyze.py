@@ -115,8 +115,8 @@ async def analyze_rows(out: str, first: int, last: int) -> State[None] | None:
 
     Args:
         out: The output folder.
-        first: Number of the first row, from 0.
-        last: Number of the last row.
+        first: Place of the first row, from 0, in the order in which rows are sent, so that the budget buys the sample.
+        last: Place of the last row.
     """
     stopped_by = await resume_in_process(out, first, last)
     return None if stopped_by is None else Failed(name=_STOPPED, message=_sentences(stopped_by))

@@ -1,18 +1,36 @@
-"""Confidence intervals for a share that is estimated from a random sample. Pure.
+"""Confidence intervals for a share that is estimated from a random or a stratified sample. Pure.
 
 Source: the score interval of E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
 1927; L. D. Brown, T. T. Cai and A. DasGupta, "Interval estimation for a binomial proportion", 2001, recommend it. For a
 sample without replacement from a finite population, the sample size is replaced by the effective one,
 n * (N - 1) / (N - n), as the finite population correction of the variance implies.
+
+For a stratified sample, the intervals of the strata are combined by the method of variance estimates recovery: G. Y.
+Zou, W. Huang and X. Zhang, "A note on confidence interval estimation for a linear function of binomial proportions",
+2009. Strata with few sampled rows are collapsed into one (W. G. Cochran, "Sampling Techniques", 1977, 5A.12), with the
+effective sample size of L. Kish, "Survey Sampling", 1965.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
 CONFIDENCE: Final = 0.95
+
+
+LEAST_SAMPLED: Final = 5
+"""A stratum with fewer sampled rows is collapsed with the others like it."""
+
+
+class StratumSample(NamedTuple):
+    """Sample of a stratum: positives among the sampled, size of the sample, and size of the stratum's population."""
+
+    positives: float
+    sampled: float
+    population: int
 
 
 class ShareEstimate(NamedTuple):
@@ -24,7 +42,7 @@ class ShareEstimate(NamedTuple):
 
 
 def estimate_share(
-    positives: int, sampled: int, population: int | None = None, *, confidence: float = CONFIDENCE
+    positives: float, sampled: float, population: int | None = None, *, confidence: float = CONFIDENCE
 ) -> ShareEstimate:
     """Estimate the share of positives in a population from a random sample of it.
 
@@ -53,3 +71,43 @@ def estimate_share(
         low = max(low, positives / population)
         high = min(high, (population - sampled + positives) / population)
     return ShareEstimate(share, min(low, share), max(high, share))
+
+
+def estimate_stratified_share(strata: Sequence[StratumSample], *, confidence: float = CONFIDENCE) -> ShareEstimate:
+    """Estimate the share of positives in a population from random samples of its strata.
+
+    The share of each sampled stratum has the weight of its population. A stratum without a sample counts with the share
+    of the others, and its whole range, 0 to 1, is added to the interval.
+
+    Args:
+        strata: The sample of each stratum.
+        confidence: Probability with which such intervals contain the true share, approximately.
+
+    Raises:
+        ValueError: the numbers of a stratum contradict each other.
+    """
+    known = _collapsed([stratum for stratum in strata if stratum.sampled])
+    total, reached = sum(stratum.population for stratum in strata), sum(stratum.population for stratum in known)
+    if not reached:
+        return ShareEstimate(0.5, 0.0, 1.0)
+    share = below = above = 0.0
+    for stratum in known:
+        weight, estimate = stratum.population / total, estimate_share(*stratum, confidence=confidence)
+        share += weight * estimate.share
+        below += (weight * (estimate.share - estimate.low)) ** 2
+        above += (weight * (estimate.high - estimate.share)) ** 2
+    low, high = max(0.0, share - sqrt(below)), share + sqrt(above) + 1 - reached / total
+    share = min(1.0, share * total / reached)
+    return ShareEstimate(share, min(low, share), max(share, min(1.0, high)))
+
+
+def _collapsed(strata: Sequence[StratumSample]) -> list[StratumSample]:
+    """Return the strata, those with fewer than `LEAST_SAMPLED` sampled rows as one, unless it is complete."""
+    small = [one for one in strata if one.sampled < min(LEAST_SAMPLED, one.population)]
+    if not small:
+        return list(strata)
+    population = sum(one.population for one in small)
+    share = sum(one.population * one.positives / one.sampled for one in small) / population
+    effective = population**2 / sum(one.population**2 / one.sampled for one in small)
+    others = [one for one in strata if one.sampled >= min(LEAST_SAMPLED, one.population)]
+    return [*others, StratumSample(share * effective, effective, population)]

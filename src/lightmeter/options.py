@@ -64,6 +64,12 @@ SCREENED_WITH: Final = ("tag_score", "capture_interval", "max_frames")
 READ_OPTIONS: Final = ("url_column", "id_column", "kind_column", "lenient")
 """Options that decide how the rows of a manifest are read."""
 
+SAMPLE_OPTIONS: Final = ("sample", "sample_seed")
+"""Options that decide in which order rows are sent, and so which rows a small budget pays for."""
+
+STRATIFIED: Final = "stratified:"
+"""Prefix of the value of `sample` that names a column of the manifest."""
+
 
 DEFAULT_SCREEN_AUDIT: Final = 0.02
 """Share of the rows rejected by a screen that is paid for all the same."""
@@ -137,6 +143,10 @@ class PlanOptions(ResumeOptions, CheckOptions, total=False):
         ask: The user's own question with a JSON schema: a file or its content. It is sent as the prompt; the answers
             become a table.
         tag_score: Least tag score, 0 to 1. It is sent with each request and never applied again.
+        sample: The rows that a budget too small for all pays for: "order" (the first of the manifest), "random",
+            "stratified:COLUMN" (each value of a column of the manifest by its share), or "diverse" (pictures that
+            differ most by perceptual hash). A raised budget only adds rows.
+        sample_seed: Number that selects the random order; the same seed selects the same rows.
         prices: The user's own prices, which override the shipped table: a file or its content. None means the
             prices in the settings, if there are any.
         screen: Local back ends that analyze every row first, on this machine and for free; only rows that match
@@ -156,6 +166,8 @@ class PlanOptions(ResumeOptions, CheckOptions, total=False):
     prompt: str | None
     ask: Ask | Mapping[str, Any] | PathLike[str] | str | None
     tag_score: float
+    sample: str
+    sample_seed: int
     prices: OwnPrices | Mapping[str, Any] | PathLike[str] | str | None
     screen: Sequence[str] | str | None
     screen_rule: str | None
@@ -198,6 +210,8 @@ class Options(BaseModel):
     tag_score: float = Field(default=DEFAULT_TAG_SCORE, ge=0, le=1)
     capture_interval: int = Field(default=DEFAULT_CAPTURE_INTERVAL_S, ge=1)
     max_frames: int = Field(default=DEFAULT_MAX_FRAMES, ge=0)
+    sample: str = "order"
+    sample_seed: int = Field(default=0, ge=0, lt=1 << 63)
     budget: int | None = Field(default=None, ge=0, le=MAX_CREDITS)
     max_at_risk: int | None = Field(default=None, ge=1, le=MAX_CREDITS)
     batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
@@ -257,6 +271,18 @@ class Options(BaseModel):
     @classmethod
     def _check_role(cls, value: str) -> str:
         return _check_names((value.lower(),), ROLES, "role")[0]
+
+    @field_validator("sample")
+    @classmethod
+    def _check_sample(cls, value: str) -> str:
+        if value in ("order", "random", "diverse") or (value.startswith(STRATIFIED) and value != STRATIFIED):
+            return value
+        raise ValueError(f"there is no rule {value!r}; choose from order, random, stratified:COLUMN, diverse")
+
+    @property
+    def sample_column(self) -> str | None:
+        """The manifest's column that `sample` names, as in `stratified:COLUMN`; None with another rule."""
+        return self.sample.removeprefix(STRATIFIED) if self.sample.startswith(STRATIFIED) else None
 
     @property
     def read_options(self) -> ReadOptions:

@@ -238,7 +238,8 @@ async def test_a_journal_from_before_questions_is_migrated(asking, tmp_path):
     await asking(says([good()]), rows=2, ask=None)
     db = apsw.Connection(str(tmp_path / "out" / "journal.sqlite"))
     db.execute("DROP TABLE answer_retries")
-    for column in ("size_bytes", "perceptual_hash", "duplicate_distance"):
+    db.execute("DROP INDEX items_by_status")
+    for column in ("send_order", "size_bytes", "perceptual_hash", "duplicate_distance"):
         db.execute(f"ALTER TABLE items DROP COLUMN {column}")
     db.pragma("user_version", 3)
     db.close()

@@ -21,6 +21,7 @@ RUN_OPTIONS = (
         "--max-frames",
         "--budget",
         "--max-at-risk",
+        "--sample",
         "--batch-size",
         "--max-concurrency",
     ),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.intervals import estimate_share
+from lightmeter.intervals import StratumSample, estimate_share, estimate_stratified_share
 
 
 def test_the_interval_is_that_of_the_literature():
@@ -36,6 +36,50 @@ def test_intervals_contain_the_true_share_about_as_often_as_they_say(share):
         estimate = estimate_share(sum(rng.sample(population, 200)), 200, 1000)
         hits += estimate.low <= share <= estimate.high
     assert 0.92 <= hits / 2000 <= 0.99
+
+
+STRATA = {
+    "few large": ([600, 300, 100], [0.1, 0.5, 0.9], [60, 30, 10]),
+    "rare": ([600, 300, 100], [0.02, 0.02, 0.02], [60, 30, 10]),
+    "tiny strata": ([900, *[5] * 20], [0.3, *[0.4] * 20], [100, *[1] * 20]),
+}
+
+
+@pytest.mark.parametrize("case", STRATA)
+def test_stratified_intervals_contain_the_true_share_about_as_often_as_they_say(case):
+    """Of 1,000 stratified samples, about 95 % have an interval with the true share; their mean is the true share."""
+    sizes, shares, sampled = STRATA[case]
+    rng = random.Random(2)  # noqa: S311 (a simulation)
+    strata = [[i < round(size * share) for i in range(size)] for size, share in zip(sizes, shares, strict=True)]
+    truth, hits, total = sum(map(sum, strata)) / sum(sizes), 0, 0.0
+    for _ in range(1000):
+        found = [
+            StratumSample(sum(rng.sample(rows, number)), number, len(rows))
+            for rows, number in zip(strata, sampled, strict=True)
+        ]
+        estimate = estimate_stratified_share(found)
+        hits += estimate.low <= truth <= estimate.high
+        total += estimate.share
+    assert 0.92 <= hits / 1000 <= 0.99
+    assert total / 1000 == pytest.approx(truth, abs=0.005)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 30)), max_size=6))
+def test_a_stratified_interval_contains_the_share(counts):
+    """Bounds lie around the share, within 0 and 1; with all rows sampled, both are the share."""
+    strata = [StratumSample(yes, yes + no, yes + no + unseen) for yes, no, unseen in counts]
+    estimate = estimate_stratified_share(strata)
+    assert 0 <= estimate.low <= estimate.share <= estimate.high <= 1
+    complete = [StratumSample(yes, yes + no, yes + no) for yes, no, _ in counts]
+    if sum(one.population for one in complete):
+        share = sum(one.positives for one in complete) / sum(one.population for one in complete)
+        assert estimate_stratified_share(complete) == pytest.approx((share, share, share))
+
+
+def test_a_stratum_without_a_sample_widens_the_interval_by_its_weight():
+    """Half of the population unseen: the true share can be anything that this half allows."""
+    estimate = estimate_stratified_share([StratumSample(10, 10, 10), StratumSample(0, 0, 10)])
+    assert estimate == (1.0, 0.5, 1.0)
 
 
 def test_impossible_counts_are_refused():

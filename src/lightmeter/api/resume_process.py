@@ -34,8 +34,8 @@ async def resume_in_process(out: Path | str, first: int, last: int) -> Lightmete
 
     Args:
         out: The output folder of the run.
-        first: Number of the first row, from 0.
-        last: Number of the last row.
+        first: Place of the first row in the order in which rows are sent, from 0.
+        last: Place of the last row.
 
     Raises:
         LightmeterError: what `lightmeter.resume` raises.

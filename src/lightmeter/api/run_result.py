@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lightmeter.api.next_steps import next_steps
+from lightmeter.api.shares import Shares, read_shares
 from lightmeter.errors import JournalError, LightmeterError, UsageError
 from lightmeter.journal.header import is_balance_current, read_run_header
 from lightmeter.journal.queries.charges import credit_totals
@@ -300,6 +301,22 @@ class Run(Tables):
             SettingsError: the condition is wrong.
         """
         return read_screen_estimate(self.folder, positive)
+
+    def shares(self, table: str = "tags", *, least: float | None = None, most: int = 20) -> Shares:
+        """Estimate the share of each tag or NSFW label in the whole manifest from the rows that are answered.
+
+        With the option `sample` at `random` or `stratified:COLUMN`, each share has a 95 % confidence interval.
+
+        Args:
+            table: `tags` or `nsfw`.
+            least: Least score of a tag (0 by default), or least NSFW severity (0.5 by default), that counts.
+            most: Most tags or labels, the most frequent first.
+
+        Raises:
+            UsageError: `table` is another table, or there are no tables.
+        """
+        must_have_tables(self.where)
+        return read_shares(self.folder, table, least=least, most=most)
 
     def reasons(self) -> list[ReasonCount]:
         """Return the reasons why rows have another status than `ok`, the most frequent first."""

@@ -267,7 +267,8 @@ async def stream_resume(
     """Continue a run as `resume` does: yield progress, and the run at the end.
 
     The arguments are those of `resume`; `stop`, an event that stops the run early, as for `stream_run`; `rows`, the
-    numbers of the first and the last row to process, from 0; and `tables`, whether to write the tables at the end.
+    places of the first and the last row to process in the order in which rows are sent, from 0; and `tables`, whether
+    to write the tables at the end.
     """
     folder = Path(out)
     header = read_run_header(folder)

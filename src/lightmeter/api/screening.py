@@ -26,6 +26,7 @@ from lightmeter.journal.queries.items import pending_asset_marks
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.options import READ_OPTIONS, SCREENED_WITH, Options
 from lightmeter.planning.plan import Plan, plan_from_journal, replan
+from lightmeter.planning.send_order import set_send_order
 from lightmeter.pricing.rates import OwnPrices
 from lightmeter.settings import Settings
 from lightmeter.tables.query.duckdb_query import QuerySession
@@ -86,6 +87,7 @@ class Screen:
         with Journal(plan.folder) as journal:
             change = apply_screen(backends, self.rule.sql, self._decisions(folder), self.audit)
             journal.submit(change).result()
+            set_send_order(journal, plan.options)
         owner = plan.folder_owner
         assert isinstance(owner, LockedTempDir)  # noqa: S101 (every plan has one)
         return plan_from_journal(owner, plan.options, self.user_settings, plan.service)

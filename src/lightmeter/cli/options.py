@@ -119,6 +119,13 @@ manifest_options = add_options(
 )
 
 execution_options = add_options(
+    click.option(
+        "--sample",
+        metavar="RULE",
+        help="Rows that a budget too small for all pays for: order (the first; default), random, stratified:COLUMN "
+        "(each value of a manifest column by its share), or diverse (unlike pictures, by perceptual hash).",
+    ),
+    click.option("--sample-seed", metavar="N", type=int, help="Seed of the random order of --sample (0)."),
     click.option("--max-at-risk", metavar="CREDITS", type=int, help="Maximum credits in requests without an answer."),
     click.option("--batch-size", metavar="N|auto", callback=_batch_size, help="Images in one request (auto)."),
     click.option("--max-concurrency", metavar="N", type=int, help="Maximum number of requests in flight (64)."),

@@ -55,20 +55,29 @@ class Dispatcher:
         self._sender = sender
         self._options = session.header.options
         self._sending: set[asyncio.Task[None]] = set()
+        self._unsent_place: int | None = None
 
     async def dispatch_rows(self, first: int, last: int) -> int:
-        """Send the pending rows from number `first` to `last`; return the number of requests sent.
+        """Send the pending rows in places `first` to `last` of the send order; return the number of requests sent.
 
         Return early when the run stops, or when the caller must first find out what requests without an answer cost.
+        With the option `sample`, return also when the budget is too small for the next row: a cheaper row further on
+        would make the sample depend on prices.
         """
         sent = await self._send_first_image(first, last)
+        sent += await self._send_pending(first, last)
+        if not sent and self._unsent_place is not None:  # rows before that one may wait for their batch to fill
+            sent = await self._send_pending(first, self._unsent_place - 1)
+        return sent
+
+    async def _send_pending(self, first: int, last: int) -> int:
         with open_read_only(self._session.out) as db:
             rows = pending_rows(db, first, last)
             batches = group_into_batches(rows, self._batch_size, self._prices.max_credits, self._run_state.bisection)
-            return sent + await self._send_all(batches)
+            return await self._send_all(batches)
 
     async def dispatch_retries(self, first: int, last: int) -> int:
-        """Repeat the user's question (`--ask`) for the rows `first` to `last` whose answer is not valid.
+        """Repeat the user's question (`--ask`) for rows whose answer is not valid, in places `first` to `last`.
 
         Each row has a request of its own, because the prompt names the error in the row's first answer. Return the
         number of requests sent; return early when the run stops or `RunState.must_resolve` is set.
@@ -85,13 +94,19 @@ class Dispatcher:
 
     async def _send_all(self, batches: Iterable[Batch]) -> int:
         sent = 0
+        self._unsent_place = None
         for batch in batches:
             if self._run_state.stopping.is_set() or self._run_state.must_resolve:
                 break
-            admitted = await self._admit(batch)
+            within_cap = await self._trim_to_risk_cap(batch)
+            admitted = None if within_cap is None else await self._wait_for_room(within_cap)
             if admitted is not None:
                 self._launch(admitted)
                 sent += 1
+            admitted_rows = 0 if admitted is None else len(admitted.rows)
+            if self._options.sample != "order" and within_cap is not None and admitted_rows < len(batch.rows):
+                self._unsent_place = batch.rows[admitted_rows].place
+                break
         return sent
 
     def _launch(self, batch: Batch) -> None:
@@ -167,9 +182,10 @@ class Dispatcher:
         find out what unanswered requests cost.
         """
         within_cap = await self._trim_to_risk_cap(batch)
-        if within_cap is None:
-            return None
-        batch = within_cap
+        return None if within_cap is None else await self._wait_for_room(within_cap)
+
+    async def _wait_for_room(self, batch: Batch) -> Batch | None:
+        """Wait until a batch that is within `max_at_risk` may be sent, and trim it to the budget: see `_admit`."""
         state = self._run_state
         while not state.stopping.is_set():
             batch = replace(batch, hold=self._prices.max_credits(batch.rows))  # by all charges known so far
@@ -221,10 +237,10 @@ class Dispatcher:
 
     async def _mark_over_caps(self, rows: Sequence[PendingRow], reason: str) -> None:
         if rows[0].retry is not None:
-            await self._session.journal.write(set_retry_obstacle(reason, rows[0].seq, rows[0].seq))
+            await self._session.journal.write(set_retry_obstacle(reason, rows[0].place, rows[0].place))
             return
         for row in rows:
-            await self._session.journal.write(mark_over_budget(reason, row.seq, row.seq))
+            await self._session.journal.write(mark_over_budget(reason, row.place, row.place))
         self._run_state.mark_over_caps(len(rows))
 
     def _must_leave_alone(self, batch: Batch) -> bool:

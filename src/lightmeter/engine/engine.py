@@ -52,7 +52,7 @@ MAX_RESENDS: Final = 2
 """Most times that one start sends lost requests to the embedded service again; after that the user must act."""
 
 SeqRange = tuple[int, int]
-"""A range of rows, first ≤ seq ≤ last."""
+"""The first and the last place of a range of rows in the order in which they are sent (manifest order by default)."""
 
 ALL_ROWS: SeqRange = (0, 1 << 62)
 
@@ -274,7 +274,7 @@ async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again:
 
     Args:
         session: The open run.
-        rows: First and last number of the rows to send.
+        rows: First and last place of the rows to send, in the send order.
         pay_again: Most credits that may be spent to send requests again that may have been charged already.
 
     Raises:

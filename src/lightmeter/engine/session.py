@@ -25,7 +25,7 @@ from lightmeter.journal.thumbnails import THUMBNAILS_NAME, add_thumbnails
 from lightmeter.manifest.readers import ManifestSource, digest_of
 from lightmeter.money.key_budget import KeyBudget, open_key_budget
 from lightmeter.money.stale_journal import JournalCheck, track_watermark
-from lightmeter.options import READ_OPTIONS, REQUEST_OPTIONS, SCREEN_OPTIONS, Options
+from lightmeter.options import READ_OPTIONS, REQUEST_OPTIONS, SAMPLE_OPTIONS, SCREEN_OPTIONS, Options
 from lightmeter.planning.kept_checks import remove_kept_checks
 from lightmeter.planning.plan import Plan
 from lightmeter.prechecks.robots_rules import RobotsMode
@@ -146,13 +146,13 @@ def changed_options(
             budget. None means that the user gave all.
 
     Raises:
-        SettingsError: an option differs that changes the request, or how the manifest is read.
+        SettingsError: an option differs that changes the request, how the manifest is read, or the order of sending.
     """
     changed = {name: value for name, value in new_options if value != getattr(header.options, name)}
     for name in ("prices", "skip"):
         if not getattr(new_options, name):  # the run keeps those that it was planned with
             changed.pop(name, None)
-    unchangeable = (*REQUEST_OPTIONS, *READ_OPTIONS, *SCREEN_OPTIONS, "prices", "skip")
+    unchangeable = (*REQUEST_OPTIONS, *READ_OPTIONS, *SCREEN_OPTIONS, *SAMPLE_OPTIONS, "prices", "skip")
     fixed = [name.replace("_", "-") for name in changed if name in unchangeable]
     if fixed:
         raise SettingsError(

@@ -45,8 +45,8 @@ def rows_with_invalid_answers(out: Path, ask: Ask, backends: Sequence[str], firs
         out: The folder of the run.
         ask: The user's question (`--ask`).
         backends: Names of the back ends of the run.
-        first: Number of the first manifest row to check.
-        last: Number of the last manifest row to check.
+        first: Place of the first row to check in the send order, from 0.
+        last: Place of the last row to check.
     """
     with open_read_only(out) as db:
         return list(_retry_rows(first_answers(db, first, last), ask, backends))

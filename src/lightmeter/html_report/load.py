@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from lightmeter.api.run_result import summarize
+from lightmeter.api.shares import Shares, read_shares
 from lightmeter.clock import Clock, utc_from_timestamp
 from lightmeter.errors import UsageError
 from lightmeter.html_report import queries
@@ -119,7 +120,12 @@ def _load_without_thumbnails(
             summary=summarize(out),
             statement=read_statement(out),
             reasons=tuple(ReasonCount(*row) for row in count_by_reason(db)),
-            statistics=_statistics(session, group_column, is_written=bool(Dataset(out).parts("assets"))),
+            statistics=_statistics(
+                session,
+                group_column,
+                is_written=bool(Dataset(out).parts("assets")),
+                shares={table: read_shares(out, table, most=MAX_TAGS, where=session) for table in ("tags", "nsfw")},
+            ),
             sample=_with_results(
                 session, [ReportItem(**row) for row in _query(session, queries.SAMPLE, most=most_items)]
             ),
@@ -130,7 +136,9 @@ def _load_without_thumbnails(
         return data, item_paths(db, sorted({item.item_id for item in (*data.sample, *data.review)}))
 
 
-def _statistics(session: QuerySession, group_column: str, *, is_written: bool) -> TableStatistics:
+def _statistics(
+    session: QuerySession, group_column: str, *, is_written: bool, shares: dict[str, Shares]
+) -> TableStatistics:
     quoted = named_queries.quoted_column(session, group_column)
     ((group_count),) = _query(session, f"SELECT count(DISTINCT {quoted}) AS n FROM assets")  # noqa: S608 (quoted)
     if group_count["n"] > MAX_GROUPS:
@@ -162,6 +170,11 @@ def _statistics(session: QuerySession, group_column: str, *, is_written: bool) -
         findings=_query(session, queries.FINDINGS),
         timeline=_timeline(session),
         slowest=_query(session, queries.SLOWEST, most=MAX_TABLE_ROWS),
+        shares={
+            table: found
+            for table, found in shares.items()
+            if found.sampled < found.population and any(share.items for share in found.rows)
+        },
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from lightmeter.api.run_result import RunSummary
+from lightmeter.api.shares import Shares
 from lightmeter.html_fragments import format_bytes
 from lightmeter.html_report.thumbnails import Thumbnail
 from lightmeter.journal.header import RunHeader
@@ -188,6 +189,7 @@ class TableStatistics:
         findings: Warnings and errors of the pre-checks, a row for each check and severity, with the number of items.
         timeline: Requests over time; None if no request was sent.
         slowest: The requests that took longest, a row each.
+        shares: Shares of tags and of NSFW labels in the whole manifest, by table; empty if all rows were sent.
     """
 
     is_written: bool
@@ -202,6 +204,7 @@ class TableStatistics:
     findings: list[Row]
     timeline: RequestTimeline | None
     slowest: list[Row]
+    shares: dict[str, Shares]
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,7 @@ def _shown_sections(data: ReportData) -> dict[str, str]:
         ("screen", "Screen", data.summary.screen),
         ("pictures", "Pictures", data.sample),
         ("tags", "Tags", statistics.tags),
+        ("shares", "Shares in the manifest", statistics.shares),
         ("colours", "Colours", statistics.palettes),
         ("moderation", "Moderation", statistics.severities.rated),
         ("backends", "Back ends", statistics.coverage or statistics.agreements),

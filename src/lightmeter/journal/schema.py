@@ -15,7 +15,7 @@ from lightmeter.redaction import has_credentials, mask_credentials
 APPLICATION_ID: Final = 0x4C4D4A31
 """`LMJ1` in the SQLite header: identifies a journal to `file` and to `Journal`."""
 
-VERSION: Final = 6
+VERSION: Final = 7
 """Version of the schema, stored as `user_version`; older journals are migrated when they are opened."""
 
 _TABLES_SINCE_2: Final = """
@@ -89,6 +89,11 @@ _MIGRATIONS: Final = {
         ALTER TABLE items ADD COLUMN perceptual_hash INTEGER;
         ALTER TABLE items ADD COLUMN duplicate_distance INTEGER;
     """,
+    7: """
+        ALTER TABLE items ADD COLUMN send_order INTEGER;
+        DROP INDEX IF EXISTS items_by_status;
+        CREATE INDEX items_by_status ON items (status, coalesce(send_order, seq));
+    """,
 }
 """SQL that migrates a journal to each version from the one before."""
 
@@ -121,9 +126,10 @@ CREATE TABLE items (
     name TEXT,                         -- its name there
     size_bytes INTEGER,                -- length of the content
     perceptual_hash INTEGER,           -- 64 bits, as a signed number
-    duplicate_distance INTEGER         -- bits in which its perceptual hash differs from that of `duplicate_of`
+    duplicate_distance INTEGER,        -- bits in which its perceptual hash differs from that of `duplicate_of`
+    send_order INTEGER                 -- its place in the order in which rows are sent; NULL: seq
 ) STRICT;
-CREATE INDEX items_by_status ON items (status, seq);
+CREATE INDEX items_by_status ON items (status, coalesce(send_order, seq));
 -- Only rows that others can duplicate: skipped rows and duplicates have no pictures that are charged.
 CREATE INDEX items_by_identity ON items (identity) WHERE identity IS NOT NULL AND frames_low > 0;
 CREATE INDEX items_by_content ON items (content_sha256) WHERE content_sha256 IS NOT NULL AND frames_low > 0;

@@ -1,12 +1,18 @@
-"""Compute how many rows of a plan an amount of credits pays for, in the order of the manifest."""
+"""Compute how many rows of a plan an amount of credits pays for, in the order in which they are sent."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from lightmeter import sqlite
 from lightmeter.journal.queries.items import pending_frame_ranges
+from lightmeter.journal.queries.sample import StratumCount
 from lightmeter.pricing.rates import MILLICREDITS, whole_credits
+
+MAX_STRATA_SHOWN: Final = 8
+"""Most values of a column that a plan lists in its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +32,7 @@ class RowRange:
 
 
 def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, retry_milli: int = 0) -> RowRange:
-    """Return how many rows to be sent `credits_` pay for, from the first row of the manifest on.
+    """Return how many rows to be sent `credits_` pay for, in the send order (by default, that of the manifest).
 
     The upper price of a row assumes its maximum number of frames, each rounded up to whole credits. The lower price
     assumes its minimum number of frames, and one rounding for all rows together. `low` counts only the rows before the
@@ -51,6 +57,25 @@ def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, 
         low_open = low_open and spent_at_most <= credits_ and (most is not None or max_price == 0)
         low += low_open
     return RowRange(low, high)
+
+
+def sample_sentence(rule: str, seed: int, strata: Sequence[StratumCount]) -> str:
+    """Return one line, without a full stop, that says which rows a budget pays for that is too small for all.
+
+    Args:
+        rule: The option `sample`.
+        seed: The option `sample_seed`.
+        strata: With the rule `stratified:COLUMN`, the number of rows with each value.
+    """
+    line = f"the budget buys rows by the rule {rule}, seed {seed}"
+    if not strata:
+        return line
+    counts = [
+        f"{'no value' if one.value is None else one.value} {RowRange(one.low, one.high)} of {one.rows}"
+        for one in strata[:MAX_STRATA_SHOWN]
+    ]
+    more = len(strata) - len(counts)
+    return f"{line}: {', '.join(counts)}{f' and {more} other values' if more else ''}"
 
 
 def affordability_sentence(name: str, credits_: int, paid: RowRange, rows: int) -> str:

@@ -38,6 +38,7 @@ from lightmeter.planning.preflight import ServiceInfo, preflight
 from lightmeter.planning.price_sources import price_meta, with_prices_from_settings
 from lightmeter.planning.progress import Progress
 from lightmeter.planning.row_checks import CHUNK_ROWS, check_rows
+from lightmeter.planning.send_order import check_sample_column, set_send_order
 from lightmeter.prechecks.check import Checker, CheckLimits
 from lightmeter.prechecks.finding import CheckResult
 from lightmeter.prechecks.robots_rules import RobotsPolicy
@@ -80,8 +81,9 @@ async def stream_plan(
         ManifestError: the manifest cannot be read at all.
         AccessDenied: the service does not accept the key.
         Unreachable: the service cannot be reached; only with `require_service`.
-        SettingsError: an option cannot be priced, or the service lacks a back end. With `require_service` also: there
-            is no key, or no analysis service answers at the base URL.
+        SettingsError: an option cannot be priced, the column in the option `sample` does not exist, or the service
+            lacks a back end. With `require_service` also: there is no key, or no analysis service answers at the base
+            URL.
         UsageError: Delta tables are requested, but the package that writes them is not installed.
     """
     clock = clock or SystemClock()
@@ -98,6 +100,7 @@ async def stream_plan(
                     yield progress
             await journal.write(put_meta(_plan_meta(reader, stored_at, options, clock) | prices))
             await asyncio.to_thread(reuse_answers, journal, options, settings, clock.now())
+            await asyncio.to_thread(set_send_order, journal, options)
         plan = plan_from_journal(temp_dir, options, settings, service)
     yield plan
 
@@ -193,6 +196,8 @@ async def _write_rows(
     ):
         async for step in steps:
             if step.rows:
+                if step.rows[0][0].seq == 0:
+                    check_sample_column(options, reader.extra_types)
                 rows = [_row(item, check, options) for item, check in step.rows]
                 if pending_write is not None:
                     await asyncio.wrap_future(pending_write)
@@ -274,6 +279,7 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
         with Journal(temp_dir.path) as journal:
             _restore(saved, journal, settings)
             journal.submit(put_meta({**meta, "options": options.model_dump_json()})).result()
+            set_send_order(journal, options)
         return plan_from_journal(temp_dir, options, settings, service)
 
 

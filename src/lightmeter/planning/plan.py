@@ -36,13 +36,23 @@ from lightmeter.journal.queries.items import (
     skipped_lengths,
     unsent_frames,
 )
+from lightmeter.journal.queries.sample import StratumCount, count_affordable
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, copy_thumbnails
-from lightmeter.options import REQUEST_OPTIONS, SCREEN_OPTIONS, SCREENED_WITH, Options, PlanOptions, make_options
-from lightmeter.planning.affordable_rows import RowRange, affordability_sentence, affordable_rows
+from lightmeter.options import (
+    REQUEST_OPTIONS,
+    SAMPLE_OPTIONS,
+    SCREEN_OPTIONS,
+    SCREENED_WITH,
+    Options,
+    PlanOptions,
+    make_options,
+)
+from lightmeter.planning.affordable_rows import RowRange, affordability_sentence, affordable_rows, sample_sentence
 from lightmeter.planning.plan_file import PLAN_VERSION, thumbnails_beside, write_plan_file
 from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.planning.price_sources import describe_own_prices, price_meta, rates_for
+from lightmeter.planning.send_order import check_sample_column, set_send_order
 from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, frame_range, price_advice, price_range
 from lightmeter.pricing.rates import RateTable
 from lightmeter.pricing.video_coverage import VideoCoverage, coverage_advice, video_coverage
@@ -121,24 +131,39 @@ class Plan:
 
     @cached_property
     def affordable_rows(self) -> RowRange | None:
-        """How many rows to be sent the balance pays for, from the first on; None if the balance is unknown."""
+        """How many rows to be sent the balance pays for, in the send order; None if the balance is unknown."""
         return self._rows_for(self.balance)
 
     @cached_property
     def budget_rows(self) -> RowRange | None:
-        """How many rows to be sent the budget pays for, from the first on; None if there is no budget."""
+        """How many rows to be sent the budget pays for, in the send order; None if there is no budget."""
         return self._rows_for(self.options.budget)
+
+    @cached_property
+    def budget_strata(self) -> tuple[StratumCount, ...]:
+        """How many rows with each value of the column in `sample` the budget pays for; empty without the two."""
+        column, paid = self.options.sample_column, self.budget_rows
+        if column is None or paid is None:
+            return ()
+        with open_read_only(self.folder) as db:
+            return tuple(count_affordable(db, column, paid.low, paid.high))
 
     @property
     def affordability_sentences(self) -> tuple[str, ...]:
-        """One sentence on how many rows the balance pays for, and one for the budget; unknown amounts are left out."""
+        """How many rows the balance and the budget pay for, a sentence each; unknown amounts are left out.
+
+        With the option `sample`, a sentence more says how a budget that is too small for all rows chooses them.
+        """
         amounts = (("balance", self.balance, self.affordable_rows), ("budget", self.options.budget, self.budget_rows))
         rows = self.counts["pending"]
-        return tuple(
+        sentences = tuple(
             affordability_sentence(name, amount, paid, rows)
             for name, amount, paid in amounts
             if amount is not None and paid is not None
         )
+        if self.budget_rows is None or self.budget_rows.low == rows or self.options.sample == "order":
+            return sentences
+        return (*sentences, sample_sentence(self.options.sample, self.options.sample_seed, self.budget_strata))
 
     @property
     def skipped_sentence(self) -> str | None:
@@ -178,6 +203,11 @@ class Plan:
             "affordable_rows": {
                 "balance": None if self.affordable_rows is None else asdict(self.affordable_rows),
                 "budget": None if self.budget_rows is None else asdict(self.budget_rows),
+            },
+            "sample": {
+                "rule": self.options.sample,
+                "seed": self.options.sample_seed,
+                "strata": [stratum._asdict() for stratum in self.budget_strata],
             },
             "base_url": self.base_url,
             "service": self.service.to_dict(),
@@ -230,7 +260,7 @@ class Plan:
         if set(options.skip) != set(self.options.skip):
             raise UsageError("The rows of this plan were skipped for other findings.", hint="Plan the manifest again.")
         settings = read_settings()
-        relevant = (*REQUEST_OPTIONS, "base_url", "reuse", "prices")  # for the status or the price of a row
+        relevant = (*REQUEST_OPTIONS, *SAMPLE_OPTIONS, "base_url", "reuse", "prices")  # stored with the rows
         if all(getattr(self.options, name) == getattr(options, name) for name in relevant):
             needed = _consent_needed(options, settings, self.service)
             return replace(self, options=options, needs_consent=needed)
@@ -276,7 +306,16 @@ class Plan:
 
     def _repr_html_(self) -> str:
         first, *more = str(self).splitlines()
-        return f"<div><b>{esc(first)}</b><ul>{''.join(f'<li>{esc(line.strip())}</li>' for line in more)}</ul></div>"
+        lines = "".join(f"<li>{esc(line.strip())}</li>" for line in more)
+        return f"<div><b>{esc(first)}</b>{self._budget_bar()}<ul>{lines}</ul></div>"
+
+    def _budget_bar(self) -> str:
+        """Return a bar in HTML that draws the share of rows that the budget buys; empty without a budget."""
+        paid, rows = self.budget_rows, self.counts["pending"]
+        if paid is None or not rows:
+            return ""
+        text = f"budget buys {paid} of {rows} rows"
+        return f'<div><meter max="{rows}" value="{paid.low}" title="{text}" style="width:16em"></meter> {text}</div>'
 
 
 @contextmanager
@@ -399,6 +438,8 @@ def replan(plan: Plan, options: Options, settings: Settings, clock: Clock) -> Pl
     same = plan.base_url == (options.base_url or settings.base_url)
     service = plan.service if same else ServiceInfo()
     prices = price_meta(options, settings, service)
+    with open_read_only(plan.folder) as db:
+        check_sample_column(options, json.loads(get_meta(db)["extra_types"]))
     with temp_dir_unless_error() as temp_dir:
         folder = temp_dir.path
         copy_journal(journal_path(plan.folder), journal_path(folder))
@@ -411,6 +452,7 @@ def replan(plan: Plan, options: Options, settings: Settings, clock: Clock) -> Pl
             meta = {"run_id": fresh_run_id(clock), "options": options.model_dump_json(), **prices}
             journal.submit(put_meta(meta)).result()
             reuse_answers(journal, options, settings, clock.now())
+            set_send_order(journal, options)
         return plan_from_journal(temp_dir, options, settings, service)
 
 

@@ -222,6 +222,14 @@ def set_frames(db: sqlite.Connection, groups: Sequence[tuple[str | None, int | N
 
 
 @sqlite.command
+def set_places(db: sqlite.Connection, seqs: Sequence[int]) -> None:
+    """Store the order in which rows are sent: all rows of the manifest by number; empty means manifest order."""
+    if not seqs:
+        db.execute("UPDATE items SET send_order = NULL WHERE send_order IS NOT NULL")
+    db.executemany("UPDATE items SET send_order = ? WHERE seq = ?", enumerate(seqs))
+
+
+@sqlite.command
 def apply_cached_rows(db: sqlite.Connection, rows: Sequence[CachedRow]) -> None:
     """Store answers of earlier runs in the journal and mark the rows that they answer as `ok`; nothing is charged."""
     for row in rows:

@@ -16,6 +16,7 @@ from lightmeter.journal.compression import compress
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal
 from lightmeter.journal.queries.answer_retries import RetryRow
 from lightmeter.journal.queries.charges import credit_totals
+from lightmeter.journal.queries.items import SEND_ORDER
 from lightmeter.journal.submission_states import HOLDING, Event, State, step
 
 
@@ -307,10 +308,13 @@ def resend(db: sqlite.Connection, submission_id: int, at: float) -> None:
 
 @sqlite.command
 def mark_over_budget(db: sqlite.Connection, reason: str, first: int, last: int) -> int:
-    """Mark the pending rows first ≤ seq ≤ last as over budget and return their number; `reason` names the limit."""
+    """Mark the pending rows in places `first` to `last` of the send order as over budget, and return their number.
+
+    `reason` names the limit on credits.
+    """
     db.execute(
-        "UPDATE items SET status = 'over_budget', reason = ? "
-        "WHERE status = 'pending' AND submission_id IS NULL AND seq BETWEEN ? AND ?",
+        "UPDATE items SET status = 'over_budget', reason = ? "  # noqa: S608 (a constant expression)
+        f"WHERE status = 'pending' AND submission_id IS NULL AND {SEND_ORDER} BETWEEN ? AND ?",
         (reason, first, last),
     )
     return db.changes()
@@ -318,9 +322,10 @@ def mark_over_budget(db: sqlite.Connection, reason: str, first: int, last: int) 
 
 @sqlite.command
 def clear_over_budget(db: sqlite.Connection, first: int, last: int) -> None:
-    """Make the rows first ≤ seq ≤ last that were over budget pending again."""
+    """Make the rows in places `first` to `last` of the send order that were over budget pending again."""
     db.execute(
-        "UPDATE items SET status = 'pending', reason = NULL WHERE status = 'over_budget' AND seq BETWEEN ? AND ?",
+        "UPDATE items SET status = 'pending', reason = NULL "  # noqa: S608 (a constant expression)
+        f"WHERE status = 'over_budget' AND {SEND_ORDER} BETWEEN ? AND ?",
         (first, last),
     )
 
@@ -336,9 +341,13 @@ def add_retries(db: sqlite.Connection, rows: Sequence[RetryRow]) -> None:
 
 @sqlite.command
 def set_retry_obstacle(db: sqlite.Connection, reason: str | None, first: int, last: int) -> None:
-    """Record why rows first ≤ seq ≤ last that wait for a second answer to `--ask` cannot be sent; None: they can."""
+    """Record why rows that wait for a second answer to `--ask` cannot be sent; the reason None means that they can.
+
+    The rows are those in places `first` to `last` of the send order.
+    """
     db.execute(
-        "UPDATE answer_retries SET reason = ?1 "
-        "WHERE submission_id IS NULL AND (reason IS NULL OR ?1 IS NULL) AND seq BETWEEN ?2 AND ?3",
+        "UPDATE answer_retries SET reason = ?1 "  # noqa: S608 (a constant expression)
+        "WHERE submission_id IS NULL AND (reason IS NULL OR ?1 IS NULL) AND "
+        f"(SELECT {SEND_ORDER} FROM items WHERE items.seq = answer_retries.seq) BETWEEN ?2 AND ?3",
         (reason, first, last),
     )

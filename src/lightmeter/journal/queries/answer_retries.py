@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from lightmeter import sqlite
-from lightmeter.journal.queries.items import CHUNK_ROWS, AnswerRetry, PendingRow
+from lightmeter.journal.queries.items import CHUNK_ROWS, SEND_ORDER, AnswerRetry, PendingRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,29 +43,32 @@ class RetryTotals:
 
 
 def first_answers(db: sqlite.Connection, first: int, last: int) -> Iterator[tuple[int, int, int, bytes]]:
-    """Yield the answers of rows first ≤ seq ≤ last, to check their answers to the user's question (`--ask`).
+    """Yield the answers of some rows, to check their answers to the user's question (`--ask`).
+
+    The rows are those in places `first` to `last` of the send order.
 
     Each is (seq, submission id, position of the row's image or video in the answer, compressed answer), ordered by
     submission. Rows for which the question was or will be asked again, and rows with cached answers, are left out.
     """
     yield from db.execute(
-        "SELECT i.seq, i.submission_id, i.asset, a.raw FROM items i JOIN answers a USING (submission_id) "
-        "WHERE i.status = 'ok' AND i.asset IS NOT NULL AND i.seq BETWEEN ? AND ? "
+        "SELECT i.seq, i.submission_id, i.asset, a.raw FROM items i JOIN answers a USING (submission_id) "  # noqa: S608
+        f"WHERE i.status = 'ok' AND i.asset IS NOT NULL AND {SEND_ORDER} BETWEEN ? AND ? "
         "AND NOT EXISTS (SELECT 1 FROM answer_retries r WHERE r.seq = i.seq) ORDER BY i.submission_id, i.seq",
         (first, last),
     )
 
 
-_RETRIES: Final = """
-SELECT i.seq, i.url, i.path, i.kind, i.frames_high, r.error, r.backends FROM answer_retries r JOIN items i USING (seq)
-"""
+_RETRIES: Final = f"""
+SELECT {SEND_ORDER} AS place, i.seq, i.url, i.path, i.kind, i.frames_high, r.error, r.backends
+FROM answer_retries r JOIN items i USING (seq)
+"""  # noqa: S608 (a constant expression)
 _WAITING: Final = (
-    _RETRIES + "WHERE r.submission_id IS NULL AND r.reason IS NULL AND r.seq BETWEEN ? AND ? ORDER BY r.seq LIMIT ?"
+    _RETRIES + "WHERE r.submission_id IS NULL AND r.reason IS NULL AND place BETWEEN ? AND ? ORDER BY place LIMIT ?"
 )
 
 
 def waiting_retries(db: sqlite.Connection, first: int, last: int) -> Iterator[PendingRow]:
-    """Yield the rows first ≤ seq ≤ last that wait for the question (`--ask`) to be repeated, in order."""
+    """Yield the rows in places `first` to `last` of the send order whose question (`--ask`) is to be repeated."""
     while rows := list(db.execute(_WAITING, (first, last, CHUNK_ROWS))):
         yield from map(_to_pending_row, rows)
         first = rows[-1][0] + 1
@@ -78,8 +81,8 @@ def retried_row(db: sqlite.Connection, submission_id: int) -> PendingRow | None:
 
 
 def _to_pending_row(row: Sequence[Any]) -> PendingRow:
-    seq, url, path, kind, frames_high, error, backends = row
-    return PendingRow(seq, url, path, kind, frames_high, AnswerRetry(error, tuple(orjson.loads(backends))))
+    place, seq, url, path, kind, frames_high, error, backends = row
+    return PendingRow(seq, url, path, kind, frames_high, AnswerRetry(error, tuple(orjson.loads(backends))), place)
 
 
 def retry_totals(db: sqlite.Connection) -> RetryTotals:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from lightmeter import sqlite
 from lightmeter.media.media_info import MediaKind
@@ -14,6 +14,9 @@ from lightmeter.pricing.estimate import FrameRange
 
 CHUNK_ROWS: Final = 512
 """Number of rows that the queries for waiting rows read at a time."""
+
+SEND_ORDER: Final = "coalesce(send_order, seq)"
+"""SQL expression for the place of a row in the order in which rows are sent; the index `items_by_status` has it."""
 
 STATUSES: Final = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_budget", "pending")
 
@@ -28,7 +31,10 @@ class AnswerRetry:
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A manifest row to be sent; if `retry` is set, the row was answered, and the question (`--ask`) is asked again."""
+    """A manifest row to be sent, with its place in the send order.
+
+    If `retry` is set, the row was answered, and the user's question (`--ask`) is asked again.
+    """
 
     seq: int
     url: str
@@ -36,6 +42,7 @@ class PendingRow:
     kind: str | None
     frames_high: int | None
     retry: AnswerRetry | None = None
+    place: int = 0
 
 
 def count_by_status(db: sqlite.Connection) -> dict[str, int]:
@@ -78,16 +85,21 @@ def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int]]
 
 
 def first_pending_image(db: sqlite.Connection, first: int, last: int) -> PendingRow | None:
-    """Return the first pending row first ≤ seq ≤ last that has at most one frame, as images do; None without one."""
+    """Return the first pending row with at most one frame, as images have, in places `first` to `last`; or None."""
     row = db.execute(_PENDING.format(condition="AND frames_high = 1"), (first, last, 1)).fetchone()
-    return None if row is None else PendingRow(*row)
+    return None if row is None else _to_pending_row(row)
 
 
 def pending_rows(db: sqlite.Connection, first: int, last: int) -> Iterator[PendingRow]:
-    """Yield the pending rows with first ≤ seq ≤ last, in order; the journal is read in blocks of `CHUNK_ROWS` rows."""
+    """Yield the pending rows in places `first` to `last` of the send order, reading `CHUNK_ROWS` rows at a time."""
     while rows := list(db.execute(_PENDING.format(condition=""), (first, last, CHUNK_ROWS))):
-        yield from (PendingRow(*row) for row in rows)
+        yield from map(_to_pending_row, rows)
         first = rows[-1][0] + 1
+
+
+def _to_pending_row(row: Sequence[Any]) -> PendingRow:
+    place, seq, url, path, kind, frames_high = row
+    return PendingRow(seq, url, path, kind, frames_high, place=place)
 
 
 class FrameGroup(NamedTuple):
@@ -144,10 +156,11 @@ class AssetMarks(NamedTuple):
     reach_facts: str | None
 
 
-_PENDING: Final = """
-SELECT seq, url, path, kind, frames_high FROM items
-WHERE status = 'pending' AND submission_id IS NULL AND seq BETWEEN ? AND ? {condition} ORDER BY seq LIMIT ?
-"""
+_PENDING: Final = f"""
+SELECT {SEND_ORDER}, seq, url, path, kind, frames_high FROM items
+WHERE status = 'pending' AND submission_id IS NULL AND {SEND_ORDER} BETWEEN ? AND ? {{condition}}
+ORDER BY {SEND_ORDER} LIMIT ?
+"""  # noqa: S608 (constant expressions)
 
 _DUPLICATES: Final = """
 SELECT o.kind, o.frames_low, o.frames_high, count(*) FROM items i JOIN items o ON o.item_id = i.duplicate_of
@@ -208,8 +221,9 @@ def _frames(db: sqlite.Connection, condition: str) -> FrameRange:
 
 
 def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | None]]:
-    """Yield (least, most) frames of each pending row, 1 for an image, in the manifest's order; None without a bound."""
-    yield from db.execute("SELECT frames_low, frames_high FROM items WHERE status = 'pending' ORDER BY seq")
+    """Yield (least, most) frames of each pending row, 1 for an image, in the send order; None without a bound."""
+    query = f"SELECT frames_low, frames_high FROM items WHERE status = 'pending' ORDER BY {SEND_ORDER}"  # noqa: S608
+    yield from db.execute(query)
 
 
 def duplicate_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:

@@ -56,6 +56,7 @@ class QuerySession:
     def __init__(self, where: Path | str, *, memory_mb: int | None = None) -> None:
         self._where = where
         self._memory_mb = memory_mb
+        self._registered: dict[str, pa.Table] = {}
         with ExitStack() as stack:
             self._spill = str(stack.enter_context(LockedTempDir()).path)
             self._connection = self._connect()
@@ -94,6 +95,11 @@ class QuerySession:
                 f"the query cannot be answered: {error}", hint=f"Tables: {', '.join(ALL_TABLES)}."
             ) from error
 
+    def register(self, name: str, table: pa.Table) -> None:
+        """Make an Arrow table available to the queries of this session as a view."""
+        self._registered[name] = table
+        self._connection.register(name, table)
+
     def _execute(self, query: str, params: Sequence[Any] | Mapping[str, Any] | None) -> pa.Table:
         bound = dict(params) if isinstance(params, Mapping) else list(params or ())
         result = self._connection.sql(query, params=bound or None)
@@ -120,6 +126,8 @@ class QuerySession:
                 connection.register(table, dataset)
         else:
             _add_views(connection, Path(self._where))
+        for name, registered in self._registered.items():
+            connection.register(name, registered)
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         return connection

@@ -1,0 +1,213 @@
+"""Shares of tags and of NSFW content in the whole manifest, estimated from the rows that a budget has bought.
+
+The population is the images and videos that can be analyzed, each once: skipped rows and duplicates do not count. Rows
+chosen at random or by strata give 95 % intervals: see `lightmeter.intervals`. Rows chosen by order or diversity give
+none. Rows without an answer are left out, which assumes that they are like the other rows (of their stratum).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lightmeter.errors import UsageError
+from lightmeter.intervals import StratumSample, estimate_share, estimate_stratified_share
+from lightmeter.journal.header import read_run_header
+from lightmeter.journal.queries.sample import count_population, sent_rows
+from lightmeter.journal.store import open_read_only
+from lightmeter.options import Options
+from lightmeter.tables.query.duckdb_query import TablesSource, open_session
+
+ANY_LABEL: Final = "any label"
+"""Name of the share of items that any NSFW label but `sfw` rates severe."""
+
+_CHUNK_ROWS: Final = 65_536
+
+_SENT: Final[dict[str, pa.DataType]] = {"place": pa.int64(), "item_id": pa.string(), "stratum": pa.int32()}
+_SHARES: Final[dict[str, pa.DataType]] = {
+    "name": pa.string(),
+    "items": pa.int64(),
+    "share": pa.float64(),
+    "low": pa.float64(),
+    "high": pa.float64(),
+}
+
+_BOUGHT: Final = "(SELECT 0 AS place, item_id, 0 AS stratum FROM assets WHERE status IN ('ok', 'failed', 'in_doubt'))"
+
+_ANSWERED: Final = """
+WITH known AS (SELECT sent.*, status, reason FROM {sent} AS sent LEFT JOIN assets USING (item_id)),
+reached AS (
+  SELECT * FROM known WHERE place < coalesce((SELECT min(place) FROM known WHERE status IS NULL OR status = 'pending'
+    OR (status = 'over_budget' AND reason NOT IN ('at_risk', 'no_bound'))), 1::BIGINT << 62)
+), answered AS (
+  SELECT item_id, stratum FROM reached WHERE status = 'ok' AND (
+    item_id NOT IN (SELECT item_id FROM errors WHERE item_id IS NOT NULL)
+    OR item_id IN (SELECT item_id FROM {table} WHERE item_id IS NOT NULL))
+)
+"""
+"""Rows in the send order up to the first one without an outcome in the tables, and those of them with an answer."""
+
+_COUNTS: Final = "SELECT stratum, count(*) AS rows FROM answered GROUP BY stratum"
+
+_ENTRIES: Final = {
+    "tags": "SELECT name, item_id FROM tags WHERE name IS NOT NULL AND (score IS NULL OR score >= $least)",
+    "nsfw": "SELECT unnest([label, $any]) AS name, item_id FROM nsfw WHERE label <> 'sfw' AND severity >= $least",
+}
+
+_POSITIVES: Final = """
+, positives AS (
+  SELECT name, stratum, count(DISTINCT item_id) AS items FROM ({entries}) JOIN answered USING (item_id) GROUP BY ALL
+), top AS (SELECT name, sum(items) AS total FROM positives GROUP BY name ORDER BY total DESC, name LIMIT $most)
+SELECT name, stratum, items FROM positives JOIN top USING (name) ORDER BY total DESC, name, stratum
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Share of the images and videos of a manifest that have a tag or an NSFW label.
+
+    Attributes:
+        name: The tag or label.
+        items: Answered rows that have it.
+        share: Estimated share, 0 to 1; without an interval, the share of the answered rows.
+        low: Lower end of the 95 % confidence interval; None without one.
+        high: Upper end; None without one.
+    """
+
+    name: str
+    items: int
+    share: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Shares of tags or NSFW labels, most frequent first, and how they were estimated.
+
+    Attributes:
+        rule: The option `sample` of the run, which chose the rows.
+        population: Number of images and videos that can be analyzed; duplicates do not count.
+        sampled: Number of bought rows that the shares are based on, with those that have no answer.
+        answered: Number of those rows that have an answer.
+        rows: The shares.
+    """
+
+    rule: str
+    population: int
+    sampled: int
+    answered: int
+    rows: tuple[Share, ...]
+
+    @property
+    def note(self) -> str:
+        """How the shares were estimated, and how rows without an answer are treated, in a few sentences."""
+        if self.answered == self.population:
+            return f"All {self.population:,} images and videos that can be analyzed are answered: the shares are exact."
+        if self.rule in ("order", "diverse"):
+            return (
+                f"The {self.answered:,} answered rows of {self.population:,} were chosen by the rule {self.rule}, not "
+                "at random: the shares are theirs alone, and no interval for the whole manifest would be honest."
+            )
+        missing = self.sampled - self.answered
+        text = (
+            f"Estimated for all {self.population:,} images and videos that can be analyzed from {self.answered:,} "
+            f"answered rows, chosen by the rule {self.rule}; with 95 % confidence intervals."
+        )
+        if not missing:
+            return text
+        return f"{text} {missing:,} rows without an answer are left out, which assumes that they are like the others."
+
+    def table(self) -> pa.Table:
+        """Return the shares as an Arrow table with the columns name, items, share, low, high."""
+        return pa.Table.from_pylist([asdict(row) for row in self.rows], schema=pa.schema(_SHARES))
+
+
+def read_shares(
+    out: Path, table: str, *, least: float | None = None, most: int = 20, where: TablesSource | None = None
+) -> Shares:
+    """Estimate which share of the whole manifest has each tag or NSFW label, from the rows of a run that are answered.
+
+    Args:
+        out: The output folder of the run.
+        table: `tags` or `nsfw`.
+        least: Least score of a tag (0 by default), or least NSFW severity (0.5 by default), that counts.
+        most: Most tags or labels.
+        where: An open session for the tables in `out`; None opens one.
+
+    Raises:
+        UsageError: `table` is another table, or there are no tables.
+        JournalError: the folder holds no run.
+    """
+    if table not in _ENTRIES:
+        raise UsageError(f"There are no shares of {table!r}.", hint=f"Choose one of: {', '.join(_ENTRIES)}.")
+    options = read_run_header(out).options
+    is_random = options.sample not in ("order", "diverse")
+    with open_read_only(out) as db:
+        population = count_population(db, options.sample_column)
+        codes = {value: code for code, value in enumerate(population)}
+        sent = pa.Table.from_batches(_sent_batches(sent_rows(db, options.sample_column), codes), pa.schema(_SENT))
+    answered = _ANSWERED.format(sent="sent_rows" if is_random else _BOUGHT, table=table)
+    with open_session(where or out) as session:
+        if is_random:
+            session.register("sent_rows", sent)
+        (sampled,) = session.ask(f"{answered} SELECT count(*) AS n FROM reached").to_pylist()  # noqa: S608
+        counts = {row["stratum"]: row["rows"] for row in session.ask(answered + _COUNTS).to_pylist()}
+        least = {"tags": 0.0, "nsfw": 0.5}[table] if least is None else least
+        values = {"least": least, "most": most} | ({"any": ANY_LABEL} if table == "nsfw" else {})
+        rows = session.ask(answered + _POSITIVES.format(entries=_ENTRIES[table]), values).to_pylist()
+    found: dict[str, dict[int, int]] = {ANY_LABEL: {}} if table == "nsfw" and counts else {}
+    for row in rows:
+        found.setdefault(row["name"], {})[row["stratum"]] = row["items"]
+    return Shares(
+        rule=options.sample,
+        population=sum(population.values()),
+        sampled=sampled["n"],
+        answered=sum(counts.values()),
+        rows=tuple(
+            _share(name, positives, counts, list(population.values()), options) for name, positives in found.items()
+        ),
+    )
+
+
+def _sent_batches(rows: Iterator[tuple[str, str | None]], codes: dict[str | None, int]) -> Iterator[pa.RecordBatch]:
+    places = enumerate(rows)
+    while chunk := list(islice(places, _CHUNK_ROWS)):
+        columns: dict[str, list[Any]] = {
+            "place": [place for place, _ in chunk],
+            "item_id": [item_id for _, (item_id, _) in chunk],
+            "stratum": [codes[value] for _, (_, value) in chunk],
+        }
+        yield pa.record_batch(columns, schema=pa.schema(_SENT))
+
+
+def _share(
+    name: str, positives: dict[int, int], counts: dict[int, int], populations: list[int], options: Options
+) -> Share:
+    """Return the share of one tag or label.
+
+    Args:
+        name: The tag or label.
+        positives: Number of answered rows that have it, by stratum.
+        counts: Number of answered rows, by stratum.
+        populations: Number of rows of each stratum.
+        options: The options of the run.
+    """
+    items, answered, population = sum(positives.values()), sum(counts.values()), sum(populations)
+    if options.sample_column is not None:
+        estimate = estimate_stratified_share(
+            [
+                StratumSample(positives.get(number, 0), counts.get(number, 0), size)
+                for number, size in enumerate(populations)
+            ]
+        )
+    elif options.sample == "random" or answered == population:
+        estimate = estimate_share(items, answered, population)
+    else:
+        return Share(name, items, items / answered, None, None)
+    return Share(name, items, *estimate)

@@ -1,0 +1,126 @@
+"""The order in which the rows of a plan are sent, so that a budget smaller than the manifest buys a chosen sample.
+
+Each rule puts all rows in one order, and a run sends them in that order until its budget is used up. A raised budget
+therefore only adds rows. A row's random number is a hash of the seed and its URL or path, so that a row keeps it when
+the manifest changes: "permanent random numbers", E. Ohlsson, "Coordination of samples using permanent random numbers",
+1995. Rows that are not sent, such as duplicates, come last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightmeter.errors import SettingsError
+from lightmeter.journal.commands.plan_rows import set_places
+from lightmeter.journal.queries.sample import OrderedRow, ordered_rows
+from lightmeter.journal.store import Journal, open_read_only
+from lightmeter.options import Options
+
+_PART_BITS: Final = (16, 8)
+"""Widths of the parts into which a perceptual hash of 64 bits is divided."""
+
+
+def check_sample_column(options: Options, columns: Iterable[str]) -> None:
+    """Raise SettingsError if the option `sample` names a column that is neither `kind` nor among `columns`.
+
+    Args:
+        options: The options of the run.
+        columns: The manifest's additional columns. In JSON manifests, those of the rows that were read first.
+    """
+    known, column = ("kind", *columns), options.sample_column
+    if column is not None and column not in known:
+        raise SettingsError(
+            f"sample: the manifest has no column {column!r} (columns: {', '.join(known)}).",
+            hint="Name a column that copies to the table assets, or kind (image or video).",
+        )
+
+
+def set_send_order(journal: Journal, options: Options) -> None:
+    """Store in a plan's journal the order in which its rows are sent, by the rule in the option `sample`."""
+    if options.sample == "order":
+        journal.submit(set_places(())).result()
+        return
+    with open_read_only(journal.folder) as db:
+        seqs = send_order(ordered_rows(db, options.sample_column), options)
+    journal.submit(set_places(seqs)).result()
+
+
+def send_order(rows: Iterable[OrderedRow], options: Options) -> list[int]:
+    """Return the numbers (`seq`) of rows in the order in which they are sent, by the rule in the option `sample`."""
+    seed, codes = options.sample_seed.to_bytes(8, "big"), dict[str | None, int]()
+    seqs, strata, random, hashes, tiers = array("q"), array("q"), array("Q"), array("Q"), array("b")
+    for row in rows:
+        is_last = options.sample == "diverse" and row.perceptual_hash is None
+        tier = 2 if not row.in_population else int(is_last)
+        seqs.append(row.seq)
+        strata.append(codes.setdefault(row.value, len(codes)) if row.in_population else -1)
+        random.append(_random_number(seed, row.identity))
+        hashes.append(row.perceptual_hash or 0)
+        tiers.append(tier)
+    keys = np.array(random, dtype=np.uint64)
+    first: NDArray[np.int64] = np.zeros(len(keys), dtype=np.int64)
+    if options.sample_column is not None:
+        first = _apportion(np.array(strata, dtype=np.int64), keys)
+    elif options.sample == "diverse":
+        has_hash = np.array(tiers) == 0
+        first[has_hash] = _spread(np.array(hashes, dtype=np.uint64)[has_hash], keys[has_hash])
+    order = np.lexsort((keys, first, np.array(tiers)))
+    result: list[int] = np.array(seqs, dtype=np.int64)[order].tolist()
+    return result
+
+
+def _random_number(seed: bytes, identity: str | None) -> int:
+    digest = hashlib.blake2b((identity or "").encode("utf-8", "surrogatepass"), digest_size=8, key=seed)
+    return int.from_bytes(digest.digest(), "big")
+
+
+def _apportion(strata: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return sort keys for which each prefix has rows of each stratum in proportion to their number, at least one.
+
+    This is Adams's method of apportionment: the row with the random rank j in a stratum of n rows comes at j / n. Of
+    divisor methods like this one, none takes a row from a stratum when the prefix grows: M. L. Balinski and H. P.
+    Young, "Fair Representation", 1982. Of equal quotients, the larger stratum comes first.
+
+    Args:
+        strata: The number of each row's stratum.
+        keys: The random number of each row.
+    """
+    ranks, sizes = _ranks(strata, keys)
+    result = np.empty(len(keys), dtype=np.int64)
+    result[np.lexsort((keys, -sizes, ranks / sizes))] = np.arange(len(keys))
+    return result
+
+
+def _spread(hashes: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return sort keys for which each prefix has as few similar perceptual hashes as possible.
+
+    A row comes in a later round for each row before it with the same 16 bits in one of four parts of the hash, and
+    within a round likewise by eight parts of 8 bits. Hashes that differ in fewer bits than there are parts agree in a
+    part: M. Norouzi, A. Punjani and D. J. Fleet, "Fast search in Hamming space with multi-index hashing", 2012.
+
+    Args:
+        hashes: The perceptual hash of each row.
+        keys: The random number of each row, which chooses among rows of the same round.
+    """
+    rounds = np.zeros((2, len(keys)), dtype=np.int64)
+    for most, width in zip(rounds, _PART_BITS, strict=True):
+        for shift in range(0, 64, width):
+            part = (hashes >> np.uint64(shift)) & np.uint64((1 << width) - 1)
+            np.maximum(most, _ranks(part.astype(np.int64), keys)[0], out=most)
+    result: NDArray[np.int64] = (rounds[0] << 32) + rounds[1]
+    return result
+
+
+def _ranks(groups: NDArray[np.int64], keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return each row's rank by random number among the rows of its group, from 0, and the size of the group."""
+    order = np.lexsort((keys, groups))
+    _, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
+    ranks, sizes = np.empty((2, len(order)), dtype=np.int64)
+    ranks[order], sizes[order] = np.arange(len(order)) - np.repeat(starts, counts), np.repeat(counts, counts)
+    return ranks, sizes
