@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Annotated, Any, Final, Literal, TypedDict
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypedDict
 
 from pydantic import (
     AfterValidator,
@@ -51,6 +51,10 @@ REQUEST_OPTIONS: Final = (
 
 READ_OPTIONS: Final = ("url_column", "id_column", "kind_column", "lenient")
 """Options that decide how the rows of a manifest are read."""
+
+
+DuplicateRule: TypeAlias = Literal["exact", "near", "off"]
+"""Which rows share the answer of an earlier row; `PlanOptions` describes the values."""
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -106,6 +110,8 @@ class PlanOptions(ResumeOptions, total=False):
         lenient: Read a CSV record whose quote is not closed as a bad row. By default it is an error.
         prices: The user's own prices, which override the shipped table: a file or its content. None means the
             prices in the settings, if there are any.
+        duplicates: Which rows share the answer of an earlier row: those with the same URL, path or content (`exact`),
+            also images that look the same (`near`), or none (`off`).
     """
 
     features: Sequence[str] | str | None
@@ -122,6 +128,7 @@ class PlanOptions(ResumeOptions, total=False):
     kind_column: str | None
     lenient: bool
     prices: OwnPrices | Mapping[str, Any] | PathLike[str] | str | None
+    duplicates: DuplicateRule
 
 
 def _names(value: Any) -> Any:
@@ -175,6 +182,7 @@ class Options(BaseModel):
     kind_column: str | None = Field(default=None, min_length=1)
     lenient: bool = False
     prices: Annotated[OwnPrices | None, BeforeValidator(read_own_prices)] = None
+    duplicates: DuplicateRule = "exact"
 
     @field_validator("features")
     @classmethod

@@ -60,6 +60,12 @@ analysis_options = add_options(
     ),
     click.option("--max-frames", metavar="N", type=int, help="Maximum number of frames of a video (3); 0: no limit."),
     click.option("--no-precheck", is_flag=True, help="Do not check the rows before they are sent."),
+    click.option(
+        "--duplicates",
+        type=click.Choice(["exact", "near", "off"]),
+        help="Rows that share the answer of an earlier row: same URL or content (exact, the default), also images that "
+        "look the same (near), or none (off).",
+    ),
     click.option("--no-reuse", is_flag=True, help="Do not use answers of earlier runs."),
     click.option(
         "--upload",

@@ -16,7 +16,7 @@ import orjson
 from lightmeter import __version__
 from lightmeter.cache.reuse import find_planned_answers, reuse_answers
 from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
-from lightmeter.errors import ManifestError, PlanChanged, SettingsError
+from lightmeter.errors import ManifestError, PlanChanged, SettingsError, UsageError
 from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedRow, add_rows, apply_cached_rows, restore_rows
 from lightmeter.journal.commands.submissions import put_meta
 from lightmeter.journal.header import fresh_run_id
@@ -29,6 +29,7 @@ from lightmeter.manifest.readers import ManifestReader, ManifestSource, location
 from lightmeter.media.media_info import kind_from_name
 from lightmeter.options import Options, make_options
 from lightmeter.planning.kept_checks import KeptChecks, open_kept_checks
+from lightmeter.planning.near_duplicates import NearDuplicates
 from lightmeter.planning.plan import Plan, plan_from_journal, temp_dir_unless_error
 from lightmeter.planning.plan_file import PlanFile, read_plan_file
 from lightmeter.planning.preflight import ServiceInfo, preflight
@@ -77,11 +78,17 @@ async def stream_plan(
         Unreachable: the service cannot be reached; only with `require_service`.
         SettingsError: an option cannot be priced, or the service lacks a back end. With `require_service` also: there
             is no key, or no analysis service answers at the base URL.
-        UsageError: Delta tables are requested, but the package that writes them is not installed.
+        UsageError: Delta tables are requested, but the package that writes them is not installed; or near-duplicates
+            are to be found without pre-checks.
     """
     clock = clock or SystemClock()
     if options.table_format == "delta":
         import_deltalake()
+    if options.duplicates == "near" and not options.precheck:
+        raise UsageError(
+            "Near-duplicates are found by the pre-checks, which decode the images.",
+            hint="Leave out --no-precheck, or use --duplicates exact",
+        )
     options = with_prices_from_settings(options, settings)
     reader = ManifestReader(source, options=options.read_options)
     service = await preflight(options, settings, required=require_service)
@@ -90,9 +97,10 @@ async def stream_plan(
     location = location_of(source)
     stored_at = location.absolute if location is not None and not location.is_stdin else None
     kept = open_kept_checks(settings.cache_dir, stored_at or reader.name, options) if options.precheck else None
-    with temp_dir_unless_error() as temp_dir, kept or nullcontext():
+    find_near = NearDuplicates() if options.duplicates == "near" else nullcontext()
+    with temp_dir_unless_error() as temp_dir, kept or nullcontext(), find_near as near:
         with Journal(temp_dir.path) as journal:
-            async for rows in _write_rows(reader, options, settings, kept, journal):
+            async for rows in _write_rows(reader, options, settings, kept, journal, near):
                 seconds = clock.monotonic() - started
                 yield Progress("planning", rows, {}, seconds=seconds, rate=rows / seconds if seconds else 0.0)
             path_meta = {} if stored_at is None else {"manifest_path": stored_at}
@@ -118,7 +126,12 @@ def _plan_meta(reader: ManifestReader, options: Options, clock: Clock) -> dict[s
 
 
 async def _write_rows(
-    reader: ManifestReader, options: Options, settings: Settings, kept: KeptChecks | None, journal: Journal
+    reader: ManifestReader,
+    options: Options,
+    settings: Settings,
+    kept: KeptChecks | None,
+    journal: Journal,
+    near: NearDuplicates | None,
 ) -> AsyncIterator[int]:
     """Read the rows of a manifest, check them and write them to a journal; yield the number of rows checked so far."""
     items: Iterator[Item] = await asyncio.to_thread(iter, reader)
@@ -139,7 +152,9 @@ async def _write_rows(
                 rows = [_row(item, check, options) for item, check in step.rows]
                 if pending_write is not None:
                     await asyncio.wrap_future(pending_write)
-                pending_write = journal.submit(add_rows(rows))
+                pending_write = journal.submit(
+                    add_rows(rows, find_duplicates=options.duplicates != "off", near_duplicates=near)
+                )
             yield step.checked
         if pending_write is not None:
             await asyncio.wrap_future(pending_write)
@@ -175,6 +190,7 @@ def _row(item: Item, checked: CheckResult | None, options: Options) -> PlannedRo
         content_sha256=checked.content_sha256 if checked else None,
         size_bytes=checked.size_bytes if checked else None,
         perceptual_hash=checked.perceptual_hash if checked else None,
+        fingerprint=checked.fingerprint if checked else None,
         findings=tuple(
             PlannedFinding(found.check, found.severity, found.message, found.value, orjson.dumps(found.facts).decode())
             for found in (checked.findings if checked else ())

@@ -138,9 +138,12 @@ def _is_sound(result: CheckResult) -> bool:
 
 def _to_json(result: CheckResult) -> bytes:
     """Return a result as JSON, without the thumbnail, which would take more room than all else."""
-    return orjson.dumps(asdict(replace(result, thumbnail=None)))
+    fields = {**asdict(replace(result, thumbnail=None)), "fingerprint": (result.fingerprint or b"").hex()}
+    return orjson.dumps(fields)
 
 
 def _to_result(text: bytes) -> CheckResult:
     fields = orjson.loads(text)
-    return CheckResult(**{**fields, "findings": tuple(Finding(**found) for found in fields["findings"])})
+    fields["findings"] = tuple(Finding(**found) for found in fields["findings"])
+    fields["fingerprint"] = bytes.fromhex(fields.get("fingerprint", "")) or None
+    return CheckResult(**fields)

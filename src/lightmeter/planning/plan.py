@@ -189,11 +189,13 @@ class Plan:
 
         Raises:
             SettingsError: an option is wrong (the message names it), or the service lacks a back end.
-            UsageError: pre-checks are turned on, but this plan was made without them.
+            UsageError: pre-checks are turned on, but this plan was made without them; or `duplicates` is changed.
         """
         options = make_options(**{**self.options.model_dump(), **changes})
         if options.precheck and not self.options.precheck:
             raise UsageError("This plan was made without pre-checks.", hint="Plan the manifest again, with pre-checks.")
+        if options.duplicates != self.options.duplicates:
+            raise UsageError("The duplicates of this plan are already found.", hint="Plan the manifest again.")
         settings = read_settings()
         relevant = (*REQUEST_OPTIONS, "base_url", "reuse", "prices")  # for the status or the price of a row
         if all(getattr(self.options, name) == getattr(options, name) for name in relevant):

@@ -247,6 +247,7 @@ def _add_image(checked: CheckResult, decoded: DecodedImage) -> CheckResult:
         height=decoded.height,
         perceptual_hash=decoded.perceptual_hash,
         thumbnail=decoded.thumbnail,
+        fingerprint=decoded.fingerprint,
     )
 
 

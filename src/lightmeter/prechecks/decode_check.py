@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, UnsupportedMedia
+from lightmeter.media.fingerprint import fingerprint
 from lightmeter.media.image import (
     MAX_PIXELS,
     is_blank,
@@ -49,6 +50,7 @@ class DecodedImage:
         height: Likewise.
         perceptual_hash: See `media.perceptual_hash`; None if the image was not decoded.
         thumbnail: The image as a small JPEG; None if it was not decoded.
+        fingerprint: See `media.fingerprint`; None if the image was not decoded or shows too little.
     """
 
     findings: tuple[Finding, ...]
@@ -56,6 +58,7 @@ class DecodedImage:
     height: int | None = None
     perceptual_hash: int | None = None
     thumbnail: bytes | None = None
+    fingerprint: bytes | None = None
 
 
 def check_image(content: bytes, *, remote: bool = False) -> DecodedImage:
@@ -80,7 +83,9 @@ def check_image(content: bytes, *, remote: bool = False) -> DecodedImage:
         return DecodedImage((Finding("decode", "error", str(error)),))
     decodes = Finding("decode", "info", "Decodes.", facts=asdict(info))
     findings = (decodes, *_picture_findings(picture, info))
-    return DecodedImage(findings, info.width, info.height, perceptual_hash(picture), thumbnail(picture))
+    return DecodedImage(
+        findings, info.width, info.height, perceptual_hash(picture), thumbnail(picture), fingerprint(picture)
+    )
 
 
 def _too_large(message: str, pixels: int | None, *, remote: bool) -> Finding:

@@ -46,6 +46,7 @@ class CheckResult:
         size_bytes: Length of the whole content; None if it is not known.
         perceptual_hash: 64 bits that are similar for pictures that look similar; None if the picture was not decoded.
         thumbnail: The picture, or the first frame of a video, as a small JPEG; None if it was not decoded.
+        fingerprint: See `media.fingerprint`; None if the picture was not decoded or shows too little.
     """
 
     kind: MediaKind | None
@@ -57,6 +58,7 @@ class CheckResult:
     size_bytes: int | None = None
     perceptual_hash: int | None = None
     thumbnail: bytes | None = None
+    fingerprint: bytes | None = None
 
     @property
     def fatal(self) -> Finding | None:
