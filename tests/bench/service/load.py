@@ -46,7 +46,8 @@ class Load:
         """Send a request, and poll until its result."""
         body = self.body()
         begun = time.perf_counter()
-        async with session.post(self.base_url + "/api/fetch", data=body) as answer:
+        headers = {"Content-Type": "application/json"}
+        async with session.post(self.base_url + "/api/fetch", data=body, headers=headers) as answer:
             said = await answer.json()
         while said.get("status") in {"queued", "processing"}:
             await asyncio.sleep(POLL_S)

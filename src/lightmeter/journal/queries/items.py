@@ -195,7 +195,10 @@ def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | Non
 
 
 def duplicate_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
-    """Yield how many duplicates there are of rows with a result, by the media type and frames of those rows."""
+    """Yield the number of rows that repeat an earlier row's image or video, by media type and number of its frames.
+
+    Only duplicates of rows that have a result count.
+    """
     yield from map(FrameGroup._make, db.execute(_DUPLICATES))
 
 
