@@ -32,7 +32,8 @@ _MAX_FLAT_SHARE: Final = 0.5
 _MIN_CORRELATION_OF_GRAPHICS: Final = 0.9985
 """In graphics, more than half of the cells equal their neighbors. Logos with different words correlate by 0.998."""
 
-_MAX_CHROMA_DIFFERENCE: Final = 7.0
+_MAX_CHROMA_DIFFERENCE: Final = 3.5
+_MAX_COLOR_CAST: Final = 8.0
 _SATURATION: Final = (0.6, 1.6)
 """Least and greatest factor between the colors of two pictures that look the same."""
 
@@ -68,7 +69,7 @@ def looks_same(first: bytes, second: bytes) -> bool:
 
 def _channels(content: bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     values = np.frombuffer(content, dtype=np.uint8).astype(np.float32)
-    return values[: _LUMA**2].reshape(_LUMA, _LUMA), values[_LUMA**2 :] - 128
+    return values[: _LUMA**2].reshape(_LUMA, _LUMA), values[_LUMA**2 :].reshape(-1, 2) - 128
 
 
 def _normalize(lumas: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -84,8 +85,12 @@ def _is_graphic(luma: NDArray[np.float32]) -> bool:
 
 
 def _has_same_colors(first: NDArray[np.float32], second: NDArray[np.float32]) -> bool:
-    factor = np.clip(np.vdot(first, second) / max(float(np.vdot(first, first)), 1e-6), *_SATURATION)
-    return float(np.abs(second - factor * first).mean()) <= _MAX_CHROMA_DIFFERENCE
+    """Whether the colors are equal up to saturation, a small cast, and small differences; each is (cells, 2)."""
+    centered = first - first.mean(axis=0)
+    factor = np.vdot(centered, second - second.mean(axis=0)) / max(float(np.vdot(centered, centered)), 1e-6)
+    difference = second - np.clip(factor, *_SATURATION) * first
+    cast = np.clip(difference.mean(axis=0), -_MAX_COLOR_CAST, _MAX_COLOR_CAST)
+    return float(np.abs(difference - cast).mean()) <= _MAX_CHROMA_DIFFERENCE
 
 
 def _crop_matrices() -> NDArray[np.float32]:

@@ -96,10 +96,10 @@ class _Block:
             self._orders, self._offsets, _band_values(np.atleast_1d(value)), masks, strict=True
         ):
             near = (band_masks ^ band).astype(np.intp)
-            starts, lengths = offsets[near], offsets[near + 1] - offsets[near]
-            ends = np.cumsum(lengths, dtype=np.intp)
-            shifts = starts - (ends - lengths)
-            found.append(order[np.repeat(shifts, lengths) + np.arange(ends[-1])])
+            starts = offsets[near].astype(np.intp)
+            lengths = offsets[near + 1] - starts
+            shifts = starts - (np.cumsum(lengths) - lengths)
+            found.append(order[np.repeat(shifts, lengths) + np.arange(lengths.sum(), dtype=np.intp)])
         return np.concatenate(found)
 
 

@@ -26,11 +26,13 @@ class SavedCredits:
         duplicates: What rows that repeat an earlier row would have cost.
         cache: What rows with an answer of an earlier run would have cost.
         prechecks: The most that rows skipped by pre-checks would have cost; a service may refuse some at no cost.
+        near_duplicates: The part of `duplicates` that is due to images that look the same.
     """
 
     duplicates: CreditRange
     cache: CreditRange
     prechecks: CreditRange
+    near_duplicates: CreditRange = CreditRange(0, 0)  # noqa: RUF009 (immutable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ def saved_credits(db: sqlite.Connection, learner: PriceLearner, options: Options
         frames = frame_range(kind, seconds, options.capture_interval, options.max_frames)
         most = _times(learner.expected(price_key_of([kind]), frames), rows)
         prechecks += CreditRange(0, most.high)
-    return SavedCredits(_priced(duplicate_groups(db), learner), _priced(cached_groups(db), learner), prechecks)
+    near = _priced(duplicate_groups(db, only_near=True), learner)
+    return SavedCredits(_priced(duplicate_groups(db), learner), _priced(cached_groups(db), learner), prechecks, near)
 
 
 def _priced(groups: Iterable[FrameGroup], learner: PriceLearner) -> CreditRange:

@@ -39,7 +39,7 @@ from lightmeter.planning.affordable_rows import RowRange, affordability_sentence
 from lightmeter.planning.plan_file import PLAN_VERSION, write_plan_file
 from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.planning.price_sources import describe_own_prices, price_meta, rates_for
-from lightmeter.pricing.estimate import CreditRange, add_retry_cost, frame_range, price_advice, price_range
+from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, frame_range, price_advice, price_range
 from lightmeter.pricing.rates import RateTable
 from lightmeter.pricing.video_coverage import VideoCoverage, coverage_advice, video_coverage
 from lightmeter.settings import Settings, read_settings
@@ -107,6 +107,27 @@ class Plan:
         """Credits of the account when the plan was made; None if unknown or if the service is embedded."""
         return self.service.balance
 
+    @property
+    def near_duplicates(self) -> int:
+        """Number of rows that are not paid because their image looks the same as an earlier row's."""
+        return sum(reason.rows for reason in self.reasons if reason.reason == "near_duplicate")
+
+    @property
+    def saved_by_near_duplicates(self) -> CreditRange:
+        """The price of the rows that `near_duplicates` counts."""
+        return price_range(self.price_per_image_milli, FrameRange(self.near_duplicates, self.near_duplicates))
+
+    @property
+    def savings_sentences(self) -> tuple[str, ...]:
+        """One sentence on the rows answered by earlier runs, and one on near-duplicates, where there are any."""
+        cached, near = self.counts["ok"], self.near_duplicates
+        sentences = []
+        if cached:
+            sentences.append(f"{cached} rows are answered by earlier runs, which saves {self.saved}")
+        if near:
+            sentences.append(f"{near} rows are near-duplicates, which saves {self.saved_by_near_duplicates}")
+        return tuple(sentences)
+
     @cached_property
     def affordable_rows(self) -> RowRange | None:
         """How many rows to be sent the balance pays for, from the first on; None if the balance is unknown."""
@@ -148,7 +169,7 @@ class Plan:
             "counts": self.counts,
             "reasons": [asdict(reason) for reason in self.reasons],
             "credits": {"low": self.credits.low, "high": self.credits.high, "budget": self.options.budget},
-            "saved": {"cache": {"low": self.saved.low, "high": self.saved.high}},
+            "saved": {"cache": asdict(self.saved), "near_duplicates": asdict(self.saved_by_near_duplicates)},
             "price_per_image_millicredits": self.price_per_image_milli,
             "retry_per_image_millicredits": self.retry_per_image_milli,
             "balance": self.balance,
@@ -209,8 +230,7 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [f"{self.manifest}: {self.rows} rows read, {self.counts['pending']} to send, {self.credits}"]
-        if self.counts["ok"]:
-            lines.append(f"  {self.counts['ok']} rows are answered by earlier runs, which saves {self.saved}")
+        lines += [f"  {sentence}" for sentence in self.savings_sentences]
         lines += [
             f"  {reason.status:<10} {reason.rows:>8}  {reason.reason}: {reason.example}" for reason in self.reasons
         ]

@@ -15,7 +15,7 @@ from lightmeter.errors import MediaError
 from lightmeter.media.image import load_rgb
 from tests.bench.quality.quality_data import LABELS, Picture
 
-MAX_SIDE = 512
+MAX_SIDE = 384
 
 
 def photographs(count: int) -> list[Image.Image]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from importlib import import_module
 from io import BytesIO
 from itertools import combinations
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -28,11 +29,11 @@ from lightmeter.media.image import load_rgb
 from lightmeter.media.perceptual_hash import perceptual_hash
 from lightmeter.media.video import sample_video
 from lightmeter.planning.near_duplicates import RADIUS
-from lightmeter.testing import sample_data
 from tests.bench.precheck.near_duplicate_pictures import DRAWINGS, copies, encode, photographs, recolored
 from tests.bench.quality.quality_data import show, table
 
-PHOTOGRAPHS = 250
+MEDIA = Path(__file__).parents[3] / "data" / "media"
+PHOTOGRAPHS = 200
 DISTANCE = 10
 """Bits that the other tools allow: imagededup's default."""
 
@@ -68,9 +69,10 @@ def contenders() -> dict[str, tuple[Callable[[bytes], Any], Callable[[Any, Any],
     except ImportError:
         show("imagehash is not installed")
     try:
-        networks = ModuleType("imagededup.methods.cnn")
-        networks.CNN = object  # type: ignore[attr-defined]
-        sys.modules.setdefault("imagededup.methods.cnn", networks)
+        for name, member in (("methods.cnn", "CNN"), ("utils.models", "CustomModel")):
+            networks = ModuleType(f"imagededup.{name}")
+            setattr(networks, member, object)
+            sys.modules.setdefault(networks.__name__, networks)
         encoder = import_module("imagededup.methods").PHash()
         tools["imagededup PHash"] = (
             lambda content: int(encoder.encode_image(image_array=load_rgb(content)), 16),
@@ -131,7 +133,7 @@ def drawings(features: Callable[[bytes], Any], match: Callable[[Any, Any], bool]
 async def test_frames_of_videos():
     """Say how many pairs of frames a second apart count as the same picture."""
     rows = []
-    for path in sorted((sample_data() / "media").glob("*.mp4")):
+    for path in sorted(MEDIA.glob("*.mp4")):
         _, frames = await sample_video(path, interval_s=1, max_frames=30, max_side=512)
         contents = [encode(Image.fromarray(frame.rgb)) for frame in frames]
         row = [path.stem]
@@ -159,7 +161,9 @@ def test_search_in_a_million_hashes(count):
     built, (kept, peak) = time.perf_counter() - started, tracemalloc.get_traced_memory()
     tracemalloc.stop()
     memory = f"{kept / count:.0f} ({peak / count:.0f} at most)"
-    expected, seconds = timed(lambda bits: np.flatnonzero(np.bitwise_count(hashes ^ np.uint64(bits)) <= RADIUS), queries)
+    expected, seconds = timed(
+        lambda bits: np.flatnonzero(np.bitwise_count(hashes ^ np.uint64(bits)) <= RADIUS), queries
+    )
     rows.append(["brute force", "0", f"{len(queries) / seconds:.0f}", "8", "1.000"])
     found, seconds = timed(lambda bits: index.search(bits)[0], queries)
     rows.append(["lightmeter", f"{built:.1f}", f"{len(queries) / seconds:.0f}", memory, share(found, expected)])

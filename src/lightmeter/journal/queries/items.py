@@ -194,12 +194,12 @@ def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | Non
     yield from db.execute("SELECT frames_low, frames_high FROM items WHERE status = 'pending' ORDER BY seq")
 
 
-def duplicate_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
+def duplicate_groups(db: sqlite.Connection, *, only_near: bool = False) -> Iterator[FrameGroup]:
     """Yield the number of rows that repeat an earlier row's image or video, by media type and number of its frames.
 
-    Only duplicates of rows that have a result count.
+    Only duplicates of rows that have a result count; with `only_near`, only those whose image merely looks the same.
     """
-    yield from map(FrameGroup._make, db.execute(_DUPLICATES))
+    yield from map(FrameGroup._make, db.execute(_DUPLICATES, (only_near,)))
 
 
 def cached_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
