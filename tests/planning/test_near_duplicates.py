@@ -60,7 +60,7 @@ def rows(plan: lm.Plan) -> dict[str, tuple[str, str | None, str | None]]:
 
 
 async def test_images_that_look_the_same_are_paid_once(folder):
-    """With `near`, copies point to the first sound row; broken rows, blank pictures and videos are no near-duplicates."""
+    """With `near`, copies point to the first sound row; broken, blank and video rows are no near-duplicates."""
     plan = await lm.plan(folder, duplicates="near", **COLORS)
     near = ("duplicate", "near_duplicate", "1")
     found = rows(plan)

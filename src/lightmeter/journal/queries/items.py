@@ -138,7 +138,7 @@ WHERE status = 'pending' AND submission_id IS NULL AND seq BETWEEN ? AND ? {cond
 
 _DUPLICATES: Final = """
 SELECT o.kind, o.frames_low, o.frames_high, count(*) FROM items i JOIN items o ON o.item_id = i.duplicate_of
-WHERE i.status = 'duplicate' AND o.status = 'ok' GROUP BY 1, 2, 3
+WHERE i.status = 'duplicate' AND o.status = 'ok' AND (i.duplicate_distance IS NOT NULL OR NOT ?) GROUP BY 1, 2, 3
 """
 
 _CACHED: Final = """
