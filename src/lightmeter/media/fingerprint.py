@@ -9,11 +9,13 @@ measures the result.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+Floats: TypeAlias = NDArray[np.floating[Any]]
 
 _LUMA: Final = 24
 _CHROMA: Final = 6
@@ -67,24 +69,24 @@ def looks_same(first: bytes, second: bytes) -> bool:
     return any(_best_crop_correlation(*pair) >= _MIN_CORRELATION for pair in (lumas, lumas[::-1]))
 
 
-def _channels(content: bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _channels(content: bytes) -> tuple[Floats, Floats]:
     values = np.frombuffer(content, dtype=np.uint8).astype(np.float32)
     return values[: _LUMA**2].reshape(_LUMA, _LUMA), values[_LUMA**2 :].reshape(-1, 2) - 128
 
 
-def _normalize(lumas: NDArray[np.float32]) -> NDArray[np.float32]:
+def _normalize(lumas: Floats) -> Floats:
     """Return each luma with mean 0 and length 1, so that the product of two is their correlation."""
-    centered = lumas - lumas.mean(axis=(-2, -1), keepdims=True)
+    centered: Floats = lumas - lumas.mean(axis=(-2, -1), keepdims=True)
     centered /= np.maximum(np.sqrt((centered**2).sum(axis=(-2, -1), keepdims=True)), 1e-6)
     return centered
 
 
-def _is_graphic(luma: NDArray[np.float32]) -> bool:
+def _is_graphic(luma: Floats) -> bool:
     down, right = (np.abs(np.diff(luma, axis=axis)) for axis in (0, 1))
     return bool((np.maximum(down[:, :-1], right[:-1]) < _FLAT_LEVELS).mean() > _MAX_FLAT_SHARE)
 
 
-def _has_same_colors(first: NDArray[np.float32], second: NDArray[np.float32]) -> bool:
+def _has_same_colors(first: Floats, second: Floats) -> bool:
     """Whether the colors are equal up to saturation, a small cast, and small differences; each is (cells, 2)."""
     centered = first - first.mean(axis=0)
     factor = np.vdot(centered, second - second.mean(axis=0)) / max(float(np.vdot(centered, centered)), 1e-6)
@@ -93,7 +95,7 @@ def _has_same_colors(first: NDArray[np.float32], second: NDArray[np.float32]) ->
     return float(np.abs(difference - cast).mean()) <= _MAX_CHROMA_DIFFERENCE
 
 
-def _crop_matrices() -> NDArray[np.float32]:
+def _crop_matrices() -> Floats:
     """Return for each side and place of a crop the matrix that stretches that part of 24 cells to 24 cells."""
     matrices = []
     for side in _CROP_SIDES:
@@ -106,8 +108,8 @@ def _crop_matrices() -> NDArray[np.float32]:
 _CROPS: Final = _crop_matrices()
 
 
-def _best_crop_correlation(crop: NDArray[np.float32], whole: NDArray[np.float32]) -> float:
+def _best_crop_correlation(crop: Floats, whole: Floats) -> float:
     """Return the greatest correlation of `crop` with one of the tried crops of `whole`."""
     rows = _CROPS @ whole
-    crops: NDArray[np.float32] = rows[:, :, None] @ _CROPS.swapaxes(-1, -2)[:, None]
+    crops: Floats = rows[:, :, None] @ _CROPS.swapaxes(-1, -2)[:, None]
     return float((_normalize(crops) * _normalize(crop)).sum(axis=(-2, -1)).max())
