@@ -49,10 +49,10 @@ _CROP_STEPS: Final = 4
 def fingerprint(rgb: NDArray[np.uint8]) -> bytes | None:
     """Return the fingerprint of a picture (height x width x 3, RGB); None if the picture is nearly blank."""
     picture = Image.fromarray(rgb).convert("YCbCr")
-    luma = np.asarray(picture.getchannel("Y").resize((_LUMA, _LUMA), Image.Resampling.BOX))
+    luma = np.asarray(picture.getchannel("Y").resize((_LUMA, _LUMA), Image.Resampling.BILINEAR))
     if luma.std() < _MIN_DEVIATION:
         return None
-    chroma = np.asarray(picture.resize((_CHROMA, _CHROMA), Image.Resampling.BOX))[..., 1:]
+    chroma = np.asarray(picture.resize((_CHROMA, _CHROMA), Image.Resampling.BILINEAR))[..., 1:]
     return luma.tobytes() + chroma.tobytes()
 
 

@@ -108,7 +108,7 @@ def test_precision_and_recall():
     title = f"Recall / precision on {len(pictures)} photographs; below: share of different pictures called duplicates"
     show(table(title, ["change", *columns], rows))
     recall = [float(columns["lightmeter"][kind].split(" / ")[0]) for kind in ("JPEG q30", "resize 50 %", "WebP q50")]
-    assert min(recall) > 0.95
+    assert min(recall) > 0.9
 
 
 def one_kind(originals: list[Any], changed: list[Any], match: Callable[[Any, Any], bool], *, is_copy: bool) -> str:
