@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Annotated, Any, Final, Literal, TypedDict
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypedDict
 
 from pydantic import (
     AfterValidator,
@@ -75,6 +75,10 @@ DEFAULT_SCREEN_AUDIT: Final = 0.02
 """Share of the rows rejected by a screen that is paid for all the same."""
 
 
+DuplicateRule: TypeAlias = Literal["exact", "near", "off"]
+"""Which rows share the answer of an earlier row; `PlanOptions` describes the values."""
+
+
 class ResumeOptions(TypedDict, total=False):
     """Keyword arguments of `resume`: the options that may change between two starts of a run.
 
@@ -120,10 +124,13 @@ class CheckOptions(TypedDict, total=False):
         lenient: Read a CSV record whose quote is not closed as a bad row. By default it is an error.
         skip: Findings of the pre-checks, such as `blank` and `blurry`, that keep a row from being sent; rows with an
             error are never sent.
+        duplicates: Which rows share the answer of an earlier row: those with the same URL, path or content (`exact`),
+            also images that look the same (`near`), or none (`off`).
     """
 
     capture_interval: int
     max_frames: int
+    duplicates: DuplicateRule
     skip: Sequence[str] | str | None
     url_column: str | None
     id_column: str | None
@@ -233,6 +240,7 @@ class Options(BaseModel):
     screen_rule: str | None = Field(default=None, min_length=1, validate_default=True)
     screen_audit: float = Field(default=DEFAULT_SCREEN_AUDIT, ge=0, le=1)
     screen_positive: str | None = Field(default=None, min_length=1)
+    duplicates: DuplicateRule = "exact"
 
     @field_validator("features")
     @classmethod

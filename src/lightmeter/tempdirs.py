@@ -10,7 +10,8 @@ import os
 import shutil
 import tempfile
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -71,3 +72,14 @@ def _remove_unlocked() -> None:
                     shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(lock)
+
+
+@contextmanager
+def temp_dir_unless_error() -> Iterator[LockedTempDir]:
+    """Yield a new temporary folder, and remove it if the block raises an exception."""
+    temp_dir = LockedTempDir()
+    try:
+        yield temp_dir
+    except BaseException:
+        temp_dir.remove()
+        raise

@@ -18,7 +18,7 @@ from lightmeter.journal.queries.items import count_by_reason, count_by_status, c
 from lightmeter.journal.store import open_read_only
 from lightmeter.manifest.readers import ManifestSource
 from lightmeter.options import CheckOptions, Options, make_options
-from lightmeter.planning.build import stream_check
+from lightmeter.planning.checked_rows import stream_check
 from lightmeter.planning.plan import ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.settings import read_settings

@@ -31,7 +31,8 @@ from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.manifest.readers import ManifestSource
 from lightmeter.options import Options, PlanOptions, ResumeOptions, make_options
 from lightmeter.planning.build import load_plan, refresh_service_info, stream_plan
-from lightmeter.planning.plan import Plan, must_be_explicit
+from lightmeter.planning.consent import must_be_explicit
+from lightmeter.planning.plan import Plan
 from lightmeter.planning.progress import Progress
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.remote.uris import is_uri

@@ -50,6 +50,13 @@ skip_option = click.option(
     "Rows with an error are never sent.",
 )
 
+duplicates_option = click.option(
+    "--duplicates",
+    type=click.Choice(["exact", "near", "off"]),
+    help="Rows that share the answer of an earlier row: same URL or content (exact, the default), also images that "
+    "look the same (near), or none (off).",
+)
+
 analysis_options = add_options(
     base_url_option,
     click.option(
@@ -73,6 +80,7 @@ analysis_options = add_options(
     video_options,
     click.option("--no-precheck", is_flag=True, help="Do not check the rows before they are sent."),
     skip_option,
+    duplicates_option,
     click.option("--no-reuse", is_flag=True, help="Do not use answers and checks of earlier runs and plans."),
     click.option(
         "--screen",

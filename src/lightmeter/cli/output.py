@@ -48,12 +48,8 @@ def show_plan(plan: Plan, *, err: bool) -> None:
         console.print(f"[yellow]note[/] {escape(plan.service.note)}", soft_wrap=True)
     if plan.options.prices is not None:
         console.print(describe_own_prices(plan.options.prices))
-    if plan.counts["ok"]:
-        console.print(f"{plan.counts['ok']} rows are answered by earlier runs, which saves {plan.saved}")
-    if plan.skipped_sentence is not None:
-        console.print(plan.skipped_sentence)
-    if plan.screen_sentence is not None:
-        console.print(escape(plan.screen_sentence), soft_wrap=True)
+    for sentence in plan.savings_sentences:
+        console.print(escape(sentence), soft_wrap=True)
     _show_reasons(console, plan.reasons)
     if plan.videos is not None and plan.videos.sentence is not None:
         console.print(plan.videos.sentence)

@@ -20,6 +20,7 @@ from math import ceil
 from typing import Final
 
 from lightmeter.journal.queries.items import PendingRow
+from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.pricing.price_learner import cheapest_batch
 from lightmeter.pricing.rates import Rounding
 
@@ -184,13 +185,15 @@ def group_into_batches(
 ) -> Iterator[Batch]:
     """Yield batches of rows, nearly in their order; read no more rows than the next batch needs.
 
+    Rows with the same URL do not share a request: a service may answer them once.
+
     Args:
         rows: The pending rows.
         batch_size: Returns the most images in the next request; called for each batch, because the number changes.
         price: Returns the most credits that rows cost as one request.
         bisection: Rows of refused batches; each half has a request of its own.
     """
-    waiting: list[PendingRow] = []
+    waiting: dict[str, PendingRow] = {}
     size = 0
     halves: dict[int, list[PendingRow]] = {}
     for row in rows:
@@ -203,12 +206,16 @@ def group_into_batches(
         elif row.kind == "video" or row.path is not None:
             yield _priced([row], price)
         else:
+            name = canonical_url(row.url)
+            if name in waiting:
+                yield _priced([*waiting.values()], price)
+                waiting = {}
             size = size if waiting else batch_size()
-            waiting.append(row)
+            waiting[name] = row
             if len(waiting) >= size:
-                yield _priced(waiting, price)
-                waiting = []
-    for remaining in (waiting, *halves.values()):
+                yield _priced([*waiting.values()], price)
+                waiting = {}
+    for remaining in ([*waiting.values()], *halves.values()):
         if remaining:
             yield _priced(remaining, price)
 

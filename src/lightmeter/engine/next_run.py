@@ -32,8 +32,9 @@ from lightmeter.journal.header import CARRIED_FROM, FOLDED, RunHeader, archived_
 from lightmeter.journal.queries.submissions import last_submission_id
 from lightmeter.journal.store import open_read_only
 from lightmeter.options import REQUEST_OPTIONS
-from lightmeter.planning.plan import Plan, plan_from_journal, temp_dir_unless_error
+from lightmeter.planning.plan import Plan, plan_from_journal
 from lightmeter.settings import Settings
+from lightmeter.tempdirs import temp_dir_unless_error
 
 PLAN_NAME: Final = "plan.json"
 

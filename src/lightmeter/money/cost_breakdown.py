@@ -33,12 +33,14 @@ class SavedCredits:
         cache: What rows with an answer of an earlier run would have cost.
         prechecks: The most that rows skipped by pre-checks would have cost; a service may refuse some at no cost.
         screen: What rows that local back ends rejected (`--screen`) would have cost.
+        near_duplicates: The part of `duplicates` that is due to images that look the same.
     """
 
     duplicates: CreditRange
     cache: CreditRange
     prechecks: CreditRange
     screen: CreditRange
+    near_duplicates: CreditRange = CreditRange(0, 0)  # noqa: RUF009 (immutable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +88,13 @@ def saved_credits(db: sqlite.Connection, learner: PriceLearner, options: Options
         frames = frame_range(kind, seconds, options.capture_interval, options.max_frames)
         most = _times(learner.expected(price_key_of([kind]), frames), rows)
         prechecks += CreditRange(0, most.high)
+    near = duplicate_groups(db, only_near=True)
     return SavedCredits(
         duplicates=_priced(duplicate_groups(db), learner),
         cache=_priced(cached_groups(db), learner),
         prechecks=prechecks,
         screen=_priced(screened_groups(db), learner),
+        near_duplicates=_priced(near, learner),
     )
 
 

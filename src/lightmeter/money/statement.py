@@ -151,7 +151,8 @@ class Statement:
         yield f"held        {_credits(self.held)} for requests whose outcome is unknown"
         rounding = self.rounding or "image or request: not known yet"
         yield f"a picture   {self.price_per_picture}, rounded up by {rounding}"
-        saved = (f"{self.saved.duplicates} by duplicates", f"{self.saved.cache} by earlier runs")
+        near = f" ({self.saved.near_duplicates} by near-duplicates)" if self.saved.near_duplicates.low else ""
+        saved = (f"{self.saved.duplicates} by duplicates{near}", f"{self.saved.cache} by earlier runs")
         yield f"saved       {', '.join(saved)}, {self.saved.prechecks} by pre-checks"
         if self.screen is not None:
             yield f"  {self.saved.screen} by the screen"

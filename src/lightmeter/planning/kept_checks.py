@@ -205,9 +205,11 @@ def _is_sound(result: CheckResult) -> bool:
 
 def _to_json(result: CheckResult) -> bytes:
     """Return a result as JSON, without the thumbnail, which stands in another file."""
-    return orjson.dumps(asdict(replace(result, thumbnail=None)))
+    return orjson.dumps({**asdict(replace(result, thumbnail=None)), "fingerprint": (result.fingerprint or b"").hex()})
 
 
 def _to_result(text: bytes) -> CheckResult:
     fields = orjson.loads(text)
-    return CheckResult(**{**fields, "findings": tuple(Finding(**found) for found in fields["findings"])})
+    fields["findings"] = tuple(Finding(**found) for found in fields["findings"])
+    fields["fingerprint"] = bytes.fromhex(fields.get("fingerprint", "")) or None
+    return CheckResult(**fields)

@@ -8,19 +8,17 @@ The rows of a plan are stored in a journal in a temporary folder, so that memory
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
-from lightmeter import __version__, sqlite
+from lightmeter import sqlite
 from lightmeter.cache.reuse import reuse_answers
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.embedded_service import is_embedded
 from lightmeter.errors import UsageError
-from lightmeter.html_fragments import esc
 from lightmeter.journal.commands.plan_rows import clear_cached_rows, planned_rows, set_frames
 from lightmeter.journal.commands.screen_rows import SCREEN_META, ScreenOutcome
 from lightmeter.journal.commands.submissions import get_meta, put_meta
@@ -49,15 +47,16 @@ from lightmeter.options import (
     make_options,
 )
 from lightmeter.planning.affordable_rows import RowRange, affordability_sentence, affordable_rows, sample_sentence
-from lightmeter.planning.plan_file import PLAN_VERSION, thumbnails_beside, write_plan_file
+from lightmeter.planning.consent import consent_needed, provider_notes, raise_if_needed
+from lightmeter.planning.plan_file import thumbnails_beside, write_plan_file
+from lightmeter.planning.plan_text import plan_as_html, plan_as_json, plan_as_text
 from lightmeter.planning.preflight import ServiceInfo
-from lightmeter.planning.price_sources import describe_own_prices, price_meta, rates_for
+from lightmeter.planning.price_sources import price_meta, rates_for
 from lightmeter.planning.send_order import check_sample_column, set_send_order
 from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, frame_range, price_advice, price_range
-from lightmeter.pricing.rates import RateTable
 from lightmeter.pricing.video_coverage import VideoCoverage, coverage_advice, video_coverage
 from lightmeter.settings import Settings, read_settings
-from lightmeter.tempdirs import LockedTempDir
+from lightmeter.tempdirs import LockedTempDir, temp_dir_unless_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +128,28 @@ class Plan:
         """Credits of the account when the plan was made; None if unknown or if the service is embedded."""
         return self.service.balance
 
+    @property
+    def near_duplicates(self) -> int:
+        """Number of rows that are not paid because their image looks the same as an earlier row's."""
+        return sum(reason.rows for reason in self.reasons if reason.reason == "near_duplicate")
+
+    @property
+    def saved_by_near_duplicates(self) -> CreditRange:
+        """The price of the rows that `near_duplicates` counts."""
+        return price_range(self.price_per_image_milli, FrameRange(self.near_duplicates, self.near_duplicates))
+
+    @property
+    def savings_sentences(self) -> tuple[str, ...]:
+        """Sentences on the rows that need not be paid for, and why: one for each reason that there is."""
+        cached, near = self.counts["ok"], self.near_duplicates
+        sentences = [
+            f"{cached} rows are answered by earlier runs, which saves {self.saved}" if cached else None,
+            f"{near} rows are near-duplicates, which saves {self.saved_by_near_duplicates}" if near else None,
+            self.skipped_sentence,
+            self.screen_sentence,
+        ]
+        return tuple(sentence for sentence in sentences if sentence is not None)
+
     @cached_property
     def affordable_rows(self) -> RowRange | None:
         """How many rows to be sent the balance pays for, in the send order; None if the balance is unknown."""
@@ -182,40 +203,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan without its rows as plain JSON values, as `plan --json` prints it."""
-        return {
-            "plan_version": PLAN_VERSION,
-            "lightmeter": __version__,
-            "run_id": self.run_id,
-            "manifest": {"name": self.manifest, "sha256": self.manifest_sha256, "rows_read": self.rows},
-            "rows": self.rows,
-            "counts": self.counts,
-            "reasons": [asdict(reason) for reason in self.reasons],
-            "credits": {"low": self.credits.low, "high": self.credits.high, "budget": self.options.budget},
-            "saved": {
-                "cache": asdict(self.saved),
-                "prechecks": asdict(self.skipped_credits),
-                "screen": asdict(self.saved_by_screen),
-            },
-            "screen": None if self.screen is None else asdict(self.screen),
-            "price_per_image_millicredits": self.price_per_image_milli,
-            "retry_per_image_millicredits": self.retry_per_image_milli,
-            "balance": self.balance,
-            "affordable_rows": {
-                "balance": None if self.affordable_rows is None else asdict(self.affordable_rows),
-                "budget": None if self.budget_rows is None else asdict(self.budget_rows),
-            },
-            "sample": {
-                "rule": self.options.sample,
-                "seed": self.options.sample_seed,
-                "strata": [stratum._asdict() for stratum in self.budget_strata],
-            },
-            "base_url": self.base_url,
-            "service": self.service.to_dict(),
-            "options": self.options.model_dump(mode="json"),
-            "videos": None if self.videos is None else self.videos.to_dict(),
-            "advice": list(self.advice),
-            "needs_consent": list(self.needs_consent),
-        }
+        return plan_as_json(self)
 
     def save(self, path: Path | str, *, thumbnails: bool = True) -> Path:
         """Write a plan file for `run --plan` and `load_plan`, and return its path.
@@ -248,8 +236,9 @@ class Plan:
 
         Raises:
             SettingsError: an option is wrong (the message names it), or the service lacks a back end.
-            UsageError: pre-checks are turned on, but this plan was made without them; other findings skip rows; or
-                local back ends have screened or must screen the rows, and the options decide what they do.
+            UsageError: pre-checks are turned on, but this plan was made without them; other findings skip rows;
+                duplicates are found by another rule; or local back ends have screened or must screen the rows, and the
+                options decide what they do.
         """
         options = make_options(**{**self.options.model_dump(), **changes})
         screening = SCREEN_OPTIONS if self.screen is None else (*SCREEN_OPTIONS, *SCREENED_WITH)
@@ -259,10 +248,12 @@ class Plan:
             raise UsageError("This plan was made without pre-checks.", hint="Plan the manifest again, with pre-checks.")
         if set(options.skip) != set(self.options.skip):
             raise UsageError("The rows of this plan were skipped for other findings.", hint="Plan the manifest again.")
+        if options.duplicates != self.options.duplicates:
+            raise UsageError("The duplicates of this plan are already found.", hint="Plan the manifest again.")
         settings = read_settings()
         relevant = (*REQUEST_OPTIONS, *SAMPLE_OPTIONS, "base_url", "reuse", "prices")  # stored with the rows
         if all(getattr(self.options, name) == getattr(options, name) for name in relevant):
-            needed = _consent_needed(options, settings, self.service)
+            needed = consent_needed(options, settings, self.service)
             return replace(self, options=options, needs_consent=needed)
         if self.screen is not None and self.counts["ok"]:  # rows with a cached answer were not screened
             raise UsageError("The rows with an answer of an earlier run are not screened.", hint="Plan again.")
@@ -275,58 +266,13 @@ class Plan:
 
     def must_not_need_consent(self) -> None:
         """Raise UsageError with the sentences of `needs_consent` (what the user must allow), if there are any."""
-        _raise_if_needed(self.needs_consent)
+        raise_if_needed(self.needs_consent)
 
     def __str__(self) -> str:
-        lines = [f"{self.manifest}: {self.rows} rows read, {self.counts['pending']} to send, {self.credits}"]
-        if self.counts["ok"]:
-            lines.append(f"  {self.counts['ok']} rows are answered by earlier runs, which saves {self.saved}")
-        if self.skipped_sentence is not None:
-            lines.append(f"  {self.skipped_sentence}")
-        if self.screen_sentence is not None:
-            lines.append(f"  {self.screen_sentence}")
-        lines += [
-            f"  {reason.status:<10} {reason.rows:>8}  {reason.reason}: {reason.example}" for reason in self.reasons
-        ]
-        if self.options.ask is not None:
-            lines.append(
-                f"  question {self.options.ask.name}: an answer that is not valid is requested again once; "
-                "the upper price includes that for every picture"
-            )
-        if self.options.prices is not None:
-            lines.append(f"  {describe_own_prices(self.options.prices)}")
-        lines += [f"  {sentence}" for sentence in self.affordability_sentences]
-        if self.videos is not None and self.videos.sentence is not None:
-            lines.append(f"  {self.videos.sentence}")
-        if self.service.note is not None:
-            lines.append(f"  note: {self.service.note}")
-        lines += [f"  advice: {sentence}" for sentence in self.advice]
-        lines += [f"  needs your consent: {sentence}" for sentence in self.needs_consent]
-        return "\n".join(lines)
+        return plan_as_text(self)
 
     def _repr_html_(self) -> str:
-        first, *more = str(self).splitlines()
-        lines = "".join(f"<li>{esc(line.strip())}</li>" for line in more)
-        return f"<div><b>{esc(first)}</b>{self._budget_bar()}<ul>{lines}</ul></div>"
-
-    def _budget_bar(self) -> str:
-        """Return a bar in HTML that draws the share of rows that the budget buys; empty without a budget."""
-        paid, rows = self.budget_rows, self.counts["pending"]
-        if paid is None or not rows:
-            return ""
-        text = f"budget buys {paid} of {rows} rows"
-        return f'<div><meter max="{rows}" value="{paid.low}" title="{text}" style="width:16em"></meter> {text}</div>'
-
-
-@contextmanager
-def temp_dir_unless_error() -> Iterator[LockedTempDir]:
-    """Yield a new temporary folder, and remove it if the block raises an exception."""
-    temp_dir = LockedTempDir()
-    try:
-        yield temp_dir
-    except BaseException:
-        temp_dir.remove()
-        raise
+        return plan_as_html(self)
 
 
 def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: Settings, service: ServiceInfo) -> Plan:
@@ -371,10 +317,10 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         videos=videos,
         advice=(
             *price_advice(rates, named, options.features),
-            *_provider_notes(rates, options, settings),
+            *provider_notes(rates, options, settings),
             *coverage_advice(videos),
         ),
-        needs_consent=_consent_needed(options, settings, service),
+        needs_consent=consent_needed(options, settings, service),
         service=service,
         folder=folder_owner.path,
         folder_owner=folder_owner,
@@ -388,39 +334,6 @@ def _frames_to_skip(db: sqlite.Connection, options: Options) -> FrameRange:
         one = frame_range(kind, seconds, options.capture_interval, options.max_frames)
         total += FrameRange(one.low * rows, None if one.high is None else one.high * rows)
     return total
-
-
-def _provider_notes(rates: RateTable, options: Options, settings: Settings) -> Iterator[str]:
-    """Yield a warning for each provider, such as OpenAI, that the embedded service would call: it charges money."""
-    if not is_embedded(options, settings):
-        return
-    for name in options.backends:
-        if name in rates.rates and name not in rates.local:
-            yield f"{name} is a provider: pictures are sent to it, and it charges its own account beside these credits."
-
-
-def _consent_needed(options: Options, settings: Settings, service: ServiceInfo) -> tuple[str, ...]:
-    if is_embedded(options, settings):
-        return ()
-    needed = []
-    if not options.backends and service.defaults:
-        names = ", ".join(service.defaults)
-        needed.append(f"No back end is named: the service uses its defaults, which may change: now {names}.")
-    elif not options.backends:
-        needed.append("No back end is named: the account's own defaults, and their price, are not known here.")
-    if options.max_frames == 0:
-        needed.append("max-frames 0 captures every frame a video has, without a limit.")
-    return tuple(needed)
-
-
-def must_be_explicit(options: Options, settings: Settings) -> None:
-    """Raise UsageError if no back end is named, or `max_frames` is 0; never for the embedded service."""
-    _raise_if_needed(_consent_needed(options, settings, ServiceInfo()))
-
-
-def _raise_if_needed(needed: Sequence[str]) -> None:
-    if needed:
-        raise UsageError(" ".join(needed), hint="Name back ends and a frame limit, or consent with --yes")
 
 
 def replan(plan: Plan, options: Options, settings: Settings, clock: Clock) -> Plan:

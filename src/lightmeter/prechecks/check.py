@@ -253,6 +253,7 @@ def _add_content(checked: CheckResult, decoded: DecodedImage | DecodedVideo) -> 
         height=decoded.height,
         perceptual_hash=decoded.perceptual_hash,
         thumbnail=decoded.thumbnail,
+        fingerprint=decoded.fingerprint if isinstance(decoded, DecodedImage) else None,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from lightmeter.errors import MediaError, MediaTooLarge, UnsupportedMedia
+from lightmeter.media.fingerprint import fingerprint
 from lightmeter.media.image import (
     MAX_PIXELS,
     is_header_broken,
@@ -37,6 +38,7 @@ class DecodedImage:
         height: Likewise.
         perceptual_hash: See `media.perceptual_hash`; None if the image was not decoded.
         thumbnail: The image as a small JPEG; None if it was not decoded.
+        fingerprint: See `media.fingerprint`; None if the image was not decoded or shows too little.
     """
 
     findings: tuple[Finding, ...]
@@ -44,6 +46,7 @@ class DecodedImage:
     height: int | None = None
     perceptual_hash: int | None = None
     thumbnail: bytes | None = None
+    fingerprint: bytes | None = None
 
 
 def check_image(
@@ -70,7 +73,9 @@ def check_image(
         return DecodedImage((Finding("decode", "error", str(error)),))
     decodes = Finding("decode", "info", "Decodes.", facts=asdict(info))
     findings = (decodes, *image_findings(measure_quality(picture, levels), info, thresholds))
-    return DecodedImage(findings, info.width, info.height, perceptual_hash(picture), thumbnail(picture))
+    return DecodedImage(
+        findings, info.width, info.height, perceptual_hash(picture), thumbnail(picture), fingerprint(picture)
+    )
 
 
 def _too_large(message: str, pixels: int | None, *, remote: bool) -> Finding:

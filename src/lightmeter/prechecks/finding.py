@@ -73,6 +73,7 @@ class CheckResult:
         perceptual_hash: 64 bits that are similar for pictures that look similar; that of a video is of its thumbnail's
             frame. None if the picture was not decoded.
         thumbnail: The picture, or the first frame of a video that is not blank, as a small JPEG; None likewise.
+        fingerprint: See `media.fingerprint`; None if the picture was not decoded or shows too little.
     """
 
     kind: MediaKind | None
@@ -84,6 +85,7 @@ class CheckResult:
     size_bytes: int | None = None
     perceptual_hash: int | None = None
     thumbnail: bytes | None = None
+    fingerprint: bytes | None = None
 
     @property
     def fatal(self) -> Finding | None:

@@ -51,8 +51,7 @@ def plan_html(plan: Plan, *, collapsed: bool = False) -> str:
     counts = [(status, rows) for status, rows in plan.counts.items() if rows]
     words = {"pending": "to send", "ok": "answered by earlier runs"}
     body = "".join(f"<li>{status_mark(words.get(status, status))}: {rows:,}</li>" for status, rows in counts)
-    body += f"<li>which saves {esc(plan.saved)}</li>" if plan.counts["ok"] else ""
-    body += f"<li>{esc(plan.skipped_sentence)}</li>" if plan.skipped_sentence is not None else ""
+    body += "".join(f"<li>{esc(sentence)}</li>" for sentence in plan.savings_sentences)
     consent = "".join(message(sentence) for sentence in plan.needs_consent)
     title = f"Plan of {esc(short_name(plan.manifest))}: {plan.rows:,} {_plural(plan.rows, 'row')}"
     return (

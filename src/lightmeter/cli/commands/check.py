@@ -9,7 +9,14 @@ from typing import Any
 import click
 
 from lightmeter.api.check import CheckReport, stream_check_report
-from lightmeter.cli.options import explicit_options, json_option, manifest_options, skip_option, video_options
+from lightmeter.cli.options import (
+    duplicates_option,
+    explicit_options,
+    json_option,
+    manifest_options,
+    skip_option,
+    video_options,
+)
 from lightmeter.cli.output import print_json, show_check
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.errors import SettingsError
@@ -23,6 +30,7 @@ from lightmeter.options import make_options
 @manifest_options
 @video_options
 @skip_option
+@duplicates_option
 @click.option("--no-reuse", is_flag=True, help="Check all rows, also those that were checked within three days.")
 @json_option
 def check_command(manifest: str, out: Path | None, as_json: bool, **options: Any) -> int:

@@ -29,7 +29,8 @@ from lightmeter.errors import Interrupted, LightmeterError, UsageError
 from lightmeter.journal.files import journal_path
 from lightmeter.options import Options, make_options
 from lightmeter.planning.build import load_plan, refresh_service_info
-from lightmeter.planning.plan import Plan, must_be_explicit
+from lightmeter.planning.consent import must_be_explicit
+from lightmeter.planning.plan import Plan
 from lightmeter.settings import read_settings
 from lightmeter.wire.constants import MAX_CREDITS
 

@@ -43,6 +43,19 @@ WHERE {_UNPAID} AND coalesce(n.content_sha256 = o.content_sha256,
     AND coalesce(f.facts ->> '$.etag' = g.facts ->> '$.etag', 1));
 """  # noqa: S608 (our own words, here and below)
 
+_SAME_BY_NEAR_DUPLICATES: Final = """
+DELETE FROM temp.same;
+INSERT INTO temp.same
+WITH alike AS (
+    SELECT n.seq, d.content_sha256 FROM main.items d JOIN main.items n ON n.item_id = d.duplicate_of
+    WHERE d.duplicate_distance IS NOT NULL AND n.status = 'pending'
+    UNION SELECT seq, content_sha256 FROM main.items WHERE status = 'pending')
+SELECT a.seq, coalesce(p.seq, o.seq) FROM alike a JOIN old.items o ON o.content_sha256 = a.content_sha256
+LEFT JOIN old.items p ON p.item_id = o.duplicate_of AND o.duplicate_distance IS NOT NULL
+WHERE (SELECT value ->> '$.duplicates' FROM main.meta WHERE key = 'options') = 'near' ORDER BY a.seq, o.seq;
+"""
+"""Rows of which an image that looks the same was in the earlier run: so the plans of the two runs found."""
+
 _ANSWERED: Final = """
 INSERT OR IGNORE INTO temp.found SELECT p.seq, p.old_seq
 FROM temp.same p JOIN main.items n USING (seq) JOIN old.items o ON o.seq = p.old_seq
@@ -213,9 +226,13 @@ def forget_open_requests(db: sqlite.Connection) -> None:
 
 
 def carry_results(db: sqlite.Connection, folder: Path) -> None:
-    """Give pending rows of `db` the answer, or charged failure, of the same image or video in the run in `folder`."""
+    """Give pending rows of `db` the answer, or charged failure, of the same image or video in the run in `folder`.
+
+    With `--duplicates near`, a row also gets the answer of a near-duplicate that the plan of one of the runs found.
+    """
     with _attached(db, folder):
-        _run_all(db, (_SAME, _ANSWERED, _CHARGED, *_COPY_ANSWERS, _MARK_FOUND))
+        found = (_SAME, _ANSWERED, _CHARGED, _SAME_BY_NEAR_DUPLICATES, _ANSWERED)
+        _run_all(db, (*found, *_COPY_ANSWERS, _MARK_FOUND))
 
 
 def fold_run(db: sqlite.Connection, folder: Path, put: sqlite.Change[None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from lightmeter import sqlite
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
@@ -76,6 +76,7 @@ class PlannedRow:
         perceptual_hash: 64 bits, see `media.perceptual_hash`; None if the content was not decoded.
         duplicate_distance: Number of bits in which this hash differs from that of `duplicate_of`; None if the two
             contents, URLs or paths are equal.
+        fingerprint: See `media.fingerprint`; it is compared with those of other rows, and not stored.
     """
 
     seq: int
@@ -100,6 +101,21 @@ class PlannedRow:
     size_bytes: int | None = None
     perceptual_hash: int | None = None
     duplicate_distance: int | None = None
+    fingerprint: bytes | None = None
+
+
+class NearDuplicate(NamedTuple):
+    """The earlier row `seq` with an image that looks the same; the hashes differ in `distance` bits."""
+
+    seq: int
+    distance: int
+
+
+class NearDuplicateSearch(Protocol):
+    """Finds images that look the same among the rows of a plan."""
+
+    def find_or_add(self, row: PlannedRow) -> NearDuplicate | None:
+        """Return the earlier row with an image that looks the same; without one, add `row` and return None."""
 
 
 _INSERT: Final = """
@@ -111,37 +127,67 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 _INSERT_FINDING: Final = "INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?)"
 
-_CONFLICTS: Final = """
-SELECT EXISTS (SELECT 1 FROM items WHERE item_id = ?1),
-       (SELECT item_id FROM items WHERE identity = ?2 AND frames_low > 0 LIMIT 1),
-       (SELECT item_id FROM items WHERE content_sha256 = ?3 AND frames_low > 0 LIMIT 1)
+_SAME_ASSET: Final = """
+SELECT (SELECT item_id FROM items WHERE identity = ?1 AND frames_low > 0 LIMIT 1),
+       (SELECT item_id FROM items WHERE content_sha256 = ?2 AND frames_low > 0 LIMIT 1)
 """
-"""Whether an id is used, and which row to be charged has the same asset: the partial indexes contain no others."""
+"""The rows to be charged with the same URL or path, and with the same content: the indexes contain no others."""
 
 
 @sqlite.command
-def add_rows(db: sqlite.Connection, rows: Sequence[PlannedRow]) -> None:
-    """Write new rows; mark rows that repeat an earlier row's image or video (`duplicate`) or id (`skipped`)."""
+def add_rows(
+    db: sqlite.Connection,
+    rows: Sequence[PlannedRow],
+    *,
+    find_duplicates: bool = True,
+    near_duplicates: NearDuplicateSearch | None = None,
+) -> None:
+    """Write new rows; mark rows that repeat an earlier row's image or video (`duplicate`) or id (`skipped`).
+
+    Args:
+        db: The journal.
+        rows: The rows, in the order of the manifest.
+        find_duplicates: Whether rows with the same URL, path or content as an earlier row become duplicates.
+        near_duplicates: Also finds images that look the same; None finds none.
+    """
     for row in rows:
-        _insert(db, _without_conflicts(db, row))
+        own = _with_unused_id(db, row)
+        if own.status == "pending" and find_duplicates:
+            own = _without_same_asset(db, own)
+        if own.status == "pending" and near_duplicates is not None:
+            own = _without_near_duplicate(db, own, near_duplicates)
+        _insert(db, own if own.status == "pending" else replace(own, frames_low=0, frames_high=0))
 
 
-def _without_conflicts(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
-    """Return the row with an unused id, and not pending if an earlier row has its id or its image or video."""
-    ((id_is_used, same_identity, same_content),) = db.execute(
-        _CONFLICTS, (row.item_id, row.identity, row.content_sha256)
-    )
-    own_id = row.item_id
-    while id_is_used:
+def _with_unused_id(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
+    """Return the row with an unused id; skipped if an earlier row has the id that the manifest gives it."""
+    own_id, is_used = row.item_id, "SELECT 1 FROM items WHERE item_id = ?"
+    while db.execute(is_used, (row.item_id,)).fetchone():
         row = replace(row, item_id=f"{row.item_id}#{row.seq}")
-        id_is_used = db.execute("SELECT 1 FROM items WHERE item_id = ?", (row.item_id,)).fetchone()
     if row.item_id != own_id and row.own_id and row.status == "pending":
         error = f"The id {own_id!r} stands in an earlier row."
-        row = replace(row, status="skipped", reason="id_repeated", error=error)
+        return replace(row, status="skipped", reason="id_repeated", error=error)
+    return row
+
+
+def _without_same_asset(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
+    ((same_identity, same_content),) = db.execute(_SAME_ASSET, (row.identity, row.content_sha256))
     original = same_identity or same_content
-    if row.status == "pending" and original is not None:
-        row = replace(row, status="duplicate", reason="same_asset", duplicate_of=original)
-    return row if row.status == "pending" else replace(row, frames_low=0, frames_high=0)
+    return row if original is None else replace(row, status="duplicate", reason="same_asset", duplicate_of=original)
+
+
+def _without_near_duplicate(db: sqlite.Connection, row: PlannedRow, search: NearDuplicateSearch) -> PlannedRow:
+    found = search.find_or_add(row)
+    if found is None:
+        return row
+    original = db.execute("SELECT item_id FROM items WHERE seq = ?", (found.seq,)).get
+    return replace(
+        row,
+        status="duplicate",
+        reason="near_duplicate",
+        duplicate_of=original,
+        duplicate_distance=found.distance,
+    )
 
 
 def _insert(db: sqlite.Connection, row: PlannedRow) -> None:

@@ -164,7 +164,7 @@ ORDER BY {SEND_ORDER} LIMIT ?
 
 _DUPLICATES: Final = """
 SELECT o.kind, o.frames_low, o.frames_high, count(*) FROM items i JOIN items o ON o.item_id = i.duplicate_of
-WHERE i.status = 'duplicate' AND o.status = 'ok' GROUP BY 1, 2, 3
+WHERE i.status = 'duplicate' AND o.status = 'ok' AND (i.duplicate_distance IS NOT NULL OR NOT ?) GROUP BY 1, 2, 3
 """
 
 _GROUPS: Final = """
@@ -226,12 +226,12 @@ def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | Non
     yield from db.execute(query)
 
 
-def duplicate_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
+def duplicate_groups(db: sqlite.Connection, *, only_near: bool = False) -> Iterator[FrameGroup]:
     """Yield the number of rows that repeat an earlier row's image or video, by media type and number of its frames.
 
-    Only duplicates of rows that have a result count.
+    Only duplicates of rows that have a result count; with `only_near`, only those whose image merely looks the same.
     """
-    yield from map(FrameGroup._make, db.execute(_DUPLICATES))
+    yield from map(FrameGroup._make, db.execute(_DUPLICATES, (only_near,)))
 
 
 def cached_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:

@@ -1,0 +1,125 @@
+"""Index of 64-bit hashes that finds all hashes within a Hamming distance of a given one, exactly.
+
+Source: multi-index hashing, M. Norouzi et al., "Fast Search in Hamming Space with Multi-Index Hashing", CVPR 2012. A
+hash consists of four bands of 16 bits. If two hashes differ in at most r bits, the pigeonhole principle says that they
+differ in at most r // 4 bits of one of the bands. So a search looks only at hashes with an equal or nearly equal band.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BANDS: Final = 4
+_BAND_BITS: Final = 16
+_BAND_VALUES: Final = 1 << _BAND_BITS
+
+TAIL_HASHES: Final = 32_768
+"""Number of the newest hashes that are compared one by one; that takes less time than a search in bands."""
+
+BYTES_PER_HASH: Final = 24
+"""Memory of one hash: the hash and its position in the order of each band. While it grows, twice as much is used."""
+
+
+class HashIndex:
+    """64-bit hashes in memory, numbered from 0 in the order in which they are added; at most 2³².
+
+    Args:
+        radius: Most bits in which a hash that is found differs.
+    """
+
+    def __init__(self, radius: int) -> None:
+        self._radius = radius
+        self._masks = _band_masks(radius)
+        self._hashes = np.empty(TAIL_HASHES, dtype=np.uint64)
+        self._blocks: list[_Block] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, bits: int) -> None:
+        """Add a hash; its number is the number of hashes before it."""
+        if self._count == len(self._hashes):
+            self._hashes = np.concatenate([self._hashes, np.empty_like(self._hashes)])
+        self._hashes[self._count] = bits
+        self._count += 1
+        if self._count % TAIL_HASHES == 0:
+            self._add_block(self._count - TAIL_HASHES)
+
+    def _add_block(self, start: int) -> None:
+        """Index the hashes from `start` on, together with the blocks before that are not longer than the new one."""
+        while self._blocks and self._blocks[-1].length <= self._count - start:
+            start = self._blocks.pop().start
+        self._blocks.append(_Block(self._hashes[start : self._count], start))
+
+    def search(self, bits: int) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
+        """Return the numbers of all hashes within the radius, in rising order, and their distances."""
+        value = np.uint64(bits)
+        tail = self._count - self._count % TAIL_HASHES
+        candidates = [block.candidates(value, self._masks) for block in self._blocks]
+        candidates.append(np.arange(tail, self._count, dtype=np.uint32))
+        numbers = np.concatenate(candidates)
+        distances = np.bitwise_count(self._hashes[numbers] ^ value)
+        is_near = distances <= self._radius
+        # A hash that is near in two bands is found twice.
+        near, first = np.unique(numbers[is_near], return_index=True)
+        return near, distances[is_near][first]
+
+
+class _Block:
+    """For each band, the numbers of a range of hashes, sorted by the band's value.
+
+    Args:
+        hashes: The hashes.
+        start: The number of the first of them.
+    """
+
+    def __init__(self, hashes: NDArray[np.uint64], start: int) -> None:
+        self.start = start
+        self.length = len(hashes)
+        self._orders = []
+        self._offsets = []
+        for values in _band_values(hashes):
+            order = np.argsort(values, kind="stable").astype(np.uint32)
+            counts = np.bincount(values, minlength=_BAND_VALUES)
+            self._orders.append(order + np.uint32(start))
+            self._offsets.append(np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32))
+
+    def candidates(self, value: np.uint64, masks: list[NDArray[np.uint16]]) -> NDArray[np.uint32]:
+        """Return the numbers of all hashes with a band near to that of `value`, some of them more than once."""
+        found = []
+        for order, offsets, band, band_masks in zip(
+            self._orders, self._offsets, _band_values(np.atleast_1d(value)), masks, strict=True
+        ):
+            near = (band_masks ^ band).astype(np.intp)
+            starts = offsets[near].astype(np.intp)
+            lengths = offsets[near + 1] - starts
+            shifts = starts - (np.cumsum(lengths) - lengths)
+            found.append(order[np.repeat(shifts, lengths) + np.arange(lengths.sum(), dtype=np.intp)])
+        return np.concatenate(found)
+
+
+def _band_values(hashes: NDArray[np.uint64]) -> list[NDArray[np.uint16]]:
+    shifts = np.arange(_BANDS, dtype=np.uint64) * np.uint64(_BAND_BITS)
+    return [(hashes >> shift).astype(np.uint16) for shift in shifts]
+
+
+def _band_masks(radius: int) -> list[NDArray[np.uint16]]:
+    """Return for each band all differences that must be tried.
+
+    With radius = 4 q + m, two near hashes differ in at most q bits of one of the first m + 1 bands, or in at most q - 1
+    bits of one of the others: else they would differ in (m + 1) (q + 1) + (3 - m) q = radius + 1 bits or more.
+    """
+    quotient, remainder = divmod(radius, _BANDS)
+    limits = [quotient if band <= remainder else quotient - 1 for band in range(_BANDS)]
+    return [
+        np.array(
+            [sum(1 << bit for bit in bits) for size in range(limit + 1) for bits in combinations(range(16), size)],
+            dtype=np.uint16,
+        )
+        for limit in limits
+    ]

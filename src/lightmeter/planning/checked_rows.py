@@ -1,0 +1,180 @@
+"""Reads the rows of a manifest, checks them, and writes them to a journal with what the checks found."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import AsyncExitStack, aclosing, nullcontext
+
+import orjson
+
+from lightmeter import __version__
+from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
+from lightmeter.journal.commands.odd_sizes import add_odd_size_findings
+from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedRow, add_rows
+from lightmeter.journal.commands.submissions import put_meta
+from lightmeter.journal.header import CHECKED_ONLY, fresh_run_id
+from lightmeter.journal.store import Journal
+from lightmeter.journal.thumbnails import THUMBNAILS_NAME, ThumbnailStore, copy_thumbnails
+from lightmeter.manifest.canonical_url import canonical_url
+from lightmeter.manifest.item import Item
+from lightmeter.manifest.readers import ManifestReader, ManifestSource, location_of
+from lightmeter.media.media_info import kind_from_name
+from lightmeter.options import Options
+from lightmeter.planning.kept_checks import KeptChecks, open_kept_checks
+from lightmeter.planning.near_duplicates import NearDuplicates
+from lightmeter.planning.progress import Progress
+from lightmeter.planning.row_checks import check_rows
+from lightmeter.planning.send_order import check_sample_column
+from lightmeter.prechecks.check import Checker, CheckLimits
+from lightmeter.prechecks.finding import CheckResult
+from lightmeter.prechecks.robots_rules import RobotsPolicy
+from lightmeter.pricing.estimate import frame_range
+from lightmeter.settings import Settings
+from lightmeter.tempdirs import LockedTempDir, temp_dir_unless_error
+
+
+async def stream_check(
+    source: ManifestSource, options: Options, settings: Settings, clock: Clock | None = None
+) -> AsyncGenerator[Progress | LockedTempDir]:
+    """Read and check the rows of a manifest: yield progress, and at the end a temporary folder with a journal of them.
+
+    Nothing is priced, and no service is contacted. Kept results of checks are used as for `stream_plan`.
+
+    Args:
+        source: The manifest.
+        options: The options of the run.
+        settings: The user's settings.
+        clock: Source of the time; the system clock by default.
+
+    Raises:
+        ManifestError: the manifest cannot be read at all.
+    """
+    clock = clock or SystemClock()
+    reader, stored_at = ManifestReader(source, options=options.read_options), stored_location(source)
+    meta = {"price_per_image_milli": "0", "prices": "{}", CHECKED_ONLY: "1"}
+    with temp_dir_unless_error() as temp_dir:
+        with Journal(temp_dir.path) as journal:
+            async with aclosing(write_checked_rows(reader, stored_at, options, settings, clock, journal)) as steps:
+                async for progress in steps:
+                    yield progress
+            await journal.write(put_meta(plan_meta(reader, stored_at, options, clock) | meta))
+        yield temp_dir
+
+
+async def write_checked_rows(
+    reader: ManifestReader, stored_at: str | None, options: Options, settings: Settings, clock: Clock, journal: Journal
+) -> AsyncGenerator[Progress]:
+    """Write the checked rows of a manifest, stored at a location or in memory, to a journal; yield progress."""
+    started = clock.monotonic()
+    kept = open_kept_checks(stored_at or reader.name, options, settings) if options.precheck and options.reuse else None
+    own = journal.folder / THUMBNAILS_NAME
+    pictures = kept.thumbnails_path if kept else own
+    with kept or nullcontext():
+        with ThumbnailStore(pictures, settings.thumbnail_bytes if options.precheck else 0) as thumbnails:
+            async for rows in _write_rows(reader, options, settings, kept, journal, thumbnails):
+                seconds = clock.monotonic() - started
+                yield Progress("planning", rows, {}, seconds=seconds, rate=rows / seconds if seconds else 0.0)
+        if kept is not None:
+            await asyncio.to_thread(copy_thumbnails, pictures, own)
+    if options.precheck:
+        await journal.write(add_odd_size_findings(settings.quality.odd_size))
+
+
+def stored_location(source: ManifestSource) -> str | None:
+    """Return the absolute location of a stored manifest; None for one in memory and for standard input."""
+    location = location_of(source)
+    return None if location is None or location.is_stdin else location.absolute
+
+
+def plan_meta(reader: ManifestReader, stored_at: str | None, options: Options, clock: Clock) -> dict[str, str]:
+    """Return values for the table `meta` of a plan's journal, such as the hash of the manifest, now read to its end."""
+    return {
+        "run_id": fresh_run_id(clock),
+        "manifest": reader.name,
+        "manifest_sha256": reader.sha256,
+        "extra_types": json.dumps(reader.extra_types),
+        "options": options.model_dump_json(),
+        "lightmeter": __version__,
+        "planned_at": f"{utc_from_timestamp(clock.now()):%Y-%m-%dT%H:%M:%SZ}",
+        **({} if stored_at is None else {"manifest_path": stored_at}),
+    }
+
+
+async def _write_rows(
+    reader: ManifestReader,
+    options: Options,
+    settings: Settings,
+    kept: KeptChecks | None,
+    journal: Journal,
+    thumbnails: ThumbnailStore,
+) -> AsyncIterator[int]:
+    """Read the rows of a manifest, check them and write them to a journal; yield the number of rows checked so far."""
+    items: Iterator[Item] = await asyncio.to_thread(iter, reader)
+    checker = Checker(
+        capture_interval_s=options.capture_interval,
+        max_frames=options.max_frames,
+        limits=CheckLimits(settings.max_checks, settings.max_checks_per_host, settings.max_image_bytes),
+        thresholds=settings.quality,
+        robots=RobotsPolicy(settings.robots, settings.robots_txt),
+    )
+    pending_write = None
+    find_near = NearDuplicates() if options.duplicates == "near" else nullcontext()
+    async with (
+        AsyncExitStack() as stack,
+        checker if options.precheck else nullcontext() as open_checker,
+        aclosing(check_rows(items, open_checker, kept, thumbnails)) as steps,
+    ):
+        near = stack.enter_context(find_near)
+        async for step in steps:
+            if step.rows:
+                if step.rows[0][0].seq == 0:
+                    check_sample_column(options, reader.extra_types)
+                rows = [_row(item, check, options) for item, check in step.rows]
+                if pending_write is not None:
+                    await asyncio.wrap_future(pending_write)
+                pending_write = journal.submit(
+                    add_rows(rows, find_duplicates=options.duplicates != "off", near_duplicates=near)
+                )
+            yield step.checked
+        if pending_write is not None:
+            await asyncio.wrap_future(pending_write)
+
+
+def _row(item: Item, checked: CheckResult | None, options: Options) -> PlannedRow:
+    # The kind found in the content overrides the manifest: the price follows what is sent.
+    kind = (checked.kind if checked else None) or item.kind or kind_from_name(item.path or item.url)
+    duration = checked.duration_s if checked else None
+    frames = frame_range(kind, duration, options.capture_interval, options.max_frames)
+    status, reason, error = "pending", None, None
+    if item.problem:
+        status, reason, error = "skipped", "bad_row", item.problem
+    elif checked is not None and (found := checked.reason_to_skip(options.skip)) is not None:
+        status, reason, error = "skipped", found.check, found.message
+    return PlannedRow(
+        seq=item.seq,
+        item_id=item.item_id,
+        url=item.url,
+        path=item.path,
+        identity=None if item.problem else (item.path or canonical_url(item.url)),
+        kind=kind,
+        extra=orjson.dumps(item.extra).decode(),
+        own_id=item.has_own_id,
+        status=status,
+        reason=reason,
+        error=error,
+        frames_low=frames.low,
+        frames_high=frames.high,
+        width=checked.width if checked else None,
+        height=checked.height if checked else None,
+        duration_s=duration,
+        content_sha256=checked.content_sha256 if checked else None,
+        size_bytes=checked.size_bytes if checked else None,
+        perceptual_hash=checked.perceptual_hash if checked else None,
+        fingerprint=checked.fingerprint if checked else None,
+        findings=tuple(
+            PlannedFinding(found.check, found.severity, found.message, found.value, orjson.dumps(found.facts).decode())
+            for found in (checked.findings if checked else ())
+        ),
+    )

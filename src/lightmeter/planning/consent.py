@@ -1,0 +1,47 @@
+"""What a run needs the user's consent for, and warnings about providers that charge an account of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lightmeter.embedded_service import is_embedded
+from lightmeter.errors import UsageError
+from lightmeter.options import Options
+from lightmeter.planning.preflight import ServiceInfo
+from lightmeter.pricing.rates import RateTable
+from lightmeter.settings import Settings
+
+
+def provider_notes(rates: RateTable, options: Options, settings: Settings) -> Iterator[str]:
+    """Yield a warning for each provider, such as OpenAI, that the embedded service would call: it charges money."""
+    if not is_embedded(options, settings):
+        return
+    for name in options.backends:
+        if name in rates.rates and name not in rates.local:
+            yield f"{name} is a provider: pictures are sent to it, and it charges its own account beside these credits."
+
+
+def consent_needed(options: Options, settings: Settings, service: ServiceInfo) -> tuple[str, ...]:
+    """Return what the user must allow before a run on a named service, as sentences; see `Plan.needs_consent`."""
+    if is_embedded(options, settings):
+        return ()
+    needed = []
+    if not options.backends and service.defaults:
+        names = ", ".join(service.defaults)
+        needed.append(f"No back end is named: the service uses its defaults, which may change: now {names}.")
+    elif not options.backends:
+        needed.append("No back end is named: the account's own defaults, and their price, are not known here.")
+    if options.max_frames == 0:
+        needed.append("max-frames 0 captures every frame a video has, without a limit.")
+    return tuple(needed)
+
+
+def must_be_explicit(options: Options, settings: Settings) -> None:
+    """Raise UsageError if no back end is named, or `max_frames` is 0; never for the embedded service."""
+    raise_if_needed(consent_needed(options, settings, ServiceInfo()))
+
+
+def raise_if_needed(needed: Sequence[str]) -> None:
+    """Raise UsageError with the sentences of `consent_needed`, if there are any."""
+    if needed:
+        raise UsageError(" ".join(needed), hint="Name back ends and a frame limit, or consent with --yes")
