@@ -124,14 +124,7 @@ class _RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class _AssetTask:
-    """An image or video to analyze.
-
-    Attributes:
-        source: URL, or the content of an uploaded file.
-        name: Name in the answer.
-        held_pictures: Number of images or frames for whose price credits are reserved.
-        digest: SHA-256 of the content; None: not computed yet.
-    """
+    """An image or video to analyze, and the number of its frames for whose price credits are reserved."""
 
     source: str | bytes
     name: str
@@ -146,8 +139,7 @@ class Analyzer:
         backends: Back ends by name.
         fetcher: Fetches assets by URL.
         tariff: Prices.
-        workers: Maximum videos of an account that are analyzed at once. The maximum for images is `IMAGES_PER_VIDEO`
-            times as high.
+        workers: Maximum videos of an account that are analyzed at once; for images, times `IMAGES_PER_VIDEO`.
         limits: Limits of pending pictures, of the cache and of decoding.
         metrics: Receives counts and times.
         clock: Clock.
