@@ -60,6 +60,8 @@ async def test_the_folder_of_a_check_has_tables(manifest, tmp_path):
     page = (await lm.report(checked)).read_text(encoding="utf-8")
     assert "2 of 6 can be sent" in page
     assert "What the checks found" in page
+    assert "rows with warnings or errors are chosen first" in page
+    assert "credits paid" not in page
 
 
 async def test_a_checked_folder_can_be_run_but_not_resumed(manifest, tmp_path, monkeypatch):

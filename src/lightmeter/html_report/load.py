@@ -115,8 +115,10 @@ def _load_without_thumbnails(
     `most_items` is the maximum length of each list of items: the sample of the results, and the items to review.
     """
     with QuerySession(out, memory_mb=DUCKDB_MEMORY_MB) as session, open_read_only(out) as db:
+        header = read_run_header(out)
+        sample = _query(session, queries.CHECKED_SAMPLE if header.checked_only else queries.SAMPLE, most=most_items)
         data = ReportData(
-            header=read_run_header(out),
+            header=header,
             summary=summarize(out),
             statement=read_statement(out),
             reasons=tuple(ReasonCount(*row) for row in count_by_reason(db)),
@@ -126,9 +128,7 @@ def _load_without_thumbnails(
                 is_written=bool(Dataset(out).parts("assets")),
                 shares={table: read_shares(out, table, most=MAX_TAGS, where=session) for table in ("tags", "nsfw")},
             ),
-            sample=_with_results(
-                session, [ReportItem(**row) for row in _query(session, queries.SAMPLE, most=most_items)]
-            ),
+            sample=_with_results(session, [ReportItem(**row) for row in sample]),
             review=_review(session, most_items),
             created_at=f"{utc_from_timestamp(clock.now()):%Y-%m-%d %H:%M} UTC",
             lineage=Dataset(out).lineage("assets") or {},

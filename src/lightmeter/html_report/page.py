@@ -115,7 +115,7 @@ def _shown_sections(data: ReportData) -> dict[str, str]:
     statistics = data.statistics
     sections = (
         ("rows", "Rows", True),
-        ("credits", "Credits", True),
+        ("credits", "Credits", not data.header.checked_only),
         ("screen", "Screen", data.summary.screen),
         ("pictures", "Pictures", data.sample),
         ("tags", "Tags", statistics.tags),

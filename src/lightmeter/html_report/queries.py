@@ -15,6 +15,13 @@ SELECT item_id, url, {MEDIA_COLUMNS} FROM assets WHERE status = 'ok' ORDER BY ha
 """  # noqa: S608 (constant names)
 """Query for items with status ok, ordered by a hash: spread over the whole manifest, and the same each time."""
 
+CHECKED_SAMPLE: Final = f"""
+SELECT item_id, url, {MEDIA_COLUMNS} FROM assets WHERE reason IS DISTINCT FROM 'bad_row'
+ORDER BY EXISTS (SELECT 1 FROM prechecks p WHERE p.item_id = assets.item_id AND p.severity <> 'info') DESC,
+  hash(item_id), item_id LIMIT $most
+"""  # noqa: S608 (constant names)
+"""Query for items of rows that were only checked: those with a warning or an error first."""
+
 ITEM_SEVERITIES: Final = """
 SELECT item_id, max(severity) AS severity FROM nsfw
 WHERE severity IS NOT NULL AND item_id IN (SELECT unnest($ids)) GROUP BY item_id
