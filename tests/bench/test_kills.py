@@ -16,6 +16,7 @@ TEST = Path(__file__).parents[1] / "service" / "processes" / "test_kills.py"
 def test_two_hundred_kills():
     """Every acknowledged id answers, charges equal settled results, the ledger sums to the grant."""
     environment = {"LIGHTMETER_KILLS": "200", **os.environ}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--log-cli-level=INFO", str(TEST)]
+    options = ["-q", "-p", "no:cacheprovider", "--log-cli-level=INFO", "--sweeps", "all"]
+    command = [sys.executable, "-m", "pytest", *options, str(TEST)]
     ended = subprocess.run(command, env=environment, check=False, cwd=TEST.parents[3])
     assert ended.returncode == 0
