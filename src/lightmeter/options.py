@@ -49,6 +49,9 @@ REQUEST_OPTIONS: Final = (
 )
 """Options that decide the content and the price of an answer."""
 
+VIDEO_OPTIONS: Final = ("video", "max_distinct_frames")
+"""Options that decide whether videos are sent whole, or which of their frames are sent; fixed once a run is planned."""
+
 READ_OPTIONS: Final = ("url_column", "id_column", "kind_column", "lenient")
 """Options that decide how the rows of a manifest are read."""
 
@@ -100,6 +103,10 @@ class PlanOptions(ResumeOptions, total=False):
         tag_score: Least tag score, 0 to 1. It is sent with each request and never applied again.
         capture_interval: Seconds between captured frames of a video.
         max_frames: Most frames of a video; 0 means no limit.
+        video: `whole` sends videos as they are. `frames` sends only the frames that differ, as images: of the frames
+            that the service would capture, the near-identical ones are left out. It needs the pre-checks.
+        max_distinct_frames: Most frames of a video to send with `video="frames"`, those that differ most; 0 means no
+            limit other than `max_frames`.
         url_column: The manifest's column of URLs and paths; None means `url`, else `path`.
         id_column: Its column of ids; None means `id`.
         kind_column: Its column of kinds (image or video); None means `kind`.
@@ -117,6 +124,8 @@ class PlanOptions(ResumeOptions, total=False):
     tag_score: float
     capture_interval: int
     max_frames: int
+    video: Literal["whole", "frames"]
+    max_distinct_frames: int
     url_column: str | None
     id_column: str | None
     kind_column: str | None
@@ -175,6 +184,8 @@ class Options(BaseModel):
     kind_column: str | None = Field(default=None, min_length=1)
     lenient: bool = False
     prices: Annotated[OwnPrices | None, BeforeValidator(read_own_prices)] = None
+    video: Literal["whole", "frames"] = "whole"
+    max_distinct_frames: int = Field(default=0, ge=0)
 
     @field_validator("features")
     @classmethod
@@ -188,6 +199,13 @@ class Options(BaseModel):
     def _one_prompt(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value and info.data.get("ask") is not None:
             raise ValueError("a request has one prompt: give either prompt or ask")
+        return value
+
+    @field_validator("video")
+    @classmethod
+    def _check_video(cls, value: str, info: ValidationInfo) -> str:
+        if value == "frames" and info.data.get("precheck") is False:
+            raise ValueError("frames needs the pre-checks, which decode the videos")
         return value
 
     @field_validator("role")

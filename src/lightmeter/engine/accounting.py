@@ -13,12 +13,12 @@ from lightmeter import sqlite
 from lightmeter.client.classify import Classification, ResponseVerdict
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.engine.batching import NameReliability
-from lightmeter.engine.in_flight import InFlightRequest, PolledRequest
+from lightmeter.engine.in_flight import InFlightRequest, PolledRequest, sent_name
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
 from lightmeter.engine.uploads import free_failure_message
 from lightmeter.errors import BudgetReached, JournalError
-from lightmeter.export.asset_matching import UNMATCHED, expected_asset_name, outcome_of
+from lightmeter.export.asset_matching import UNMATCHED, outcome_of
 from lightmeter.facts.lenient_json import parse_object_strict
 from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.journal.commands.record_answer import receive_and_release, receive_and_settle
@@ -87,7 +87,7 @@ class Accounting:
         max_images = None if None in frames else sum(high or 0 for high in frames)
         if is_retry:
             return InFlightRequest(submission_id, credits_, (), (), max_images, is_retry=True)
-        names = tuple((row.seq, expected_asset_name(row.url, row.path)) for row in rows)
+        names = tuple((row.seq, sent_name(row.seq, row.url, row.path)) for row in rows)
         return InFlightRequest(submission_id, credits_, names, tuple(row.kind for row in rows), max_images)
 
     async def _release_hold(self, hold: int, paid: int = 0) -> None:

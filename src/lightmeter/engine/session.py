@@ -24,7 +24,7 @@ from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.manifest.readers import ManifestSource, digest_of
 from lightmeter.money.key_budget import KeyBudget, open_key_budget
 from lightmeter.money.stale_journal import JournalCheck, track_watermark
-from lightmeter.options import READ_OPTIONS, REQUEST_OPTIONS, Options
+from lightmeter.options import READ_OPTIONS, REQUEST_OPTIONS, VIDEO_OPTIONS, Options
 from lightmeter.planning.plan import Plan
 from lightmeter.settings import Settings, read_settings
 
@@ -134,7 +134,11 @@ def changed_options(
     changed = {name: value for name, value in new_options if value != getattr(header.options, name)}
     if new_options.prices is None:  # the run keeps the prices that it was planned with
         changed.pop("prices", None)
-    fixed = [name.replace("_", "-") for name in changed if name in (*REQUEST_OPTIONS, *READ_OPTIONS, "prices")]
+    fixed = [
+        name.replace("_", "-")
+        for name in changed
+        if name in (*REQUEST_OPTIONS, *READ_OPTIONS, *VIDEO_OPTIONS, "prices")
+    ]
     if fixed:
         raise SettingsError(
             f"{out} holds a run of this manifest with other options: {', '.join(fixed)}.",

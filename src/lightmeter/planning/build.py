@@ -17,8 +17,16 @@ from lightmeter import __version__
 from lightmeter.cache.reuse import find_planned_answers, reuse_answers
 from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
 from lightmeter.errors import ManifestError, PlanChanged, SettingsError
-from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedRow, add_rows, apply_cached_rows, restore_rows
+from lightmeter.journal.commands.plan_rows import (
+    PlannedFinding,
+    PlannedFrame,
+    PlannedRow,
+    add_rows,
+    apply_cached_rows,
+    restore_rows,
+)
 from lightmeter.journal.commands.submissions import put_meta
+from lightmeter.journal.frame_rows import frame_of
 from lightmeter.journal.header import fresh_run_id
 from lightmeter.journal.store import Journal
 from lightmeter.manifest.byte_sources import Location
@@ -37,7 +45,7 @@ from lightmeter.planning.progress import Progress
 from lightmeter.planning.row_checks import CHUNK_ROWS, check_rows
 from lightmeter.prechecks.check import Checker
 from lightmeter.prechecks.finding import CheckResult
-from lightmeter.pricing.estimate import frame_range
+from lightmeter.pricing.estimate import FrameRange, frame_range
 from lightmeter.pricing.rates import load_prices
 from lightmeter.redaction import mask_credentials
 from lightmeter.settings import Settings, read_settings
@@ -128,6 +136,7 @@ async def _write_rows(
         max_checks=settings.max_checks,
         max_checks_per_host=settings.max_checks_per_host,
         max_image_bytes=settings.max_image_bytes,
+        max_distinct_frames=options.max_distinct_frames if options.video == "frames" else None,
     )
     pending_write = None
     async with (
@@ -150,6 +159,8 @@ def _row(item: Item, checked: CheckResult | None, options: Options) -> PlannedRo
     kind = (checked.kind if checked else None) or item.kind or kind_from_name(item.path or item.url)
     duration = checked.duration_s if checked else None
     frames = frame_range(kind, duration, options.capture_interval, options.max_frames)
+    if chosen := checked.frames if checked else ():
+        frames = FrameRange(len(chosen), len(chosen))
     status, reason, error = "pending", None, None
     if item.problem:
         status, reason, error = "skipped", "bad_row", item.problem
@@ -179,6 +190,7 @@ def _row(item: Item, checked: CheckResult | None, options: Options) -> PlannedRo
             PlannedFinding(found.check, found.severity, found.message, found.value, orjson.dumps(found.facts).decode())
             for found in (checked.findings if checked else ())
         ),
+        frames=tuple(PlannedFrame(one.frame, one.index, one.time_s) for one in chosen),
     )
 
 
@@ -249,7 +261,7 @@ def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
         wanted = [(row.seq, answer) for row, answer in chunk if answer is not None]
         if wanted:
             journal.submit(apply_cached_rows(find_planned_answers(settings, wanted))).result()
-        done += len(chunk)
+        done += sum(frame_of(row.seq) is None for row, _ in chunk)
     if done != saved.rows:
         raise PlanChanged(f"{saved.path} should have {saved.rows} rows, but has {done}.", hint=_PLAN_AGAIN)
 

@@ -23,6 +23,7 @@ import orjson
 
 from lightmeter import sqlite
 from lightmeter.manifest.item import Item
+from lightmeter.media.distinct_frames import DistinctFrame
 from lightmeter.options import Options
 from lightmeter.prechecks.finding import CheckResult, Finding
 
@@ -84,7 +85,8 @@ def open_kept_checks(folder: Path, manifest: str, options: Options) -> KeptCheck
     Returns:
         The open file; None if the folder cannot be written, or another process plans the same manifest.
     """
-    digest = hashlib.sha256(repr((manifest, options.capture_interval, options.max_frames)).encode()).hexdigest()
+    choices = (options.capture_interval, options.max_frames, options.video, options.max_distinct_frames)
+    digest = hashlib.sha256(repr((manifest, *choices)).encode()).hexdigest()
     path = folder / "unfinished-plans" / f"{digest[:32]}.sqlite"
     lock = -1
     try:
@@ -143,4 +145,6 @@ def _to_json(result: CheckResult) -> bytes:
 
 def _to_result(text: bytes) -> CheckResult:
     fields = orjson.loads(text)
-    return CheckResult(**{**fields, "findings": tuple(Finding(**found) for found in fields["findings"])})
+    findings = tuple(Finding(**found) for found in fields["findings"])
+    frames = tuple(DistinctFrame(**frame) for frame in fields.get("frames", ()))
+    return CheckResult(**{**fields, "findings": findings, "frames": frames})

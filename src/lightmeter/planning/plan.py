@@ -34,8 +34,9 @@ from lightmeter.journal.queries.items import (
     unsent_frames,
 )
 from lightmeter.journal.store import Journal, open_read_only
-from lightmeter.options import REQUEST_OPTIONS, Options, PlanOptions, make_options
+from lightmeter.options import REQUEST_OPTIONS, VIDEO_OPTIONS, Options, PlanOptions, make_options
 from lightmeter.planning.affordable_rows import RowRange, affordability_sentence, affordable_rows
+from lightmeter.planning.frame_savings import FrameSavings, frame_savings
 from lightmeter.planning.plan_file import PLAN_VERSION, write_plan_file
 from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.planning.price_sources import describe_own_prices, price_meta, rates_for
@@ -71,6 +72,7 @@ class Plan:
         credits: The price; `high` is None if max_frames is 0 and the length of a video is unknown.
         saved: Price range of the rows that have a cached answer, which the run does not pay again.
         price_per_image_milli: Millicredits for an image or frame, before rounding.
+        frame_savings: What the run saves by sending only frames of videos; None if it sends no video so.
         retry_per_image_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame after an
             invalid answer; 0 if there is no such question.
         options: The options of the run.
@@ -101,6 +103,7 @@ class Plan:
     folder: Path = field(repr=False, compare=False)
     folder_owner: object = field(repr=False, compare=False)
     retry_per_image_milli: int = 0
+    frame_savings: FrameSavings | None = None
 
     @property
     def balance(self) -> int | None:
@@ -149,6 +152,7 @@ class Plan:
             "reasons": [asdict(reason) for reason in self.reasons],
             "credits": {"low": self.credits.low, "high": self.credits.high, "budget": self.options.budget},
             "saved": {"cache": {"low": self.saved.low, "high": self.saved.high}},
+            "frames": None if self.frame_savings is None else self.frame_savings.to_dict(),
             "price_per_image_millicredits": self.price_per_image_milli,
             "retry_per_image_millicredits": self.retry_per_image_milli,
             "balance": self.balance,
@@ -189,9 +193,13 @@ class Plan:
 
         Raises:
             SettingsError: an option is wrong (the message names it), or the service lacks a back end.
-            UsageError: pre-checks are turned on, but this plan was made without them.
+            UsageError: the option needs the rows to be checked again: pre-checks are turned on, or other frames of
+                videos would be sent.
         """
         options = make_options(**{**self.options.model_dump(), **changes})
+        choices = (*VIDEO_OPTIONS, *(("capture_interval", "max_frames") if options.video == "frames" else ()))
+        if any(getattr(options, name) != getattr(self.options, name) for name in choices):
+            raise UsageError("Other frames of the videos would be sent.", hint="Plan the manifest again.")
         if options.precheck and not self.options.precheck:
             raise UsageError("This plan was made without pre-checks.", hint="Plan the manifest again, with pre-checks.")
         settings = read_settings()
@@ -220,6 +228,8 @@ class Plan:
         if self.options.prices is not None:
             lines.append(f"  {describe_own_prices(self.options.prices)}")
         lines += [f"  {sentence}" for sentence in self.affordability_sentences]
+        if self.frame_savings is not None:
+            lines.append(f"  {self.frame_savings.sentence}")
         if self.videos is not None and self.videos.sentence is not None:
             lines.append(f"  {self.videos.sentence}")
         if self.service.note is not None:
@@ -261,6 +271,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         frames = unsent_frames(db)
         reason_counts = tuple(ReasonCount(*row) for row in count_by_reason(db))
         reused = cached_frames(db)
+        saved_by_frames = frame_savings(db, options, int(meta["price_per_image_milli"]))
         videos = video_coverage(pending_video_lengths(db), options.capture_interval, options.max_frames)
     price, rates = int(meta["price_per_image_milli"]), rates_for(options, settings, service)
     retry = int(meta.get("retry_per_image_milli", "0"))
@@ -280,6 +291,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         options=options,
         base_url=options.base_url or settings.base_url,
         videos=videos,
+        frame_savings=saved_by_frames,
         advice=(
             *price_advice(rates, named, options.features),
             *_provider_notes(rates, options, settings),

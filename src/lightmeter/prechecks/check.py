@@ -19,6 +19,7 @@ from lightmeter.manifest.item import Item
 from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, VideoInfo, kind_from_name, sniff
 from lightmeter.prechecks.decode_check import DecodedImage, check_image, check_image_head, check_video
 from lightmeter.prechecks.finding import CheckResult, Finding
+from lightmeter.prechecks.frame_choice import choose_frames
 from lightmeter.prechecks.host_limit import HostLimit
 from lightmeter.prechecks.memory_limit import MemoryLimit, MemoryShare
 from lightmeter.prechecks.url_probe import HostUnavailable, ReadLimits, UrlProber
@@ -61,6 +62,8 @@ class Checker:
             open. Decoding uses at most one thread per processor.
         max_checks_per_host: Most requests to one host at the same time; `HostLimit` may allow fewer.
         max_image_bytes: Length of the longest image at a URL that is read whole.
+        max_distinct_frames: Most frames to choose of a video that is sent as single frames (0: no limit); None if
+            videos are sent whole.
     """
 
     def __init__(
@@ -71,11 +74,13 @@ class Checker:
         max_checks: int = 256,
         max_checks_per_host: int = 64,
         max_image_bytes: int = MAX_FILE_BYTES,
+        max_distinct_frames: int | None = None,
     ) -> None:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         max_checks = max_checks if files == resource.RLIM_INFINITY else max(1, min(max_checks, files // 4))
         self._capture_interval_s = capture_interval_s
         self._max_frames = max_frames
+        self._max_distinct_frames = max_distinct_frames
         self._prober = UrlProber(connections=max_checks)
         self._read_limits = ReadLimits(image_bytes=max_image_bytes)
         self._memory = MemoryLimit(max(_MAX_MEMORY_BYTES, max_image_bytes))
@@ -235,7 +240,16 @@ class Checker:
             info, findings = await check_video(
                 path, capture_interval_s=self._capture_interval_s, max_frames=self._max_frames
             )
-        return replace(_add_findings(checked, findings, info), duration_s=info.duration_s if info else None)
+            found = replace(_add_findings(checked, findings, info), duration_s=info.duration_s if info else None)
+            if self._max_distinct_frames is None or found.fatal is not None or found.duration_s is None:
+                return found
+            frames, finding = await choose_frames(
+                path,
+                capture_interval_s=self._capture_interval_s,
+                max_frames=self._max_frames,
+                max_distinct=self._max_distinct_frames,
+            )
+        return replace(found, findings=(*found.findings, finding), frames=tuple(frames))
 
 
 def _add_image(checked: CheckResult, decoded: DecodedImage) -> CheckResult:

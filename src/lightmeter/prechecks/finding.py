@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from lightmeter.media.distinct_frames import DistinctFrame
 from lightmeter.media.media_info import MediaKind
 
 Severity: TypeAlias = Literal["info", "warning", "error"]
@@ -46,6 +47,7 @@ class CheckResult:
         size_bytes: Length of the whole content; None if it is not known.
         perceptual_hash: 64 bits that are similar for pictures that look similar; None if the picture was not decoded.
         thumbnail: The picture, or the first frame of a video, as a small JPEG; None if it was not decoded.
+        frames: The frames to send in place of a video (`--video frames`); empty if the row is sent as it is.
     """
 
     kind: MediaKind | None
@@ -57,6 +59,7 @@ class CheckResult:
     size_bytes: int | None = None
     perceptual_hash: int | None = None
     thumbnail: bytes | None = None
+    frames: tuple[DistinctFrame, ...] = ()
 
     @property
     def fatal(self) -> Finding | None:

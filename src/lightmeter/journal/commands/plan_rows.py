@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import orjson
+
 from lightmeter import sqlite
+from lightmeter.journal.frame_rows import HAS_FRAMES, frame_seq
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 
 
@@ -49,6 +52,15 @@ class CachedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedFrame:
+    """A frame of a video that is to be sent as an image: its number among the captures, its index, its time."""
+
+    frame: int
+    index: int
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedRow:
     """A row of the manifest after planning: to be sent (`pending`), or not, with a reason.
 
@@ -76,6 +88,7 @@ class PlannedRow:
         perceptual_hash: 64 bits, see `media.perceptual_hash`; None if the content was not decoded.
         duplicate_distance: Number of bits in which this hash differs from that of `duplicate_of`; None if the two
             contents, URLs or paths are equal.
+        frames: The frames that are sent in place of a video; `add_rows` writes each as a row. Empty if none are.
     """
 
     seq: int
@@ -100,6 +113,7 @@ class PlannedRow:
     size_bytes: int | None = None
     perceptual_hash: int | None = None
     duplicate_distance: int | None = None
+    frames: tuple[PlannedFrame, ...] = ()
 
 
 _INSERT: Final = """
@@ -123,7 +137,28 @@ SELECT EXISTS (SELECT 1 FROM items WHERE item_id = ?1),
 def add_rows(db: sqlite.Connection, rows: Sequence[PlannedRow]) -> None:
     """Write new rows; mark rows that repeat an earlier row's image or video (`duplicate`) or id (`skipped`)."""
     for row in rows:
-        _insert(db, _without_conflicts(db, row))
+        planned = _without_conflicts(db, row)
+        _insert(db, planned)
+        if planned.status == "pending":
+            for frame in planned.frames:
+                _insert(db, _with_unused_id(db, _frame_row(planned, frame)))
+
+
+def _frame_row(video: PlannedRow, frame: PlannedFrame) -> PlannedRow:
+    """Return the row of a video's frame; its identity and hash say which frame of which content it is."""
+    return PlannedRow(
+        seq=frame_seq(video.seq, frame.frame),
+        item_id=f"{video.item_id}#frame {frame.frame}",
+        url=video.url,
+        path=video.path,
+        identity=f"{video.identity}#frame {frame.index}",
+        kind="image",
+        extra=orjson.dumps(frame).decode(),
+        own_id=False,
+        frames_low=1,
+        frames_high=1,
+        content_sha256=None if video.content_sha256 is None else f"{video.content_sha256}#frame {frame.index}",
+    )
 
 
 def _without_conflicts(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
@@ -132,9 +167,8 @@ def _without_conflicts(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
         _CONFLICTS, (row.item_id, row.identity, row.content_sha256)
     )
     own_id = row.item_id
-    while id_is_used:
-        row = replace(row, item_id=f"{row.item_id}#{row.seq}")
-        id_is_used = db.execute("SELECT 1 FROM items WHERE item_id = ?", (row.item_id,)).fetchone()
+    if id_is_used:
+        row = _with_unused_id(db, row)
     if row.item_id != own_id and row.own_id and row.status == "pending":
         error = f"The id {own_id!r} stands in an earlier row."
         row = replace(row, status="skipped", reason="id_repeated", error=error)
@@ -142,6 +176,12 @@ def _without_conflicts(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
     if row.status == "pending" and original is not None:
         row = replace(row, status="duplicate", reason="same_asset", duplicate_of=original)
     return row if row.status == "pending" else replace(row, frames_low=0, frames_high=0)
+
+
+def _with_unused_id(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
+    while db.execute("SELECT 1 FROM items WHERE item_id = ?", (row.item_id,)).fetchone():
+        row = replace(row, item_id=f"{row.item_id}#{row.seq}")
+    return row
 
 
 def _insert(db: sqlite.Connection, row: PlannedRow) -> None:
@@ -184,6 +224,8 @@ ORDER BY r.seq
 def planned_rows(db: sqlite.Connection) -> Iterator[tuple[PlannedRow, tuple[int, str | None, str] | None]]:
     """Yield all rows of the plan in manifest order, each with its cached answer of an earlier run, or None.
 
+    The rows of frames that are sent in place of videos come last.
+
     A cached answer is (position of the row's image or video in the answer, its name there, the answer's sha256).
     """
     findings: Iterator[Any] = iter(db.execute(_FINDINGS))
@@ -215,7 +257,7 @@ def set_frames(db: sqlite.Connection, groups: Sequence[tuple[str | None, int | N
         db.execute(
             "UPDATE items SET frames_low = low, frames_high = high FROM lengths "  # noqa: S608 (a constant expression)
             f"WHERE items.kind IS lengths.kind AND {WHOLE_SECONDS_SQL} IS lengths.seconds "
-            "AND status IN ('pending', 'over_budget', 'ok')"
+            f"AND status IN ('pending', 'over_budget', 'ok') AND NOT {HAS_FRAMES.format('items', '')}"
         )
     finally:
         db.execute("DROP TABLE lengths")

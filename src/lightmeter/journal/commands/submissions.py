@@ -13,6 +13,7 @@ import orjson
 from lightmeter import sqlite
 from lightmeter.errors import BudgetReached, InvalidTransition
 from lightmeter.journal.compression import compress
+from lightmeter.journal.frame_rows import HAS_FRAMES, ROW_OF, seq_ranges
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal
 from lightmeter.journal.queries.answer_retries import RetryRow
 from lightmeter.journal.queries.charges import credit_totals
@@ -307,22 +308,25 @@ def resend(db: sqlite.Connection, submission_id: int, at: float) -> None:
 
 @sqlite.command
 def mark_over_budget(db: sqlite.Connection, reason: str, first: int, last: int) -> int:
-    """Mark the pending rows first ≤ seq ≤ last as over budget and return their number; `reason` names the limit."""
-    db.execute(
-        "UPDATE items SET status = 'over_budget', reason = ? "
-        "WHERE status = 'pending' AND submission_id IS NULL AND seq BETWEEN ? AND ?",
-        (reason, first, last),
+    """Mark the pending rows first ≤ seq ≤ last, and the frames of their videos, as over budget; return their number.
+
+    The frames of a video count as one row; `reason` names the limit.
+    """
+    selected = (
+        f"status = 'pending' AND submission_id IS NULL AND seq BETWEEN ? AND ? AND NOT {HAS_FRAMES.format('items', '')}"
     )
-    return db.changes()
+    rows = 0
+    for seqs in seq_ranges(first, last):
+        rows += db.execute(f"SELECT count(DISTINCT {ROW_OF.format('seq')}) FROM items WHERE {selected}", seqs).get  # noqa: S608
+        db.execute(f"UPDATE items SET status = 'over_budget', reason = ? WHERE {selected}", (reason, *seqs))  # noqa: S608
+    return rows
 
 
 @sqlite.command
 def clear_over_budget(db: sqlite.Connection, first: int, last: int) -> None:
-    """Make the rows first ≤ seq ≤ last that were over budget pending again."""
-    db.execute(
-        "UPDATE items SET status = 'pending', reason = NULL WHERE status = 'over_budget' AND seq BETWEEN ? AND ?",
-        (first, last),
-    )
+    """Make the rows first ≤ seq ≤ last that were over budget, and the frames of their videos, pending again."""
+    query = "UPDATE items SET status = 'pending', reason = NULL WHERE status = 'over_budget' AND seq BETWEEN ? AND ?"
+    db.executemany(query, seq_ranges(first, last))
 
 
 @sqlite.command
@@ -337,8 +341,8 @@ def add_retries(db: sqlite.Connection, rows: Sequence[RetryRow]) -> None:
 @sqlite.command
 def set_retry_obstacle(db: sqlite.Connection, reason: str | None, first: int, last: int) -> None:
     """Record why rows first ≤ seq ≤ last that wait for a second answer to `--ask` cannot be sent; None: they can."""
-    db.execute(
+    db.executemany(
         "UPDATE answer_retries SET reason = ?1 "
         "WHERE submission_id IS NULL AND (reason IS NULL OR ?1 IS NULL) AND seq BETWEEN ?2 AND ?3",
-        (reason, first, last),
+        [(reason, *seqs) for seqs in seq_ranges(first, last)],
     )

@@ -14,6 +14,7 @@ from typing import Any, Final
 import orjson
 
 from lightmeter import sqlite
+from lightmeter.journal.frame_rows import seq_ranges
 from lightmeter.journal.queries.items import CHUNK_ROWS, AnswerRetry, PendingRow
 
 
@@ -48,12 +49,13 @@ def first_answers(db: sqlite.Connection, first: int, last: int) -> Iterator[tupl
     Each is (seq, submission id, position of the row's image or video in the answer, compressed answer), ordered by
     submission. Rows for which the question was or will be asked again, and rows with cached answers, are left out.
     """
-    yield from db.execute(
-        "SELECT i.seq, i.submission_id, i.asset, a.raw FROM items i JOIN answers a USING (submission_id) "
-        "WHERE i.status = 'ok' AND i.asset IS NOT NULL AND i.seq BETWEEN ? AND ? "
-        "AND NOT EXISTS (SELECT 1 FROM answer_retries r WHERE r.seq = i.seq) ORDER BY i.submission_id, i.seq",
-        (first, last),
-    )
+    for seqs in seq_ranges(first, last):
+        yield from db.execute(
+            "SELECT i.seq, i.submission_id, i.asset, a.raw FROM items i JOIN answers a USING (submission_id) "
+            "WHERE i.status = 'ok' AND i.asset IS NOT NULL AND i.seq BETWEEN ? AND ? "
+            "AND NOT EXISTS (SELECT 1 FROM answer_retries r WHERE r.seq = i.seq) ORDER BY i.submission_id, i.seq",
+            seqs,
+        )
 
 
 _RETRIES: Final = """
@@ -66,9 +68,11 @@ _WAITING: Final = (
 
 def waiting_retries(db: sqlite.Connection, first: int, last: int) -> Iterator[PendingRow]:
     """Yield the rows first ≤ seq ≤ last that wait for the question (`--ask`) to be repeated, in order."""
-    while rows := list(db.execute(_WAITING, (first, last, CHUNK_ROWS))):
-        yield from map(_to_pending_row, rows)
-        first = rows[-1][0] + 1
+    for low, high in seq_ranges(first, last):
+        start = low
+        while rows := list(db.execute(_WAITING, (start, high, CHUNK_ROWS))):
+            yield from map(_to_pending_row, rows)
+            start = rows[-1][0] + 1
 
 
 def retried_row(db: sqlite.Connection, submission_id: int) -> PendingRow | None:

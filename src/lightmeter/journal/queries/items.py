@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from lightmeter import sqlite
+from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, FRAME_SEQS, HAS_FRAMES, frame_of, row_of, seq_ranges
 from lightmeter.media.media_info import MediaKind
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 from lightmeter.pricing.estimate import FrameRange
@@ -28,7 +29,10 @@ class AnswerRetry:
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A manifest row to be sent; if `retry` is set, the row was answered, and the question (`--ask`) is asked again."""
+    """A manifest row, or a frame of a video, to be sent as it is.
+
+    If `retry` is set, the row was answered, and the question (`--ask`) is asked again.
+    """
 
     seq: int
     url: str
@@ -37,10 +41,31 @@ class PendingRow:
     frames_high: int | None
     retry: AnswerRetry | None = None
 
+    @property
+    def frame(self) -> int | None:
+        """The frame that is sent as an image; None for a whole row of the manifest."""
+        return frame_of(self.seq)
+
+
+_IS_ROW: Final = f"seq < {FIRST_FRAME_SEQ}"
+"""SQL: the row is one of the manifest, not a frame of a video."""
+
+_IS_SENT: Final = f"NOT {HAS_FRAMES.format('items', '')}"
+"""SQL: the row is sent, or would be, as it is: it is no video whose frames are sent in its place."""
+
 
 def count_by_status(db: sqlite.Connection) -> dict[str, int]:
-    """Return the number of rows in each status, including statuses without rows."""
-    counted = dict(db.execute("SELECT status, count(*) FROM items GROUP BY status"))
+    """Return the number of rows of the manifest in each status, including statuses without rows."""
+    return _count_by_status(db, _IS_ROW)
+
+
+def count_requests_by_status(db: sqlite.Connection) -> dict[str, int]:
+    """Return as `count_by_status` the number of rows and frames: frames that are sent count in place of their video."""
+    return _count_by_status(db, _IS_SENT)
+
+
+def _count_by_status(db: sqlite.Connection, condition: str) -> dict[str, int]:
+    counted = dict(db.execute(f"SELECT status, count(*) FROM items WHERE {condition} GROUP BY status"))  # noqa: S608
     return {status: counted.get(status, 0) for status in STATUSES}
 
 
@@ -52,8 +77,8 @@ def has_failed_with(db: sqlite.Connection, reason: str) -> bool:
 def count_by_reason(db: sqlite.Connection) -> list[tuple[str, str, int, str]]:
     """Return (status, reason, number of rows, URL and error of an example) for each reason, most frequent first."""
     query = (
-        "SELECT status, reason, count(*) AS rows, max(url || coalesce(': ' || error, '')) FROM items "
-        "WHERE reason IS NOT NULL GROUP BY status, reason ORDER BY rows DESC, status, reason"
+        "SELECT status, reason, count(*) AS rows, max(url || coalesce(': ' || error, '')) FROM items "  # noqa: S608
+        f"WHERE reason IS NOT NULL AND {_IS_ROW} GROUP BY status, reason ORDER BY rows DESC, status, reason"
     )
     return [(status, reason, rows, example) for status, reason, rows, example in db.execute(query)]
 
@@ -66,15 +91,51 @@ def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int]]
 
 def first_pending_image(db: sqlite.Connection, first: int, last: int) -> PendingRow | None:
     """Return the first pending row first ≤ seq ≤ last that has at most one frame, as images do; None without one."""
-    row = db.execute(_PENDING.format(condition="AND frames_high = 1"), (first, last, 1)).fetchone()
-    return None if row is None else PendingRow(*row)
+    for low, high in seq_ranges(first, last):
+        row = db.execute(_PENDING.format(condition="AND frames_high = 1"), (low, high, 1)).fetchone()
+        if row is not None:
+            return PendingRow(*row)
+    return None
 
 
 def pending_rows(db: sqlite.Connection, first: int, last: int) -> Iterator[PendingRow]:
-    """Yield the pending rows with first ≤ seq ≤ last, in order; the journal is read in blocks of `CHUNK_ROWS` rows."""
-    while rows := list(db.execute(_PENDING.format(condition=""), (first, last, CHUNK_ROWS))):
-        yield from (PendingRow(*row) for row in rows)
-        first = rows[-1][0] + 1
+    """Yield the pending rows with first ≤ seq ≤ last, in order, then the pending frames of their videos.
+
+    The journal is read in blocks of `CHUNK_ROWS` rows.
+    """
+    for low, high in seq_ranges(first, last):
+        start = low
+        while rows := list(db.execute(_PENDING.format(condition=""), (start, high, CHUNK_ROWS))):
+            yield from (PendingRow(*row) for row in rows)
+            start = rows[-1][0] + 1
+
+
+class VideoSource(NamedTuple):
+    """A video whose frames are sent in its place.
+
+    Attributes:
+        url: Its URL or path, as in the manifest.
+        path: Absolute path of a local file; None for a URL.
+        content_sha256: Hash of the content that the plan chose the frames of.
+        times_s: Frame → its time in seconds, for the frames to be sent, in order.
+    """
+
+    url: str
+    path: str | None
+    content_sha256: str | None
+    times_s: dict[int, float]
+
+
+def video_of_frame(db: sqlite.Connection, seq: int) -> VideoSource:
+    """Return the video that the frame with row number `seq` belongs to."""
+    video = row_of(seq)
+    ((url, path, sha256),) = db.execute("SELECT url, path, content_sha256 FROM items WHERE seq = ?", (video,))
+    frames = db.execute(
+        "SELECT extra ->> 'frame', extra ->> 'time_s' FROM items "  # noqa: S608 (a constant expression)
+        f"WHERE seq {FRAME_SEQS.format('?1')} ORDER BY seq",
+        (video,),
+    )
+    return VideoSource(url, path, sha256, dict(frames))
 
 
 class FrameGroup(NamedTuple):
@@ -131,43 +192,52 @@ class AssetMarks(NamedTuple):
     reach_facts: str | None
 
 
-_PENDING: Final = """
+_PENDING: Final = f"""
 SELECT seq, url, path, kind, frames_high FROM items
-WHERE status = 'pending' AND submission_id IS NULL AND seq BETWEEN ? AND ? {condition} ORDER BY seq LIMIT ?
-"""
+WHERE status = 'pending' AND submission_id IS NULL AND seq BETWEEN ? AND ? AND {_IS_SENT} {{condition}}
+ORDER BY seq LIMIT ?
+"""  # noqa: S608 (constant expressions, here and below)
 
 _DUPLICATES: Final = """
 SELECT o.kind, o.frames_low, o.frames_high, count(*) FROM items i JOIN items o ON o.item_id = i.duplicate_of
 WHERE i.status = 'duplicate' AND o.status = 'ok' GROUP BY 1, 2, 3
 """
 
-_CACHED: Final = """
-SELECT kind, frames_low, frames_high, count(*) FROM items WHERE status = 'ok' AND reason = 'cached' GROUP BY 1, 2, 3
-"""
+_CACHED: Final = f"""
+SELECT kind, frames_low, frames_high, count(*) FROM items
+WHERE status = 'ok' AND reason = 'cached' AND {_IS_SENT} GROUP BY 1, 2, 3
+"""  # noqa: S608
 
 _LENGTHS: Final = f"""
-SELECT kind, {WHOLE_SECONDS_SQL}, count(*) FROM items WHERE {{condition}} GROUP BY 1, 2 ORDER BY 1, 2
+SELECT kind, {WHOLE_SECONDS_SQL}, count(*) FROM items
+WHERE {{condition}} AND {_IS_SENT} GROUP BY 1, 2 ORDER BY 1, 2
 """  # noqa: S608 (a constant expression)
 
-_OVER_BUDGET: Final = """
+_OVER_BUDGET: Final = f"""
 SELECT reason, count(*), coalesce(sum(frames_low), 0), sum(frames_high), count(*) - count(frames_high), max(frames_high)
-FROM items WHERE status = 'over_budget' GROUP BY reason ORDER BY reason
-"""
+FROM items WHERE status = 'over_budget' AND {_IS_ROW} GROUP BY reason ORDER BY reason
+"""  # noqa: S608
 
-_FRAMES: Final = """
+_FRAMES: Final = f"""
 SELECT coalesce(sum(frames_low), 0), CASE WHEN count(frames_high) = count(*) THEN coalesce(sum(frames_high), 0) END
-FROM items WHERE {condition}
-"""
+FROM items WHERE {{condition}} AND {_IS_SENT}
+"""  # noqa: S608
 
-_PENDING_MARKS: Final = """
-SELECT i.seq, i.identity, i.path, i.content_sha256, f.facts
-FROM items i LEFT JOIN findings f ON f.seq = i.seq AND f.name = 'reach' WHERE i.status = 'pending' ORDER BY i.seq
-"""
+_PENDING_MARKS: Final = f"""
+SELECT items.seq, items.identity, items.path, items.content_sha256, f.facts
+FROM items LEFT JOIN findings f ON f.seq = items.seq AND f.name = 'reach'
+WHERE items.status = 'pending' AND {_IS_SENT} ORDER BY items.seq
+"""  # noqa: S608
+
+_FRAME_MODE_LENGTHS: Final = f"""
+SELECT {WHOLE_SECONDS_SQL}, count(*), sum(frames_low) FROM items
+WHERE kind = 'video' AND status = 'pending' AND {_IS_ROW} AND NOT {_IS_SENT} GROUP BY 1 ORDER BY 1
+"""  # noqa: S608
 
 
 def count_rows(db: sqlite.Connection) -> int:
     """Return the number of rows of the manifest."""
-    return int(db.execute("SELECT count(*) FROM items").get)
+    return int(db.execute(f"SELECT count(*) FROM items WHERE {_IS_ROW}").get)  # noqa: S608
 
 
 def planned_frames(db: sqlite.Connection) -> FrameRange:
@@ -191,7 +261,13 @@ def _frames(db: sqlite.Connection, condition: str) -> FrameRange:
 
 def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | None]]:
     """Yield (least, most) frames of each pending row, 1 for an image, in the manifest's order; None without a bound."""
-    yield from db.execute("SELECT frames_low, frames_high FROM items WHERE status = 'pending' ORDER BY seq")
+    query = f"SELECT frames_low, frames_high FROM items WHERE status = 'pending' AND {_IS_ROW} ORDER BY seq"  # noqa: S608
+    yield from db.execute(query)
+
+
+def frame_mode_lengths(db: sqlite.Connection) -> list[tuple[int | None, int, int]]:
+    """Return (length in seconds, rounded up; number of videos; frames to send) for videos sent as single frames."""
+    return [(seconds, videos, frames) for seconds, videos, frames in db.execute(_FRAME_MODE_LENGTHS)]
 
 
 def duplicate_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:

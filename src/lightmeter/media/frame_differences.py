@@ -1,0 +1,85 @@
+"""Differences between frames of a video: which are near-identical, and where scenes begin. No I/O.
+
+The scene measure is the content-aware detector of PySceneDetect (`ContentDetector`, scenedetect.com/docs, version 0.6):
+the mean difference of hue, saturation and value, each from 0 to 255, of two frames; a scene begins above 27. Unlike
+there, the frames are small, hue is a circle, and hue counts only where both pixels have a color.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from lightmeter.media.perceptual_hash import perceptual_hash
+
+CUT_DIFFERENCE: Final = 27.0
+"""Least `scene_difference` of two consecutive frames between which a scene begins: PySceneDetect's default."""
+
+NEAR_IDENTICAL_LEVELS: Final = 6.0
+"""Greatest `largest_change` of two near-identical frames: what an encoder changes in a still picture is below."""
+
+_SIDE: Final = 64
+_CELLS: Final = 16
+_LEAST_SATURATION: Final = 25
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameFeatures:
+    """What the differences between a frame and others are computed from: about 15 KB for a frame of any size.
+
+    Attributes:
+        hsv: The frame shrunk to 64 x 64 pixels: hue, saturation and value, 0 to 255.
+        cells: Mean RGB color of each of 16 x 16 cells, 0 to 255.
+        perceptual_hash: See `media.perceptual_hash`.
+    """
+
+    hsv: NDArray[np.int16]
+    cells: NDArray[np.float32]
+    perceptual_hash: int
+
+
+def frame_features(rgb: NDArray[np.uint8]) -> FrameFeatures:
+    """Return the features of a frame (height x width x 3, RGB)."""
+    small = Image.fromarray(np.ascontiguousarray(rgb)).resize((_SIDE, _SIDE), Image.Resampling.BOX)
+    step = _SIDE // _CELLS
+    blocks = np.asarray(small, np.float32).reshape(_CELLS, step, _CELLS, step, 3)
+    hsv = np.asarray(small.convert("HSV")).astype(np.int16)
+    return FrameFeatures(hsv, blocks.mean(axis=(1, 3)), perceptual_hash(rgb))
+
+
+def perceptual_distance(first: FrameFeatures, second: FrameFeatures) -> int:
+    """Return how many of the 64 bits of two frames' perceptual hashes differ: few if the frames look similar."""
+    return (first.perceptual_hash ^ second.perceptual_hash).bit_count()
+
+
+def largest_change(first: FrameFeatures, second: FrameFeatures) -> float:
+    """Return the largest change of color in a cell, 0 to 255. Noise cancels out; a small object that moves shows."""
+    return float(np.abs(first.cells - second.cells).max())
+
+
+def scene_difference(first: FrameFeatures, second: FrameFeatures) -> float:
+    """Return the mean difference of hue, saturation and value of two frames, 0 to 255."""
+    change = np.abs(first.hsv - second.hsv)
+    hue = np.minimum(change[..., 0], 256 - change[..., 0])
+    has_color = np.minimum(first.hsv[..., 1], second.hsv[..., 1]) >= _LEAST_SATURATION
+    return float((hue * has_color + change[..., 1] + change[..., 2]).mean() / 3)
+
+
+def is_near_identical(first: FrameFeatures, second: FrameFeatures) -> bool:
+    """Whether nothing that a person would notice changes between two frames."""
+    return largest_change(first, second) <= NEAR_IDENTICAL_LEVELS
+
+
+def cut_indices(frames: Sequence[FrameFeatures], threshold: float = CUT_DIFFERENCE) -> list[int]:
+    """Return the indices of frames that begin a scene, except the first frame.
+
+    Such a frame differs from the one before by `threshold` or more (`scene_difference`).
+    """
+    differences = (scene_difference(first, second) for first, second in pairwise(frames))
+    return [index for index, difference in enumerate(differences, start=1) if difference >= threshold]
