@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import DEVNULL
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
 import lightmeter as lm
+from lightmeter.cli.commands.demo import serve_folder
 from lightmeter.errors import BudgetReached, SettingsError, UsageError
 from lightmeter.media.image import load_rgb
 from lightmeter.testing import tiny_jpeg, tiny_video
+from lightmeter.wire.constants import MAX_FILE_BYTES
 from tests.conftest import DATA
 from tests.engine.hostile import Hostile, listening
 
@@ -33,19 +41,14 @@ def video(tmp_path):
 def run_frames(tmp_path, video, charges_at_once):
     """Plan and run the video and an image against a scripted service; returns (the run, the plan, the service)."""
 
-    async def run(script, *, more=(), paths=None, out="out", **options):
+    async def run(script, *, more=(), paths=None, out="out", base_url=None, **options):
         hostile = script if isinstance(script, Hostile) else Hostile(script)
         picture = tmp_path / "picture.jpg"
         picture.write_bytes(tiny_jpeg(1))
-        async with listening(hostile) as base_url:
-            plan = await lm.plan(
-                _manifest(tmp_path, paths or [video, picture, *more]),
-                features=["tags"],
-                backends=["clarifai"],
-                base_url=base_url,
-                video="frames",
-                **{"max_frames": 60, **options},
-            )
+        async with nullcontext(base_url) if base_url else listening(hostile) as base_url:  # noqa: PLR1704
+            usual = {"features": ["tags"], "backends": ["clarifai"], "max_frames": 60, "video": "frames"}
+            manifest = _manifest(tmp_path, paths or [video, picture, *more])
+            plan = await lm.plan(manifest, base_url=base_url, **{**usual, **options})
             return await lm.run(plan, tmp_path / out), plan, hostile
 
     return run
@@ -230,3 +233,92 @@ async def test_the_embedded_service_answers_frames_as_those_of_the_whole_video(t
     for frame, color in sent.items():
         assert color["item_id"] == answered[frame]["item_id"]
         assert all(abs(color[name] - answered[frame][name]) <= 12 for name in ("red", "green", "blue"))
+
+
+@pytest.mark.parametrize(("post", "charged"), [(2, False), pytest.param(3, True, marks=pytest.mark.sweep)])
+async def test_a_killed_run_pays_no_frame_twice(tmp_path, video, charges_at_once, post, charged):
+    """A process is killed during a request, before or after the charge: resumed, it pays for each frame once."""
+    process = None
+
+    def script(number, _):
+        if number != post:
+            return "fine"
+        process.kill()
+        return "charge and drop" if charged else "drop"
+
+    hostile = Hostile(script)
+    async with listening(hostile) as base_url:
+        options = ["--features", "tags", "--backends", "clarifai", "--video", "frames", "--max-frames", "60", "--yes"]
+        command = ["-m", "lightmeter", "run", _manifest(tmp_path, [video]), "--out", tmp_path / "out", "--careful"]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *map(str, command), *options, "--base-url", base_url, stdout=DEVNULL, stderr=DEVNULL
+        )
+        assert await process.wait() == -signal.SIGKILL
+        run = await lm.resume(tmp_path / "out", base_url=base_url, sole_spender=True)
+    names = [f"row0-frame{frame}.jpg" for frame in (0, 2, 5)]
+    assert sorted(hostile.charged) == names
+    assert (_video(run)["status"], _video(run)["reason"]) == (("failed", "paid_and_lost") if charged else ("ok", None))
+    assert run.summary().paid == 3
+
+
+async def test_a_question_is_answered_for_each_frame(run_frames):
+    """The answers to the user's question stand in a row for each frame that was sent."""
+    ask = {"name": "count", "prompt": "How many?", "schema": {"properties": {"people": {"type": "integer"}}}}
+    run, _, _ = await run_frames(lambda *_: "fine", ask=ask, features=["tags", "descriptions"], backends=["gemini"])
+    rows = run.table("answers_count").to_pylist()
+    assert sorted(-1 if row["frame"] is None else row["frame"] for row in rows) == [-1, 0, 2, 5]
+    assert {row["item_id"] for row in rows} == {row["item_id"] for row in run.table("assets").to_pylist()}
+
+
+async def test_a_video_at_a_url_is_downloaded_and_its_frames_are_sent(run_frames, tmp_path, video):
+    """The frames of a video at a URL are sent as files too, and the table has its URL."""
+    with serve_folder(video.parent) as base:
+        manifest = tmp_path / "urls.csv"
+        manifest.write_text(f"url\n{base}/{video.name}\n")
+        hostile = Hostile(lambda *_: "ack")
+        async with listening(hostile) as base_url:
+            options = {"features": ["tags"], "backends": ["clarifai"], "base_url": base_url, "video": "frames"}
+            run = await lm.run(await lm.plan(manifest, max_frames=60, **options), tmp_path / "out")
+    assert sorted(hostile.charged) == ["row0-frame0.jpg", "row0-frame2.jpg", "row0-frame5.jpg"]
+    assert {tag["url"] for tag in run.table("tags").to_pylist()} == {f"{base}/{video.name}"}
+
+
+@pytest.mark.sweep
+async def test_a_frame_in_doubt_moves_to_the_next_run(run_frames, tmp_path, video):
+    """A changed manifest keeps the doubt about a frame, and its hold, whether it has the video or not."""
+    hostile = Hostile(lambda _, body: "charge and drop" if body.get("file_name") == "row0-frame2.jpg" else "fine")
+    other = tmp_path / "other.jpg"
+    other.write_bytes(tiny_jpeg(2))
+    async with listening(hostile) as base_url:
+        await run_frames(hostile, base_url=base_url)
+        hostile.script = lambda *_: "fine"
+        run, _, _ = await run_frames(hostile, more=[other], base_url=base_url)
+        assert len(hostile.charged) == 5
+        assert (_video(run)["status"], run.summary().held) == ("in_doubt", 1)
+        run, _, _ = await run_frames(hostile, paths=[other], base_url=base_url)
+    assert len(hostile.charged) == 5
+    assert (run.summary().counts["in_doubt"], run.summary().held, run.summary().rows) == (1, 1, 2)
+    latest = {row["item_id"]: row["status"] for row in run.table("assets").to_pylist()}
+    assert "in_doubt" in latest.values()
+
+
+async def test_another_folder_reuses_cached_frames(run_frames, tmp_path, video, monkeypatch):
+    """Frames that another run paid for are answered from the cache; a frame that is missing there is paid for."""
+    monkeypatch.setenv("LIGHTMETER_ANSWERS_DIR", str(tmp_path / "answers"))
+    hostile = Hostile(lambda *_: "fine")
+    async with listening(hostile) as base_url:
+        await run_frames(hostile, max_distinct_frames=2, base_url=base_url)
+        run, plan, _ = await run_frames(hostile, out="second", base_url=base_url)
+    assert len(hostile.charged) == 4
+    assert (plan.credits.high, plan.frame_savings.frames) == (1, 3)
+    assert _facts(run)[1:] == [(frame, f"row0-frame{frame}.jpg") for frame in (0, 2, 5)]
+    assert _video(run)["credits"] == 1
+
+
+@pytest.mark.sweep
+async def test_a_large_video_file_is_sent_as_frames(run_frames, video):
+    """A file above the upload limit, which could not be sent whole, is sent as frames."""
+    with video.open("ab") as file:
+        file.write(bytes(MAX_FILE_BYTES))
+    run, _, _ = await run_frames(lambda *_: "fine")
+    assert (_video(run)["status"], _video(run)["credits"]) == ("ok", 3)

@@ -219,17 +219,19 @@ class Checker:
             return CheckResult(expected, (Finding("file", "error", message),))
         if not head:
             return CheckResult(expected, (Finding("file", "error", "The file is empty.", 0),))
-        if size_bytes > MAX_FILE_BYTES:
-            message = f"{size_bytes:,} bytes are more than the service takes as an upload ({MAX_FILE_BYTES:,})."
-            return CheckResult(expected, (Finding("size", "error", message, size_bytes),))
         found = sniff(head)
+        is_video = found is not None and found[0] == "video"
+        if size_bytes > MAX_FILE_BYTES and not (is_video and self._max_distinct_frames is not None):
+            return CheckResult(expected, (_too_large(size_bytes),))
         if found is None:
             unknown = Finding("type", "error", "Neither a picture nor a video of a known format.")
             return CheckResult(expected, (unknown,))
         checked = CheckResult(found[0], tuple(judge_format(found, expected)))
         if checked.kind == "video":
             sha256 = await asyncio.to_thread(_sha256, path)
-            return await self._decode_video(path, replace(checked, content_sha256=sha256))
+            video = await self._decode_video(path, replace(checked, content_sha256=sha256))
+            unsendable = size_bytes > MAX_FILE_BYTES and not video.frames
+            return replace(video, findings=(_too_large(size_bytes), *video.findings)) if unsendable else video
         checked = replace(checked, size_bytes=size_bytes)
         async with self._decoders:
             decoded, sha256 = await asyncio.to_thread(_read_image, path)
@@ -250,6 +252,11 @@ class Checker:
                 max_distinct=self._max_distinct_frames,
             )
         return replace(found, findings=(*found.findings, finding), frames=tuple(frames))
+
+
+def _too_large(size_bytes: int) -> Finding:
+    message = f"{size_bytes:,} bytes are more than the service takes as an upload ({MAX_FILE_BYTES:,})."
+    return Finding("size", "error", message, size_bytes)
 
 
 def _add_image(checked: CheckResult, decoded: DecodedImage) -> CheckResult:
