@@ -64,10 +64,10 @@ def _invalid_paths(error: ValidationError) -> list[tuple[int | str, ...]]:
 
 
 def _remove(data: dict[str, Any], path: tuple[int | str, ...]) -> None:
-    """Remove the value at `path` (keys and indices) from the JSON object `data`, or the innermost value around it.
+    """Remove an invalid value from the JSON object `data`, at the `path` (keys and indices) of pydantic's error.
 
-    A path may lead further than `data` does, because the validation turns an object of brands into a list first. The
-    first key of a path always exists, so that each call removes something.
+    If `data` has nothing at this path, remove the innermost value around it: pydantic's path is that of the validated
+    form, which for brands is a list in place of an object. Each call removes something, as the first key exists.
     """
     steps: list[tuple[Any, int | str]] = []
     node: Any = data

@@ -161,9 +161,10 @@ class Dispatcher:
         return size
 
     async def _admit(self, batch: Batch) -> Batch | None:
-        """Wait until a batch may be sent; return it trimmed to the budget and the cap on credits at risk.
+        """Wait until a batch may be sent; return it trimmed to the budget and to `max_at_risk`.
 
-        Return None if the run stops, the first row alone costs too much, or unanswered requests must be looked into.
+        Return None if the run stops, if the first row alone exceeds one of the two limits, or if the engine must first
+        find out what unanswered requests cost.
         """
         within_cap = await self._trim_to_risk_cap(batch)
         if within_cap is None:

@@ -194,7 +194,10 @@ class KeyLedger:
                 raise _CapExceeded
 
     def correct_earlier_runs(self, period: str) -> None:
-        """Correct the credits of earlier runs in this folder: this run took over their requests of unknown charge."""
+        """Release the credits that earlier runs of this folder hold in the ledger of the key, in this budget period.
+
+        Their requests of unknown charge have moved to this run, which holds the credits instead.
+        """
         with self._errors_translated(), sqlite.write_transaction(self._db):
             self._correct_dead_runs(self.latest_period(period), self._folder)
 

@@ -106,7 +106,7 @@ class Watermark:
         self._flushed_at = 0
 
     def begin(self, run_id: str, folder: Path, position: JournalPosition, *, checked: bool) -> None:
-        """Write and flush the whole file, then let other processes open it.
+        """Write the watermark file of a run, which records how far its journal has come, and unlock it for readers.
 
         Args:
             run_id: The run.

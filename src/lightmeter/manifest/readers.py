@@ -139,7 +139,10 @@ class ManifestReader:
         return None if files.filesystem else Path(files.base), self._rows_of_files(files, self._location)
 
     def _rows_of_files(self, files: FileSet, location: Location) -> Iterator[RawRow]:
-        """Yield the rows of a folder, a glob or a media file as a manifest; after the last row, set `sha256`."""
+        """Yield one row for each media file of a folder or glob, or the rows of its Parquet files.
+
+        After the last row, set the attribute `sha256`, the hash of the list of files.
+        """
         try:
             if files.kind == "media":
                 self._must_name_no_column()

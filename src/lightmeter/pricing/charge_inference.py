@@ -191,7 +191,7 @@ def reconcile(window: BalanceWindow, *, sole_spender: bool = False) -> Reconcili
 
 
 def _segments(window: BalanceWindow) -> list[_Segment]:
-    """Split the requests of a window at each account balance that an answer reports.
+    """Split the requests between two known balances at each balance that an answer reports.
 
     If two requests were in flight together, return all requests as one segment: such balances prove nothing.
     """

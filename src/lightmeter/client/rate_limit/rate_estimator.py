@@ -265,9 +265,9 @@ class RateEstimator:
             self._bucket_size = 0.0  # the limit is another one, or its fall looked like the end of a burst
 
     def _fall_back(self, measured: float) -> None:
-        """Lower an estimate that a test of higher rates has set too high: return to an earlier estimate.
+        """Lower an estimate that a test of higher rates has set too high: return to an estimate from before the test.
 
-        `measured` is the rate of requests accepted since then, 0 if not measured; it is the least new estimate.
+        `measured` is the rate of requests accepted since that test, 0 if not measured. The new rate is no lower.
         """
         least = self._fallback_rates[0] if measured else self._fallback_rates.pop()
         self.rate = max(_MIN_RATE, min(self.rate, max(least, measured)))

@@ -58,7 +58,7 @@ class RateSearch:
     Args:
         rate: First estimate, requests per second, above 0.
         now: The time.
-        first: Record of the request that was rejected last.
+        first: Timing record of the rejected request that caused the search.
 
     Attributes:
         accepted_rate: The largest rate that is thought to be accepted, in requests per second.
@@ -94,7 +94,10 @@ class RateSearch:
         self._not_accepted += 1
 
     def on_rejected(self, now: float, record: SendRecord) -> None:
-        """Lower the rate or end the search after a rejection; of several at once, only the first is passed on."""
+        """Lower the rate after a rejection, or end the search if the limit is now known well enough.
+
+        The caller reports only the first of several simultaneous rejections.
+        """
         tried, raised = self.rate, self._step > self._first_step
         rejection = _Rejection(record.sent_at, record.number - self._not_accepted + 1)
         lower_bound, accepted = self._lower_bound(rejection)

@@ -271,7 +271,10 @@ def frame_mode_lengths(db: sqlite.Connection) -> list[tuple[int | None, int, int
 
 
 def duplicate_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
-    """Yield how many duplicates there are of rows with a result, by the media type and frames of those rows."""
+    """Yield the number of rows that repeat an earlier row's image or video, by media type and number of its frames.
+
+    Only duplicates of rows that have a result count.
+    """
     yield from map(FrameGroup._make, db.execute(_DUPLICATES))
 
 

@@ -87,7 +87,7 @@ class FairQueue(Generic[T]):
         return tuple(self._accounts)
 
     def add(self, caller: Caller, item: T) -> None:
-        """Append an item to the queue of a request; a new account comes after all others."""
+        """Append an item to the queue of the caller's request. A new account gets its first turn after all others."""
         self._accounts.setdefault(caller.account_id, RoundRobinQueue()).add(caller.request, item)
 
     def pop(self, account_id: int | None = None) -> T:

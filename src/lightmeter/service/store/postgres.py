@@ -55,7 +55,7 @@ _ALREADY_EXISTS: Final = (
 
 
 class _PostgresTransaction:
-    """A transaction of psycopg with the interface `Connection`."""
+    """A transaction of psycopg as the store's own protocol `Connection`."""
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.connection = connection
