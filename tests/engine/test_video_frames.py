@@ -74,7 +74,7 @@ async def test_only_distinct_frames_are_sent_and_paid_for(run_frames):
     """Three of six frames are sent, each once; they have the video's item id and their number; the plan says so."""
     run, plan, hostile = await run_frames(lambda *_: "fine")
     assert sorted(hostile.charged) == ["picture.jpg", "row0-frame0.jpg", "row0-frame2.jpg", "row0-frame5.jpg"]
-    assert (plan.frame_savings.frames, plan.frame_savings.whole_frames, plan.credits.high) == (3, 6, 4)
+    assert (plan.frame_savings.frames, plan.frame_savings.whole_frames, str(plan.credits)) == (3, 6, "4 credits")
     assert "3 of 6 captured frames of 1 video are sent: 3 instead of 1 to 6 credits" in str(plan)
     assert run.summary().counts["ok"] == run.summary().rows == 2
     row = _video(run)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lightmeter import sqlite
-from lightmeter.journal.queries.items import frame_mode_lengths
+from lightmeter.journal.queries.items import frame_mode_lengths, unsent_frames, unsent_video_frames
 from lightmeter.media.sampling import frame_count
 from lightmeter.options import Options
 from lightmeter.pricing.estimate import CreditRange, FrameRange, price_range
@@ -41,6 +41,19 @@ class FrameSavings:
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain JSON values."""
         return asdict(self)
+
+
+def unsent_credits(db: sqlite.Connection, per_image_milli: int) -> CreditRange:
+    """Return the price of the rows to send; it is exact for frames, because each has a request of its own.
+
+    Args:
+        db: The journal with the rows of the plan.
+        per_image_milli: Millicredits for one image or video frame.
+    """
+    all_frames, single = unsent_frames(db), unsent_video_frames(db)
+    high = None if all_frames.high is None else all_frames.high - single
+    price = single * whole_credits(per_image_milli)
+    return price_range(per_image_milli, FrameRange(all_frames.low - single, high)) + CreditRange(price, price)
 
 
 def frame_savings(db: sqlite.Connection, options: Options, per_image_milli: int) -> FrameSavings | None:

@@ -36,7 +36,7 @@ from lightmeter.journal.queries.items import (
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.options import REQUEST_OPTIONS, VIDEO_OPTIONS, Options, PlanOptions, make_options
 from lightmeter.planning.affordable_rows import RowRange, affordability_sentence, affordable_rows
-from lightmeter.planning.frame_savings import FrameSavings, frame_savings
+from lightmeter.planning.frame_savings import FrameSavings, frame_savings, unsent_credits
 from lightmeter.planning.plan_file import PLAN_VERSION, write_plan_file
 from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.planning.price_sources import describe_own_prices, price_meta, rates_for
@@ -271,6 +271,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         frames = unsent_frames(db)
         reason_counts = tuple(ReasonCount(*row) for row in count_by_reason(db))
         reused = cached_frames(db)
+        credits_ = unsent_credits(db, int(meta["price_per_image_milli"]))
         saved_by_frames = frame_savings(db, options, int(meta["price_per_image_milli"]))
         videos = video_coverage(pending_video_lengths(db), options.capture_interval, options.max_frames)
     price, rates = int(meta["price_per_image_milli"]), rates_for(options, settings, service)
@@ -284,7 +285,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         rows=sum(counts.values()),
         counts=counts,
         reasons=reason_counts,
-        credits=add_retry_cost(price_range(price, frames), retry, frames),
+        credits=add_retry_cost(credits_, retry, frames),
         saved=price_range(price, reused),
         price_per_image_milli=price,
         retry_per_image_milli=retry,

@@ -259,6 +259,12 @@ def _frames(db: sqlite.Connection, condition: str) -> FrameRange:
     return FrameRange(*db.execute(_FRAMES.format(condition=condition)).get)
 
 
+def unsent_video_frames(db: sqlite.Connection) -> int:
+    """Return the number of frames, each with a request of its own, that are pending or over budget."""
+    query = f"SELECT count(*) FROM items WHERE status IN ('pending', 'over_budget') AND NOT {_IS_ROW}"  # noqa: S608
+    return int(db.execute(query).get)
+
+
 def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | None]]:
     """Yield (least, most) frames of each pending row, 1 for an image, in the manifest's order; None without a bound."""
     query = f"SELECT frames_low, frames_high FROM items WHERE status = 'pending' AND {_IS_ROW} ORDER BY seq"  # noqa: S608
