@@ -323,3 +323,73 @@ async def test_a_large_video_file_is_sent_as_frames(run_frames, video):
         file.write(bytes(MAX_FILE_BYTES))
     run, _, _ = await run_frames(lambda *_: "fine")
     assert (_video(run)["status"], _video(run)["credits"]) == ("ok", 3)
+
+
+async def test_a_sample_sends_the_frames_of_a_chosen_video(run_frames, tmp_path):
+    """In a random order, a small budget buys whole rows in that order; a video of which a frame lacks is not bought."""
+    for seed in range(4):
+        run, plan, hostile = await run_frames(
+            lambda *_: "fine", out=f"out{seed}", sample="random", sample_seed=seed, budget=3, upload="never"
+        )
+        bought = sorted(hostile.charged)
+        assert bought in (
+            ["row0-frame0.jpg", "row0-frame2.jpg", "row0-frame5.jpg"],
+            ["picture.jpg", "row0-frame0.jpg", "row0-frame2.jpg"],
+        )
+        assert _video(run)["status"] == ("over_budget" if "picture.jpg" in bought else "ok")
+        shares = run.shares("tags")
+        assert (shares.population, shares.sampled) == (2, 1)
+        assert plan.rows == 2
+
+
+async def test_a_screen_rejects_a_video_with_its_frames(run_frames, tmp_path, monkeypatch):
+    """The frames of a video that does not match are not paid for; with a rule that it matches, they are."""
+    monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
+    screen = {"screen": "palette", "screen_audit": 0.0}
+    hostile = Hostile(lambda *_: "fine")
+    rule = "assets.kind = 'image' AND colors.red >= 0"
+    run, plan, _ = await run_frames(hostile, screen_rule=rule, **screen)
+    assert hostile.charged == ["picture.jpg"]
+    assert (plan.screen.passed, plan.screen.rejected, plan.screen.undecided) == (1, 1, 0)
+    assert (plan.saved_by_screen.high, plan.frame_savings, plan.credits.high) == (3, None, 1)
+    assert (_video(run)["status"], _video(run)["reason"]) == ("skipped", "screened")
+    run, plan, _ = await run_frames(hostile, out="second", screen_rule="colors.red >= 0", **screen)
+    assert (plan.screen.passed, plan.frame_savings.frames) == (2, 3)
+    assert len(hostile.charged) == 5
+
+
+async def test_a_finding_about_the_choice_skips_no_video(run_frames):
+    """`--skip frames` keeps videos with blank frames from being sent, not those whose frames were chosen."""
+    run, _, _ = await run_frames(lambda *_: "fine", skip="frames,blank")
+    assert _video(run)["status"] == "ok"
+
+
+async def test_checks_that_were_kept_have_the_frames(run_frames, tmp_path, monkeypatch):
+    """A second plan uses kept results of checks, with the chosen frames; other options choose again."""
+    monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
+    hostile = Hostile(lambda *_: "fine")
+    async with listening(hostile) as base_url:
+        manifest = _manifest(tmp_path, [next(tmp_path.glob("*.avi"))])
+        options = {"features": ["tags"], "backends": ["clarifai"], "base_url": base_url, "max_frames": 60}
+        for most, frames in ((0, 3), (0, 3), (2, 2)):
+            plan = await lm.plan(manifest, video="frames", max_distinct_frames=most, **options)
+            assert plan.frame_savings.frames == frames
+        assert (await lm.plan(manifest, **options)).frame_savings is None
+
+
+@pytest.mark.parametrize("duplicates", ["exact", "near"])
+async def test_a_rejected_video_keeps_what_was_paid_for(run_frames, tmp_path, monkeypatch, duplicates):
+    """A changed manifest whose screen rejects the video still has its answers; of a video half paid for, too."""
+    monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
+    other = tmp_path / "other.jpg"
+    other.write_bytes(tiny_jpeg(2))
+    rejecting = {"screen": "palette", "screen_rule": "colors.red > 255", "screen_audit": 0.0}
+    for budget, status, frames in ((9, "ok", [0, 2, 5]), (2, "skipped", [0, 2])):
+        hostile = Hostile(lambda *_: "fine")
+        out = f"out{budget}"
+        await run_frames(hostile, out=out, budget=budget, duplicates=duplicates)
+        paid = len(hostile.charged)
+        run, _, _ = await run_frames(hostile, out=out, more=[other], duplicates=duplicates, **rejecting)
+        assert len(hostile.charged) == paid
+        assert _video(run)["status"] == status
+        assert [frame for frame, _ in _facts(run) if frame >= 0] == frames
