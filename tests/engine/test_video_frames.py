@@ -358,10 +358,15 @@ async def test_a_screen_rejects_a_video_with_its_frames(run_frames, tmp_path, mo
     assert len(hostile.charged) == 5
 
 
-async def test_a_finding_about_the_choice_skips_no_video(run_frames):
-    """`--skip frames` keeps videos with blank frames from being sent, not those whose frames were chosen."""
-    run, _, _ = await run_frames(lambda *_: "fine", skip="frames,blank")
+async def test_only_a_video_without_a_choice_of_frames_is_skipped(run_frames, monkeypatch):
+    """`--skip distinct_frames` keeps videos from being sent whole, and no others; nor does `--skip frames`."""
+    run, _, _ = await run_frames(lambda *_: "fine", skip="frames,distinct_frames")
     assert _video(run)["status"] == "ok"
+    monkeypatch.setattr("lightmeter.media.distinct_frames.MAX_COMPARED_FRAMES", 2)
+    run, _, hostile = await run_frames(lambda *_: "fine", out="whole", reuse=False)
+    assert sorted(hostile.charged) == ["picture.jpg", "scenes.avi"]
+    run, _, _ = await run_frames(lambda *_: "fine", out="skipped", skip="distinct_frames", reuse=False)
+    assert (_video(run)["status"], _video(run)["reason"]) == ("skipped", "distinct_frames")
 
 
 async def test_checks_that_were_kept_have_the_frames(run_frames, tmp_path, monkeypatch):
