@@ -100,10 +100,15 @@ async def test_results_serve_check_plan_and_run_once(tmp_path, monkeypatch):
         assert len(pictures.seen) == 20
 
 
+def result_files(folder):
+    """Return the files with results of checks, without those of their thumbnails."""
+    return [path for path in (folder / "cache" / "checks").glob("*.sqlite") if "thumbnails" not in path.name]
+
+
 async def test_kept_results_are_bounded(tmp_path, manifest, monkeypatch):
     """Old files and files beyond the limit are removed; a file at its limit stores no more, and the check goes on."""
     await lm.check(manifest)
-    (first,) = (tmp_path / "cache" / "checks").glob("*.sqlite")
+    (first,) = result_files(tmp_path)
     with open_read_only(first) as db:
         assert db.execute("SELECT count(*) FROM checks").get == 3
     monkeypatch.setattr(kept_checks, "MAX_BYTES", 8192)
@@ -112,7 +117,7 @@ async def test_kept_results_are_bounded(tmp_path, manifest, monkeypatch):
     assert (await lm.check(tmp_path / "n.csv")).rows == 400
     monkeypatch.setattr(kept_checks, "MAX_AGE_S", -1)
     await lm.check(manifest)
-    assert [path.stem for path in (tmp_path / "cache" / "checks").glob("*.sqlite")] == [first.stem]
+    assert [path.stem for path in result_files(tmp_path)] == [first.stem]
 
 
 async def test_a_changed_setting_checks_again(manifest, tmp_path, monkeypatch):
@@ -120,4 +125,4 @@ async def test_a_changed_setting_checks_again(manifest, tmp_path, monkeypatch):
     await lm.check(manifest)
     monkeypatch.setenv("LIGHTMETER_ROBOTS", "respect")
     await lm.check(manifest)
-    assert len(list((tmp_path / "cache" / "checks").glob("*.sqlite"))) == 2
+    assert len(result_files(tmp_path)) == 2

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from lightmeter.manifest.item import Item
 from lightmeter.prechecks.check import Checker
+from lightmeter.prechecks.host_limit import HostLimit
 from lightmeter.prechecks.url_probe import HEADER_BYTES
 from tests.media.odd_videos import encoded_video, needs_ffmpeg
 from tests.media.test_video import children, started_child
@@ -115,7 +116,7 @@ async def test_a_cancelled_download_is_deleted(server, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     server.delay_s = 0.5
     async with Checker(capture_interval_s=1, max_frames=3) as checker:
-        task = asyncio.create_task(checker._check_remote_video(row(f"{server.url}/clip.mp4"), "video"))
+        task = asyncio.create_task(checker._check_remote_video(row(f"{server.url}/clip.mp4"), "video", HostLimit(4)))
         while not downloads(tmp_path):  # noqa: ASYNC110 (a file is no event)
             await asyncio.sleep(0.01)
         task.cancel()

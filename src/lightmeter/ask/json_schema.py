@@ -26,28 +26,28 @@ _UNSUPPORTED: Final = ("patternProperties", "prefixItems", "$dynamicRef", "prope
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """Column type of a single value (string, integer, number or boolean) or null."""
+    """Type of a table column that holds, in each row, a string, integer, number or boolean (see `kind`), or null."""
 
     kind: Kind
 
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """Column type of a list, or null; `item` is the type of all its values."""
+    """Type of a table column that holds, in each row, a list or null; `item` is the type of the list's values."""
 
     item: ValueType
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectOf:
-    """Column type of an object with named properties, or null."""
+    """Type of a table column that holds, in each row, an object with these properties, or null."""
 
     properties: tuple[Property, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A property of an object in a JSON schema: its name, column type, and description in the schema."""
+    """A property of an object in a JSON schema: name, type of its table column, and description in the schema."""
 
     name: str
     type: ValueType
@@ -91,7 +91,7 @@ def _check_references(root: Mapping[str, Any], node: Any, place: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """The whole JSON schema, and the `$ref`s followed from its root to the part being translated, to find cycles."""
+    """A JSON schema (`root`), and the `$ref`s followed so far; following one of these again would be a cycle."""
 
     root: Mapping[str, Any]
     followed: tuple[str, ...]

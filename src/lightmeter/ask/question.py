@@ -41,8 +41,8 @@ class Ask:
     Attributes:
         name: Name of the question, in lower case; characters other than letters, digits and `_` become `_`.
         prompt: Text of the question.
-        schema: A JSON schema of an object, or a pydantic model. Each property at the top becomes a column; see
-            `json_schema` for what is supported.
+        schema: A JSON schema of an object, or a pydantic model. Each property at the top becomes a column; the
+            module `json_schema` lists the supported types.
 
     Raises:
         SettingsError: an attribute is invalid; the message says where.
@@ -89,7 +89,7 @@ class Ask:
         return f"{self.prompt.strip()}\n\n{_INSTRUCTION}{schema}"
 
     def retry_prompt(self, error: str) -> str:
-        """Return the prompt for asking again after an invalid answer: the first prompt, and the error (shortened)."""
+        """Return the prompt for asking again after an invalid answer: `request_prompt` and the (shortened) error."""
         return f"{self.request_prompt}{_RETRY_INSTRUCTION}{error[:MAX_ERROR_CHARS]}"
 
     @property

@@ -68,8 +68,8 @@ class AssetFingerprint:
     Attributes:
         identity: Canonical URL; None for a local file, whose path does not identify its content.
         content_sha256: Hash of its content, in hexadecimal.
-        size_bytes: Size of its content, as the server reports it.
-        etag: Entity tag of its content, as the server reports it.
+        size_bytes: Size of its content, as the server of the URL reports it.
+        etag: HTTP entity tag (`ETag`) of its content, as the server of the URL reports it.
     """
 
     identity: str | None
@@ -80,7 +80,7 @@ class AssetFingerprint:
 
 @dataclass(frozen=True, slots=True)
 class CachedAsset:
-    """An image or video to be stored with an answer: what identifies it, its position and its name in the answer."""
+    """An image or video in an answer to be stored: its fingerprint, and its position (`asset`) and name there."""
 
     fingerprint: AssetFingerprint
     asset: int
@@ -90,8 +90,8 @@ class CachedAsset:
 def is_same_asset(cached: AssetFingerprint, current: AssetFingerprint) -> bool:
     """Whether two fingerprints belong to the same asset (image or video), as far as their known properties show.
 
-    Two content hashes alone decide. Otherwise an equal URL is the same asset, unless the size or the entity tag is
-    known for both and differs.
+    If both content hashes are known, these alone decide. Otherwise an equal URL is the same asset, unless the size or
+    the HTTP entity tag is known for both and differs.
     """
     if cached.content_sha256 is not None and current.content_sha256 is not None:
         return cached.content_sha256 == current.content_sha256
@@ -131,7 +131,9 @@ class AnswerCache:
     def find(
         self, question: str, asset: AssetFingerprint, *, since: float
     ) -> tuple[int, str | None, CachedAnswer] | None:
-        """Return (position of an asset in its newest intact answer, its name there, that answer); None without one.
+        """Return the newest intact answer about an asset as (asset's position in the answer, its name there, answer).
+
+        Return None if the cache has no such answer.
 
         Args:
             question: Digest of the options of a request and the service, from `question_digest`.
@@ -161,7 +163,7 @@ class AnswerCache:
         return CachedAnswer(*row) if row and _is_intact(sha256, row[-1]) else None
 
     def last_scanned(self, run_id: str) -> int:
-        """Return the last transition id (state change of a request) up to which a run's answers were read, or 0."""
+        """Return the id of the last state change in a run's journal that was searched for answers to cache, or 0."""
         with _errors_translated(self._path):
             row = self._db.execute("SELECT read_to FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         return row[0] if row else 0
@@ -175,7 +177,7 @@ class AnswerCache:
             question: Digest of the options of the requests and the service, from `question_digest`.
             answers: Each answer with the images and videos in it.
             run_id: Id of the run.
-            scanned: Id of the last transition (recorded change of a request's state) that was searched.
+            scanned: Id of the last change of a request's state in the journal that was searched.
         """
         with _errors_translated(self._path), self._db:
             for answer, assets in answers:

@@ -100,8 +100,8 @@ def find_planned_answers(
 
     Args:
         settings: The cache's folder.
-        planned_answers: For each row (row number, (position of its image or video in the answer, name of it there,
-            sha256 of the answer)).
+        planned_answers: For each row: its number, and (position of its image or video in the answer, name of the
+            image or video in the answer, SHA-256 of the answer).
 
     Raises:
         PlanChanged: an answer is no longer cached, so the run would cost more than the plan says.
@@ -159,7 +159,7 @@ def cache_answers(out: Path, run_id: str, options: Options, settings: Settings, 
 
 
 def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAnswer, list[CachedAsset]] | None:
-    """Return the answer that all `rows` share and its cacheable assets; None if it has errors or no such asset."""
+    """Return the answer about `rows` and its images and videos, to cache; None if it has errors or nothing to cache."""
     _, request_id, answered_at, compressed, *_ = rows[0]
     raw = decompress(compressed)
     if answered_at is None or _has_errors(raw):
@@ -182,7 +182,7 @@ def _has_errors(raw: bytes) -> bool:
 
 
 def _is_unchanged(marks: AssetMarks) -> bool:
-    """Whether a local file still has the content that the plan checked; if not, another one may have been sent."""
+    """Whether a local file still has the content that was planned, so that its answer may be cached; true for URLs."""
     if marks.path is None:
         return True
     if marks.content_sha256 is None:

@@ -21,7 +21,7 @@ def normalize_base_url(base_url: str) -> str:
     """Return the base URL without its trailing slash: scheme, host, port, and a path if it has one.
 
     Raises:
-        SettingsError: it is not http or https, has no host, or holds a user name, a query or a fragment.
+        SettingsError: the URL is not http or https, has no host, or holds a user name, a query or a fragment.
     """
     if "@" in base_url:
         raise SettingsError("The base URL holds a user name or a password; the key is given by itself.")
@@ -60,7 +60,8 @@ def canonical_base_url(base_url: str) -> str:
 def equivalent_base_urls(base_url: str) -> Iterator[str]:
     """Yield the usual spellings of a base URL without a trailing slash, first `base_url` itself; some may repeat.
 
-    They vary in the name of this machine (`localhost`, `127.0.0.1`), and in whether a default port is stated.
+    The spellings differ in the name of this machine (`localhost`, `127.0.0.1`) and in whether a default port is given.
+    A caller tries each of them to find a record that was stored under another spelling.
     """
     yield base_url.strip().rstrip("/")
     yield normalize_base_url(base_url)

@@ -1,8 +1,8 @@
 """Classifies HTTP answers of a service by whether the request was accepted and charged. No I/O; never raises.
 
-The contract has no idempotency key, so a submission is sent again only if its answer proves that it was not accepted.
-The body is examined before the HTTP status, because errors do not always carry a matching one. Its JSON field `all`
-holds the results.
+The wire contract has no idempotency key, so a submission (POST) is sent again only if its answer proves that it was
+not accepted. The body is examined before the HTTP status, because errors do not always carry a matching status. The
+JSON field `all` of the body holds the results.
 
 Verdicts on the answer to a submission; the first match counts:
 
@@ -72,7 +72,7 @@ _SECONDS: Final = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 
 
 class ResponseVerdict(StrEnum):
-    """What the answer to a submission or a poll says about the request: whether it was accepted, and is done."""
+    """What the answer to a POST or a poll says: whether the service accepted the request, and has finished it."""
 
     ANSWERED = "answered"
     """The answer holds the results, and what was charged."""
@@ -106,7 +106,8 @@ class Classification:
     Attributes:
         verdict: What the answer says about the request.
         body: The bytes of the body.
-        error: The error text, or an excerpt of an answer outside the contract; None if there is no error.
+        error: The service's error text; if an unsuccessful answer has none, its HTTP status and the start of its body;
+            None if there is no error.
         retry_after_s: Seconds that the service asks to wait, 0 or more; None if it does not say.
         request_id: The id to poll; None if the answer names none.
         data: The JSON object in the body, so that it is parsed only once; None if there is none.
@@ -130,7 +131,7 @@ class Classification:
 
 @dataclass(slots=True)
 class _AnswerFacts:
-    """The fields of an HTTP answer that decide its verdict; `word` is its JSON field `status` in lowercase."""
+    """Fields of an HTTP answer that decide its `ResponseVerdict`; `word` is the JSON field `status` in lowercase."""
 
     status: int
     error: str | None
@@ -152,7 +153,7 @@ class _AnswerFacts:
     def failed(self) -> bool:
         """Whether the service accepted the request, but could not process it: the JSON field `status` is `failed`.
 
-        Answers to requests that were not accepted may have this `status`, too, but neither HTTP 2xx nor a request id.
+        Without HTTP 2xx and without a request id, this `status` means that the request was not accepted.
         """
         return self.word == _FAILED and (self.ok or self.request_id is not None)
 
@@ -172,7 +173,7 @@ class _AnswerFacts:
 def classify_submission(
     raw: RawAnswer, *, now: float | None = None, data: dict[str, Any] | None = None
 ) -> Classification:
-    """Classify the answer to POST /api/fetch.
+    """Return the verdict on the answer to POST /api/fetch, with the fields of the answer that callers need.
 
     Args:
         raw: The answer.
@@ -183,7 +184,7 @@ def classify_submission(
 
 
 def classify_poll(raw: RawAnswer, *, now: float | None = None, data: dict[str, Any] | None = None) -> Classification:
-    """Classify the answer to GET /api/response/<request_id>; the arguments are those of `classify_submission`."""
+    """Return the verdict on the answer to GET /api/response/<request_id>; arguments as for `classify_submission`."""
     return _classify(raw, now, data, _poll_verdict)
 
 
@@ -237,7 +238,7 @@ def _poll_verdict(facts: _AnswerFacts) -> ResponseVerdict:
 
 
 def _common_verdict(facts: _AnswerFacts) -> ResponseVerdict | None:
-    """Return the verdict by the rules that hold for submissions and polls alike; None if no such rule applies."""
+    """Return the verdict if it is the same for submissions and polls, such as ANSWERED or DENIED; None otherwise."""
     if facts.has_results:
         return ResponseVerdict.ANSWERED
     if facts.denied:

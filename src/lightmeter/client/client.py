@@ -1,7 +1,7 @@
 """Client of a service: a method for each endpoint, and `analyze`, which waits for the results. No journal, no budget.
 
-The engine uses `send_request` and `fetch_response`, which return answers with errors like any other. `analyze` and
-`credits` are for scripts and raise the exceptions of `lightmeter.errors`.
+The engine uses `send_request` and `fetch_response`, which also return an answer that reports an error. `analyze` and
+`credits` are for scripts; for such an answer they raise an exception of `lightmeter.errors`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Client:
         await self._transport.__aexit__()
 
     async def send_request(self, body: bytes, *, idempotency_key: str | None = None) -> RawAnswer:
-        """Send one analyze request, once, and return its answer; it may be charged.
+        """Send one analyze request, once, and return its answer; the service may charge the request.
 
         Args:
             body: The body as JSON, as built by `RequestBodyBuilder`.
@@ -115,7 +115,7 @@ class Client:
 
         Raises:
             Unreachable: nothing was sent.
-            OutcomeUnknown: it may have been sent, and no complete answer came.
+            OutcomeUnknown: the request may have been sent, but no complete answer came.
         """
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         return await self._transport.send("POST", _FETCH, body=body, headers=headers)
@@ -210,10 +210,10 @@ class Client:
             MediaTooLarge: a file exceeds the limit.
             AccessDenied: the key or the account may not be used.
             OutOfCredits: the account holds less than the price.
-            Refused: not accepted and not charged; also when the service asks to slow down.
-            RequestFailed: accepted, but without results.
+            Refused: the request was not accepted and not charged; also when the service asks to slow down.
+            RequestFailed: the request was accepted, but has no results.
             Unreachable: nothing was sent.
-            OutcomeUnknown: it may have been charged; the hint names the request id if there is one.
+            OutcomeUnknown: the request may have been charged; the hint names the request id if there is one.
         """
         contents, names = await encode_files(files)
         fields = {

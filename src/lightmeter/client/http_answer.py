@@ -1,4 +1,4 @@
-"""An HTTP answer as received, and the lenient decoding of its body. Pure: classifying an answer needs no HTTP library.
+"""An HTTP answer as received, and the lenient decoding of its body. Imports no HTTP library.
 
 An answer that was paid for must not be lost because of one invalid entry: such entries are dropped instead of raising.
 """
@@ -52,7 +52,7 @@ def decode_answer(body: bytes) -> Answer | None:
 
 
 def _invalid_paths(error: ValidationError) -> list[tuple[int | str, ...]]:
-    """Return the paths (keys and indices) of the values that `error` calls invalid, without paths inside another one.
+    """Return the paths (keys and indices) of the values that `error` calls invalid; of nested ones, the outermost.
 
     For a missing field, the path is that of the object that lacks the field.
     """
@@ -66,8 +66,8 @@ def _invalid_paths(error: ValidationError) -> list[tuple[int | str, ...]]:
 def _remove(data: dict[str, Any], path: tuple[int | str, ...]) -> None:
     """Remove an invalid value from the JSON object `data`, at the `path` (keys and indices) of pydantic's error.
 
-    If `data` has nothing at this path, remove the innermost value around it: pydantic's path is that of the validated
-    form, which for brands is a list in place of an object. Each call removes something, as the first key exists.
+    If `data` has nothing at `path`, because pydantic converted a value before validating it, remove the innermost
+    existing value on the way along `path`.
     """
     steps: list[tuple[Any, int | str]] = []
     node: Any = data

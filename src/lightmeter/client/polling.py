@@ -1,7 +1,7 @@
-"""Decides when to poll for a result, by how long earlier requests for similar analyses took. Pure.
+"""Decides when to poll for a result, by how long earlier requests for similar analyses took. No I/O.
 
-Each poll comes when the probability that the request is done has grown by about a fifth since the last poll, which
-found it not done. Until enough completion times are known, delays grow from 0.2 s to 2 s, and further with age.
+After a poll that finds a request not done, the next poll comes when the request is done with a probability of about a
+fifth. Until enough completion times are known, delays grow from 0.2 s to 2 s, for requests older than 40 s to 10 s.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PollSchedule:
     """Decides how long to wait between polls for the results of requests, and learns how long requests take.
 
     Args:
-        deadline_s: Age of a request, in seconds, at which its polls end; by default the age at which results expire.
+        deadline_s: Age of a request, in seconds, at which its polls end; by default 24 h, when results expire.
     """
 
     def __init__(self, deadline_s: float = RESULT_LIFETIME_S) -> None:
@@ -57,13 +57,13 @@ class PollSchedule:
         self._completions: dict[tuple[str, int], deque[float]] = {}
 
     def next_delay(self, polls_done: int, age_s: float, kind: str = "", size: int = 1) -> float:
-        """Return the seconds to wait before the next poll: above 0 until the deadline, 0 from then on.
+        """Return the seconds to wait before the next poll; 0 if the request is older than the deadline.
 
         Args:
             polls_done: Polls of this request so far, 0 before the first.
             age_s: Seconds since the request was submitted.
             kind: Any text that distinguishes quick from slow requests, such as `image` or `video`.
-            size: How much was requested, such as the number of assets; similar sizes are learned together.
+            size: How much was requested, such as the number of assets.
         """
         times = sorted(self._completions.get(_sample_key(kind, size), ()))
         if len(times) < _MIN_SAMPLES:
@@ -75,10 +75,10 @@ class PollSchedule:
         return max(0.0, min(delay_s, self.deadline_s - age_s))
 
     def on_done(self, kind: str, size: int, pending_s: float, done_s: float) -> None:
-        """Learn how long a request took: the mean of `pending_s` and `done_s`.
+        """Store how long a request took, for later delays: the mean of `pending_s` and `done_s`.
 
         Args:
-            kind: The text that `next_delay` got for the request.
+            kind: Any text that distinguishes quick from slow requests, such as `image` or `video`.
             size: How much was requested, such as the number of assets.
             pending_s: Seconds from the submission to the last poll that found the request unfinished, 0 if none did.
             done_s: Seconds from the submission to the poll that found the request finished.
@@ -97,9 +97,9 @@ class PollSchedule:
 
 
 def _learned_delay(times: list[float], age_s: float) -> float:
-    """Return the seconds until about a fifth of those earlier requests that took longer than `age_s` were done.
+    """Return the seconds until a request of age `age_s` is done with a probability of about a fifth.
 
-    `times` are the completion times of all similar earlier requests, in seconds after their submission, sorted.
+    The probability is that of similar earlier requests; `times` are the seconds that they took, sorted.
     """
     done = bisect_right(times, age_s)
     longer = len(times) - done
@@ -112,5 +112,5 @@ def _learned_delay(times: list[float], age_s: float) -> float:
 
 
 def _sample_key(kind: str, size: int) -> tuple[str, int]:
-    """Return the key of completion times of similar requests: of the same `kind`, and sizes within a factor of two."""
+    """Return a key that similar requests share: those of the same `kind` and of sizes within a factor of two."""
     return kind, max(1, size).bit_length()

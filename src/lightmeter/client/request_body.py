@@ -40,7 +40,7 @@ def encode_json(value: object) -> bytes:
     """Return a value as JSON.
 
     Raises:
-        UsageError: it holds half a surrogate pair, as broken file names do.
+        UsageError: a text in the value holds half a surrogate pair, as broken file names do.
     """
     try:
         return orjson.dumps(value)

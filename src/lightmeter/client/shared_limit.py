@@ -47,7 +47,7 @@ class SharedLimitMember:
         return [found for path in others if (found := _read_member(path)) is not None]
 
     def load_last_state(self, now: float) -> dict[str, float]:
-        """Return the limit saved last; empty if none was saved in seven days. `now` is seconds since the epoch."""
+        """Return the limit saved last; empty if none was saved within seven days. `now` is seconds since the epoch."""
         try:
             saved = json.loads((self._folder / _LAST_STATE_FILE).read_bytes())
             return _numbers(saved["state"]) if 0 <= now - saved["at"] < STATE_MAX_AGE_S else {}
@@ -61,7 +61,7 @@ class SharedLimitMember:
                 write_bytes(self._folder / _LAST_STATE_FILE, json.dumps({"state": dict(state), "at": now}).encode())
 
     def close(self) -> None:
-        """Remove and unlock the file by which other processes know of this one."""
+        """Remove and unlock this process's file; the other processes then divide its share of the limit."""
         with suppress(FileNotFoundError):
             self._own.unlink()
         os.close(self._file)
@@ -88,7 +88,7 @@ def _read_member(path: Path) -> dict[str, float] | None:
 
 
 def _numbers(value: Any) -> dict[str, float]:
-    """Return those entries of a decoded JSON object whose values are numbers; another version may write others."""
+    """Return those entries of a decoded JSON object whose values are numbers; other versions may write other values."""
     pairs = value.items() if isinstance(value, dict) else ()
     return {name: float(number) for name, number in pairs if isinstance(number, int | float)}
 

@@ -74,9 +74,9 @@ class Timeouts:
 
 @asynccontextmanager
 async def _stall_tolerant_timeout(delay_s: float, message: str) -> AsyncIterator[Callable[[float], None]]:
-    """Raise `TimeoutError` in the block after a time, like `asyncio.timeout`, but not because of a stall.
+    """Raise `TimeoutError` if the block takes too long, like `asyncio.timeout`, but not because of a suspension.
 
-    After a suspension of the process (SIGSTOP, a sleeping laptop) all timers expire at once, although the sockets may
+    When a suspended process (SIGSTOP, a sleeping laptop) continues, all timers expire at once, although the sockets may
     hold unread answers. A timer that fires late is therefore renewed for a few seconds.
 
     Args:
@@ -128,7 +128,7 @@ class _PartialAnswer:
 
 
 class Transport:
-    """Connection pool to one service.
+    """Sends HTTP requests to one service, over a pool of connections.
 
     Args:
         base_url: Address of the service, as for `normalize_base_url`.
@@ -265,7 +265,7 @@ class Transport:
     def _translate_error(
         self, error: Exception, request: str, partial: RawAnswer | None
     ) -> Unreachable | OutcomeUnknown:
-        """Return the project's exception for a failed exchange, with what has been received of the answer."""
+        """Return the exception to raise for a failed exchange; an `OutcomeUnknown` holds the bytes received so far."""
         reason = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
         if isinstance(error, _NOTHING_SENT):
             return Unreachable(f"{self.base_url} cannot be reached: {reason}.", hint="Nothing was sent.")

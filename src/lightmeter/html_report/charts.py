@@ -31,7 +31,7 @@ MAX_BUDGET_RATIO: Final = 4
 
 
 def credit_chart(statement: Statement) -> Chart:
-    """Draw the predicted credits, those paid, those reserved for requests, and the budget on one scale."""
+    """Draw four numbers of credits on one scale: predicted, paid, reserved for requests, and the budget."""
     low, high = statement.predicted.low, statement.predicted.high
     spent, budget = statement.paid + statement.held, statement.budget
     largest = max(low, high or 0, spent, 1)

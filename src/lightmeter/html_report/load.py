@@ -71,7 +71,7 @@ async def load_report_data(
     """Return everything that the HTML report shows about the run in the folder `out`.
 
     `by` is the column of the table `assets` that groups palettes and costs (None: image or video). `thumbnails` is the
-    maximum number of pictures in a list; with `fetch_thumbnails`, those that are not on this machine are downloaded.
+    maximum number of pictures in a list; `fetch_thumbnails` downloads pictures that are not on this machine.
 
     Raises:
         JournalError: The folder holds no run.
@@ -112,7 +112,7 @@ def _load_without_thumbnails(
     """Return the report's data without pictures, and item id → local path (None for a URL) of each item shown.
 
     The paths are in manifest order. `group_column` is the column of the table `assets` that groups palettes and costs;
-    `most_items` limits the sample of items, and the list of items to review.
+    `most_items` is the maximum length of each list of items: the sample of the results, and the items to review.
     """
     with QuerySession(out, memory_mb=DUCKDB_MEMORY_MB) as session, open_read_only(out) as db:
         data = ReportData(

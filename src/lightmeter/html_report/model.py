@@ -59,7 +59,7 @@ class GalleryItem:
     Attributes:
         kind: `image` or `video`; None if unknown.
         size_bytes: Length of the file; None if unknown.
-        content_sha256: SHA-256 of the content, under which its thumbnail is kept; None if unknown.
+        content_sha256: SHA-256 of the content, the key of the thumbnail in `thumbnails.sqlite`; None if unknown.
         severity: Highest NSFW severity, 0 to 1; None if unknown.
         tags: Tags with the highest scores: pairs of name and score.
         colors: The colors with the largest shares.
@@ -124,7 +124,7 @@ def with_tags_and_colors(items: Iterable[ItemT], tags: Iterable[Row], colors: It
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportItem(GalleryItem):
-    """An item in the HTML report.
+    """A row of the manifest (one image or video) as the HTML report shows it.
 
     Attributes:
         problems: The first warnings and errors of the pre-checks.
@@ -189,7 +189,8 @@ class TableStatistics:
         findings: Warnings and errors of the pre-checks, a row for each check and severity, with the number of items.
         timeline: Requests over time; None if no request was sent.
         slowest: The requests that took longest, a row each.
-        shares: Shares of tags and of NSFW labels in the whole manifest, by table; empty if all rows were sent.
+        shares: Table (`tags` or `nsfw`) → estimated shares of tags or labels in the whole manifest; empty if all
+            rows were sent.
     """
 
     is_written: bool
@@ -215,7 +216,7 @@ class ReportData:
         sample: Items with status ok, spread over the manifest.
         review: Items with the highest NSFW severity.
         created_at: Time at which the page was made, as text in UTC.
-        lineage: Where the tables come from, as stored in their Parquet files.
+        lineage: The runs, manifest and options that the tables come from, as stored in their Parquet files.
     """
 
     header: RunHeader

@@ -180,7 +180,7 @@ def template_environment() -> Environment:
 
 
 def sanitize_text(value: Any) -> Any:
-    """Return a text cut to 300 characters, with control characters replaced; `Markup` and other types unchanged."""
+    """Return a text cut to 300 characters, with control characters replaced; `Markup` and non-texts unchanged."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return replace_control_chars(value if len(value) <= MAX_TEXT_LENGTH else f"{value[:MAX_TEXT_LENGTH]}…")

@@ -139,7 +139,7 @@ class Canvas:
         return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704 (serialised, so escaped)
 
     def _adapt(self, root: ET.Element) -> None:
-        """Prepare matplotlib's SVG for an HTML page, in place: drop size, styles and ids; insert the real texts."""
+        """Prepare matplotlib's SVG for an HTML page, in place: drop size, styles and ids; replace text placeholders."""
         del root.attrib["width"], root.attrib["height"]  # the page sets the size
         for defs in root.findall("{*}defs"):
             for sheet in defs.findall("{*}style"):  # report.css has these rules

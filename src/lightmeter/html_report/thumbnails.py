@@ -34,7 +34,7 @@ MAX_CONCURRENT: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ThumbnailSource:
-    """Where the thumbnail of a picture or video comes from: `kept`, else the local file `path`, else `url`.
+    """Where the thumbnail of a picture or video comes from: `kept` if not None, else the file `path`, else `url`.
 
     Attributes:
         kept: The thumbnail that the pre-checks stored, as JPEG of at most 160 pixels.
@@ -67,8 +67,8 @@ async def make_thumbnails(
 
     Args:
         sources: Locations of the pictures and videos.
-        on_made: Called for each source as soon as its thumbnail is ready; also on failure, with the reason in it.
-        fetch: Whether to download URLs; if false, only kept ones and local files have thumbnails.
+        on_made: Called for each source as soon as its thumbnail is ready, or has failed: then `reason` says why.
+        fetch: Whether to download URLs; if false, only sources with `kept` or a local file get a thumbnail.
     """
     async with AsyncExitStack() as stack:
         prober = await stack.enter_async_context(UrlProber(connections=MAX_CONCURRENT)) if fetch else None

@@ -37,10 +37,11 @@ _TYPE_RULES: Final[tuple[tuple[Callable[[Any], bool], str, Any], ...]] = (
 def parquet_rows(opened: Any, name: str, types: dict[str, str], options: ReadOptions) -> Iterator[RawRow]:
     """Yield the manifest rows of a Parquet file.
 
-    The argument `opened` is the file, open for reading; the others are described in `batch_rows`, as are other errors.
+    `opened` is the file, open for reading, and `name` the manifest's name for messages. `types` (column → type) is
+    filled before the first row. `options` names the columns of URLs, ids and kinds (image or video).
 
     Raises:
-        ManifestError: the file is not Parquet or is damaged.
+        ManifestError: the file is not Parquet or is damaged, lacks a needed column, or has two of the same name.
     """
     try:
         with pq.ParquetFile(opened) as file:
@@ -53,10 +54,11 @@ def parquet_set_rows(files: FileSet, name: str, types: dict[str, str], options: 
     """Yield the manifest rows of several Parquet files; a folder such as `year=2024` adds the column `year`.
 
     Each column gets a type that can hold the values of all files. If a file lacks a column, its rows have null there.
-    The arguments after `files` are described in `batch_rows`, as are other errors.
+    `name` is the manifest's name for messages; `types` (column → type) is filled before the first row; `options` names
+    the columns of URLs, ids and kinds (image or video).
 
     Raises:
-        ManifestError: a file is not Parquet, or two files disagree on a column's type.
+        ManifestError: a file is not Parquet, two files disagree on a column's type, or a needed column is missing.
     """
     names = list(files.list_names())
     schema = pa.schema([])
@@ -98,7 +100,7 @@ def _dataset(files: FileSet, names: list[str], schema: pa.Schema) -> ds.Dataset:
 
 
 def open_stream(source: Any) -> pa.RecordBatchReader | None:
-    """Return a reader of a DataFrame or other table; None if Arrow cannot hold it, such as mixed types in a column."""
+    """Return an Arrow reader of a DataFrame or other table; None if Arrow cannot hold the table (mixed types)."""
     try:
         return pa.RecordBatchReader.from_stream(source)
     except (pa.ArrowException, TypeError, OverflowError):

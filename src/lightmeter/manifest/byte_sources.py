@@ -1,4 +1,4 @@
-"""Reads manifests from a local file, standard input or a file system of Arrow: as bytes, or as numbered lines of text.
+"""Reads manifests from a local file, standard input or a URI such as `s3://…`: as bytes, or as numbered lines of text.
 
 Every exception of a library becomes a `ManifestError` that says the file, the line if known, and what to do.
 """
@@ -190,7 +190,7 @@ def cannot_open(location: Location, error: Exception) -> ManifestError:
 
 
 def decompress(raw: io.RawIOBase, location: Location) -> io.BufferedReader | gzip.GzipFile:
-    """Return a buffered stream of the content, decompressed if its name or its first two bytes say that it is gzip.
+    """Return a buffered stream of the content, decompressed if the file's name or first two bytes say gzip.
 
     Raises:
         ManifestError: the content is Parquet under another name or on standard input.
@@ -247,7 +247,10 @@ class LineReader:
         return self._read(self._stream.peek, 64)
 
     def read_all(self, max_bytes: int) -> bytes:
-        """Return all bytes of the text, or a little more than `max_bytes`; call this before any line is read."""
+        """Return all bytes of the text; if there are more than `max_bytes`, only somewhat more than `max_bytes`.
+
+        Call this before any line is read.
+        """
         chunks, size = [], 0
         while size <= max_bytes and (chunk := self._read(self._stream.read, CHUNK_BYTES)):
             chunks.append(chunk)

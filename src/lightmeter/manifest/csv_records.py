@@ -55,7 +55,7 @@ class RecordReader:
         options: Names of the columns of URLs, ids and kinds (image or video).
 
     Attributes:
-        header: Column names; None while the header itself is read.
+        header: Column names; None until the header has been read.
     """
 
     def __init__(self, lines: LineReader, delimiter: str, options: ReadOptions) -> None:
@@ -92,7 +92,7 @@ class RecordReader:
         return csv.reader(self._lines_for_csv(), delimiter=self._delimiter, strict=True)
 
     def _lines_for_csv(self) -> Iterator[str]:
-        """Yield the file's lines, for the parser of Python's module `csv`; stop if a quote counts as unclosed."""
+        """Yield the file's lines to the parser of Python's module `csv`; stop where a quote counts as unclosed."""
         for line in self._lines:
             self._consumed.append(line)
             if len(self._consumed) > 1 and (reason := self._reject_reason(line)):

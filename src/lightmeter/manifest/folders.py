@@ -50,7 +50,7 @@ class FileSet:
     filesystem: Any = None
 
     def media_rows(self) -> Iterator[tuple[RawRow, bytes]]:
-        """Yield for each media file a row with its name as `path`, and bytes to hash: name, size and change time."""
+        """Yield for each media file a row with its name as `path`, and bytes for `digest`: name, size, change time."""
         for name in self.list_names():
             size, modified_ns = -1, -1  # of a file that was deleted; its row cannot be read later
             with suppress(FileNotFoundError):

@@ -24,7 +24,7 @@ class Item:
     Attributes:
         seq: Position in the manifest, from 0; blank lines and comments are not counted.
         item_id: The row's own `id` as text, else `stable_id` of the canonical URL or path. Rows with the same URL
-            share it here; the planner makes ids unique.
+            have the same `item_id`; the planner makes the ids unique later.
         url: URL or path as written in the manifest, without surrounding white space.
         path: Absolute path of a local file; None for a URL.
         kind: `image` or `video`, as the row's column `kind` says; None if it says nothing.
@@ -46,6 +46,6 @@ class Item:
 def stable_id(identity: str) -> str:
     """Return the id of a row without its own id: 16 hex digits of BLAKE2b over the canonical URL or path.
 
-    Of 64 bits: among a million items, two share an id with a probability of 3e-8.
+    An id has 64 bits: among a million items, two share an id with a probability of 3e-8.
     """
     return blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -34,7 +34,7 @@ _SEARCHED_ROWS: Final = 1000
 
 @runtime_checkable
 class ArrowStream(Protocol):
-    """Type of tables that can be read as a stream of Arrow data, such as DataFrames of pandas and Polars."""
+    """Type of all tables that Arrow can read through `__arrow_c_stream__`, such as pandas and Polars DataFrames."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the table as a stream of Arrow data, a capsule of the Arrow PyCapsule interface."""
@@ -177,7 +177,11 @@ class ManifestReader:
             self._sha256 = digest
 
     def _format(self, location: Location) -> str | None:
-        """Return a manifest's format, such as `csv`, by the suffix of its file name; None for standard input."""
+        """Return a manifest's format, such as `csv`, by the suffix of its file name; None for standard input.
+
+        Raises:
+            ManifestError: the suffix is unknown.
+        """
         if location.is_stdin:
             return None
         is_gzip = location.suffixes[-1:] == [".gz"]

@@ -18,7 +18,7 @@ from lightmeter.manifest.item import JSON, MEDIA_KINDS, Item, MediaKind, stable_
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """Manifest row: its values by column name, and why it cannot be analyzed (such as broken JSON) or None."""
+    """Manifest row: its values by column name, and why the row cannot be analyzed (such as broken JSON) or None."""
 
     cells: Mapping[str, JSON]
     problem: str | None = None
@@ -44,7 +44,7 @@ class ReadOptions:
 
     @property
     def named(self) -> dict[str, str]:
-        """The columns set in these options: `{"url": "photo_link"}` if only `url_column` is set."""
+        """The column names that the user set, by role: `{"url": "photo_link"}` if only `url_column` is set."""
         named = {"url": self.url_column, "id": self.id_column, "kind": self.kind_column}
         return {role: name for role, name in named.items() if name is not None}
 
@@ -97,7 +97,7 @@ class ColumnRoles:
 
 @lru_cache(maxsize=256)  # each row of JSON lines may have other columns
 def column_roles(names: tuple[str, ...], options: ReadOptions) -> ColumnRoles:
-    """Return which column holds the URL, the path, the id and the kind; `names` are all columns."""
+    """Return which columns hold the URL, path, id and kind (image or video); `names` are all columns of a manifest."""
     found = {role: _same_name(wanted, names) for role, wanted in options.named.items()}
     if "url" in found:
         found["path"] = found["url"]

@@ -51,7 +51,7 @@ class CostShare:
         backend: Name of the back end.
         feature: Name of the feature.
         pictures: Number of images and video frames that were analyzed.
-        credits: Exact credits by the planned prices; the service charges whole credits.
+        credits: Credits by the planned prices, as an exact fraction; the service charges whole credits.
     """
 
     backend: str
@@ -67,7 +67,7 @@ class CostBreakdown:
     Attributes:
         shares: The cost of each feature of each back end, most expensive first.
         rounding: Credits paid beyond the sum of `shares`, because the service rounds up.
-        unknown: Why the credits cannot be split, as a clause; None if they are.
+        unknown: Why the credits cannot be split, as a clause; None if `shares` gives the split.
     """
 
     shares: tuple[CostShare, ...] = ()
@@ -76,7 +76,7 @@ class CostBreakdown:
 
 
 def saved_credits(db: sqlite.Connection, learner: PriceLearner, options: Options) -> SavedCredits:
-    """Return the credits that a run saved by duplicates, cached answers, pre-checks and a screen.
+    """Return the credits that a run saved by duplicates, cached answers, pre-checks, and local back ends (`--screen`).
 
     Args:
         db: The journal of the run.
@@ -112,7 +112,7 @@ def _times(one: CreditRange, count: int) -> CreditRange:
 def cost_breakdown(db: sqlite.Connection, prices_json: str | None) -> CostBreakdown:
     """Split the credits that a run paid by back end and feature.
 
-    That is possible if all charges and numbers of frames are known, and the charges agree with the planned prices.
+    If a charge or number of frames is unknown, or contradicts the planned prices, only `unknown` is set: it says why.
 
     Args:
         db: The journal of the run.

@@ -37,12 +37,12 @@ def _period_of(at: float, length: Period) -> str:
 
 
 class KeyBudget:
-    """The budget of a key as one run uses it: the run reserves credits, and replaces them by the charge.
+    """The budget of an API key as one run uses it: `hold` reserves credits, `settle` replaces them by the charge.
 
-    `open_key_budget` makes it.
+    Create it with `open_key_budget`.
 
     Attributes:
-        credits: The budget of all runs together.
+        credits: Most credits that all runs with the key together may spend in a period.
         length: Length of the budget's period: day, week or month.
     """
 
@@ -77,7 +77,7 @@ class KeyBudget:
 def open_key_budget(
     settings: Settings, where: Endpoint, run_id: str, out: Path, clock: Clock
 ) -> Iterator[KeyBudget | None]:
-    """Yield the budget of the key that a run uses; None if no budget is set.
+    """Yield the budget of the API key that a run uses; None if no budget is set.
 
     Yield None also for the embedded service, because its credits are not money.
 
@@ -120,12 +120,12 @@ def open_key_budget(
 
 
 def _is_legacy_account(account: str, key: str, base_urls: list[str]) -> bool:
-    """Whether an older version of lightmeter recorded spending with `key` at one of the base URLs as `account`."""
+    """Whether `account` is the name that older versions of lightmeter gave to `key` at one of the base URLs."""
     return any(legacy_ledger_account(one, key) == account for url in base_urls for one in equivalent_base_urls(url))
 
 
 def _used_base_urls(folder: Path) -> Iterator[str]:
-    """Yield the base URLs of the service that the run in `folder` used, from its journal; nothing without one."""
+    """Yield the base URLs of the service that the run in `folder` used, from its journal; none without a journal."""
     try:
         with open_read_only(folder) as db:
             meta = get_meta(db)

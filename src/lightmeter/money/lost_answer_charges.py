@@ -65,9 +65,10 @@ def build_proof(
     *,
     sole_spender: bool,
 ) -> tuple[dict[str, Any], list[SubmissionResolution]]:
-    """Prove, from account balances before and after requests, which of those without an answer were charged.
+    """Prove, from account balances before and after requests, which requests without an answer were charged.
 
-    Return the proof as a JSON document, and the decision about each request that it decides.
+    Return the proof as a JSON document, and the outcome to record for each request that the proof decides: charged, not
+    charged, or given up.
 
     Args:
         opening: The balance before the first of the requests.
@@ -115,7 +116,7 @@ def unprovable_document(
 ) -> dict[str, Any]:
     """Return a JSON document that says why the account balance proves nothing about requests without an answer.
 
-    It has the fields that `build_proof` writes if there is an earlier balance to compare with.
+    The document has the same fields as one from `build_proof`, which needs an earlier balance to compare with.
 
     Args:
         reading: The balance of the account.
@@ -164,7 +165,10 @@ def _resolutions(result: Reconciliation, by_id: dict[int, WindowSubmission]) -> 
 
 
 def _split_charge(total: int | None, holds: dict[int, int]) -> dict[int, int]:
-    """Split `total` credits over requests: each gets 1 to its hold (reserved credits), or its hold without `total`."""
+    """Split `total` credits over requests, and return request id → credits; `holds` is request id → credits reserved.
+
+    Each request gets at least 1 credit and at most those reserved for it. If `total` is None, return `holds`.
+    """
     if total is None:
         return holds
     shares, left = {}, total

@@ -30,7 +30,7 @@ MAX_RECENT_CHARGES: Final = 2000
 
 
 def price_key_of(kinds: Sequence[str | None]) -> str:
-    """Return the key of a request's price: the media type that all its rows have (`image`, `video`), or `unknown`."""
+    """Return the kind of a request, by which prices are learned: `image` or `video` if all rows are, or `unknown`."""
     kind = kinds[0] if len(set(kinds)) == 1 else None
     return kind if kind in _KINDS else _UNKNOWN
 
@@ -56,7 +56,7 @@ class RequestPrices:
 
     Args:
         learner: The prices learned so far.
-        trusted: Whether the service is known to charge by our own price table, so that no request has to test it.
+        trusted: Whether the service is known to charge by lightmeter's price table, so that no price has to be tested.
         retry_milli: Millicredits for the retry of one image or video frame, by the price table.
     """
 
@@ -71,7 +71,7 @@ class RequestPrices:
         self._unpriced: Counter[str] = Counter()
 
     def max_credits(self, rows: Sequence[PendingRow]) -> int:
-        """Return the most whole credits that a request with these rows can cost, 1 or more.
+        """Return the most credits, 1 or more, that a request with these manifest rows can cost, by the prices learned.
 
         A row without a frame limit counts as one image, because such rows are sent only if there is no budget.
         """
@@ -102,20 +102,20 @@ class RequestPrices:
 
     @property
     def retry_price_known(self) -> bool:
-        """Whether the price of asking the question (`--ask`) again is known. If not, that is sent one at a time."""
+        """Whether the price of a retry (`--ask` after an invalid answer) is known; else retries are sent singly."""
         return self.trusted or self._retries > 0
 
     def observe_retry(self, pictures: int | None, paid: int) -> None:
-        """Learn the price of a second request (after an invalid answer to `--ask`) from the credits `paid` for one.
+        """Learn the price of retries (second requests, after an invalid answer to `--ask`) from the charge of a retry.
 
-        `pictures` is its number of images or video frames; None if unknown.
+        `pictures` is the retry's number of images or video frames, None if unknown; `paid` is its charge in credits.
         """
         self._retries += 1
         self._max_retry_credits = max(self._max_retry_credits, -(-paid // max(1, pictures or 1)))
 
     @property
     def price_known(self) -> bool:
-        """Whether the price of an image is learned, or taken from the price table; else images are sent singly."""
+        """Whether images may be sent together: their price is known, or many answers did not show it."""
         learned = any(self.learner.knows(kind) for kind in _KINDS)
         return self.trusted or learned or self.unpriced_answers >= MAX_UNPRICED_ANSWERS
 

@@ -22,14 +22,16 @@ from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES
 
 @dataclass(frozen=True, slots=True)
 class ScreenEstimate:
-    """What the screen of a run did, and an estimate of what it missed.
+    """What the screen of a run (local back ends, `--screen`) rejected, and an estimate of what it missed.
+
+    Some rejected rows, drawn at random, are paid for all the same: the *sample*.
 
     Attributes:
-        outcome: Rows that passed, that were rejected, and that were sampled.
+        outcome: Numbers of rows that the screen passed and rejected, and of rows in the sample.
         positive: SQL condition over the paid answers that says which rejected rows the screen missed.
-        answered: Rows of the sample that are answered.
-        positives: Those of them that match the condition.
-        share: Share of the rejected rows that match, with a 95 % Wilson interval; 0 to 1 while no row is answered.
+        answered: Number of rows of the sample with an answer.
+        positives: Number of rows of the sample whose answer matches `positive`.
+        share: Share of rejected rows that match `positive`, with its 95 % Wilson interval (0 to 1 without answers).
         problem: Why there is no estimate, as a sentence; None if there is one.
     """
 
@@ -42,11 +44,11 @@ class ScreenEstimate:
 
     @property
     def rows(self) -> ShareEstimate:
-        """The same estimate in rows: how many of all rejected rows match, and the bounds of the interval."""
+        """Estimate of how many of all rejected rows the screen missed, with the bounds of its 95 % interval."""
         return ShareEstimate(*(bound * self.outcome.rejected for bound in self.share))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the estimate as JSON values; shares and rows are null if there is none."""
+        """Return the fields as JSON values; `missed_share` and `missed_rows` are null if there is no estimate."""
         known = self.problem is None
         return {
             **asdict(self.outcome),
@@ -60,7 +62,7 @@ class ScreenEstimate:
 
     @property
     def sentence(self) -> str:
-        """The estimate as a sentence."""
+        """The estimate of what the screen missed as a sentence, or why there is no estimate."""
         if self.problem is not None:
             return self.problem
         share, rows = self.share, self.rows
@@ -73,12 +75,12 @@ class ScreenEstimate:
 
 
 def read_screen_estimate(out: Path, positive: str | None = None) -> ScreenEstimate | None:
-    """Return what the screen of the run in a folder missed, by its tables; None if the run has no screen.
+    """Estimate, from a run's tables, what its screen (`--screen`) missed; return None if the run has no screen.
 
     Args:
         out: The output folder.
         positive: SQL condition over the tables that says which rejected rows the screen missed; None means the run's
-            option `screen_positive`, or else its rule.
+            option `screen_positive`, or if that is not set, the condition that rows had to match to pass the screen.
 
     Raises:
         JournalError: the folder holds no run.
@@ -118,7 +120,7 @@ def _problem(outcome: ScreenOutcome, condition: RowCondition, options: Options) 
 
 
 def _count(out: Path, condition: RowCondition, items: list[str]) -> tuple[int, int]:
-    """Return how many of the items are answered, and how many of those match the condition."""
+    """Return how many of the items (by `item_id`) are answered, and how many of the answered items match."""
     query = (
         "SELECT count(*) AS answered, count(*) FILTER (matches) AS positives "  # noqa: S608 (the user's own condition)
         f"FROM ({condition.query}) WHERE item_id IN (SELECT unnest($items))"

@@ -42,9 +42,10 @@ _log: Final = logging.getLogger(__name__)
 def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: bool) -> Iterator[JournalCheck]:
     """Check that a run's journal is not an older state or a copy, and keep the file for this check up to date.
 
-    The watermark is a file outside of the run's folder that is rewritten after each commit until the `with` block ends.
+    That file, the watermark, is outside of the run's folder. It says how much the journal contains, and is rewritten
+    after each commit until the `with` block ends.
     If it cannot be written, log a warning and continue without it. Yield `latest` (the journal is the newest state),
-    `accepted` (the user accepts the journal as it is) or `unknown`.
+    `accepted` (the user accepts the journal as it is) or `unknown` (no watermark tells).
 
     Args:
         journal: The journal, open for writing.
@@ -118,7 +119,7 @@ def _conflict(known: WatermarkRecord, folder: Path, run_id: str, now: JournalPos
 
 
 def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
-    """Whether `folder` is a copy of the folder in which the run was last started, and which still has the run."""
+    """Whether the run was last started in another folder that still holds it: then `folder` is a copy."""
     last, here = journal_path(known.folder), journal_path(folder)
     try:
         if not last.exists() or last.samefile(here):
@@ -132,7 +133,10 @@ def _is_copy(known: WatermarkRecord, folder: Path, run_id: str) -> bool:
 def _assign_new_id(
     journal: Journal, former: str, now: JournalPosition, lost: JournalPosition, clock: Clock
 ) -> tuple[str, JournalPosition]:
-    """Give the run a new id; reserve the credits of its latest state (`lost`) that its journal (`now`) lacks."""
+    """Give the run of an outdated or copied journal a new id; return the id, and how much the journal then contains.
+
+    The credits that the latest journal (`lost`) contained, and this journal (`now`) lacks, become reserved credits.
+    """
     run_id, at = fresh_run_id(clock), clock.now()
 
     def change(db: sqlite.Connection) -> JournalPosition:
@@ -149,8 +153,8 @@ def _assign_new_id(
 def balance_gap(db: sqlite.Connection, balance: int) -> int:
     """Return how many credits, at least, left the account without a request in the journal that explains it.
 
-    The comparison starts from the last balance that was read while no request was in flight, and assumes that each
-    request since then has cost its upper price.
+    `balance` is compared with the last balance in the journal that was read while no request was in flight. Each
+    request after that reading counts with its charge, or if that is unknown, with the credits reserved for it.
     """
     opening = opening_reading(db)
     if opening is None:
@@ -161,9 +165,9 @@ def balance_gap(db: sqlite.Connection, balance: int) -> int:
 async def judge_balance_gap(journal: Journal, check: JournalCheck, gap: int, at: float, *, sole_spender: bool) -> int:
     """Warn or raise if, at the start of a run, the balance is lower than the charges in the journal explain.
 
-    Nothing happens if the journal is known to be the latest one. If others may spend from the account, only log a
-    warning. If nobody else does, the journal must be outdated or a copy: raise, or, if the user accepts the journal,
-    reserve the missing credits.
+    Do nothing if the journal is known to be the latest one. If others may spend from the account, only log a warning.
+    If nobody else spends, the journal must be outdated or a copy: raise JournalConflict, or, if the user accepts the
+    journal, reserve the missing credits.
 
     Args:
         journal: The journal, open for writing.
@@ -173,7 +177,7 @@ async def judge_balance_gap(journal: Journal, check: JournalCheck, gap: int, at:
         sole_spender: Whether the user says that nobody else spends from the account.
 
     Returns:
-        The credits reserved.
+        The number of credits reserved; 0 if none.
 
     Raises:
         JournalConflict: nobody else spends, and the journal was not accepted; nothing was sent.

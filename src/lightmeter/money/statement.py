@@ -70,7 +70,7 @@ class Statement:
         requests: Number of requests.
         balance_before: Balance of the account before the first request, or None.
         balance_after: Balance of the account when it was last read, or None.
-        balance_is_current: Whether the balance was read after the last request.
+        balance_is_current: Whether `balance_after` was read after the last request.
         reconciliation: What the two balances prove; None if one is missing, or `balance_is_current` is false.
         price_per_picture: Price of one image, from the charges and the price table.
         rounding: Where the service rounds up; None while that is unknown.
@@ -79,11 +79,11 @@ class Statement:
         shares: Credits paid by back end and feature.
         in_doubt: Totals of requests without an answer, of failed requests whose answer names no charge, and of charged
             requests whose answer was lost.
-        proofs: Balance proofs about these requests as JSON documents, oldest first.
+        proofs: Proofs from account balances of what requests without an answer cost; JSON documents, oldest first.
         notes: Notes that the run has shown to the user, a sentence each.
         retries: Rows whose answer to the user's question was not valid, and the cost of their retries, which `paid`
             includes.
-        screen: What local back ends rejected (`--screen`), and an estimate of what they missed; None without them.
+        screen: What local back ends rejected (`--screen`), and an estimate of what they missed; None without a screen.
     """
 
     run_id: str
@@ -108,7 +108,7 @@ class Statement:
     screen: ScreenEstimate | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the object that `--json` prints, with totals of requests but no list of them."""
+        """Return the statement as the JSON object that the option `--json` prints; it does not list requests."""
         balances = self.reconciliation
         gaps = () if balances is None else balances.gaps
         return {

@@ -2,12 +2,12 @@
 
 Before a request is sent, credits are reserved for it: the most that it can cost. Credits are missing between two
 balances if the balance fell by more than the answers in between report as charges. Then requests without an answer
-have cost them, or other users of the account have spent them. A request counts as charged or uncharged only if every
-explanation of the balances says so; otherwise it stays ambiguous.
+have cost the missing credits, or other users of the account have spent them. A request counts as charged or uncharged
+only if every explanation of the balances says so; otherwise it stays ambiguous.
 
 If other users may spend from the account, a request can only be proven uncharged, and only if no credits are missing.
-If nobody else spends (`sole_spender`), a request is also proven charged if all others together cannot have cost the
-missing credits.
+If nobody else spends (`sole_spender`), a request is also proven charged if all other requests together cannot have
+cost the missing credits.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class AnsweredRequest:
 
 @dataclass(frozen=True, slots=True)
 class UncertainRequest:
-    """A request that was sent but has no answer; it may have been charged at any time since.
+    """A request that was sent but has no answer; it may have been charged at any time after it was sent.
 
     Attributes:
         key: Number of the request in the journal.
@@ -111,7 +111,7 @@ class BalanceGap:
     """Two consecutive account balances that differ by more than the charges that answers report between them.
 
     Attributes:
-        missing: Credits by which the balance fell more than that.
+        missing: Fall of the balance minus these charges, in credits.
         candidates: Keys of the requests without an answer that were sent before the later balance: each may have cost
             the missing credits.
     """
@@ -127,7 +127,7 @@ class Reconciliation:
     Attributes:
         expected: The last balance, in credits, if no uncertain request was charged.
         missing: Credits by which the last balance is below `expected`; negative if it is above.
-        verdicts: One for each uncertain request, in the order in which these were given.
+        verdicts: One for each uncertain request, in the order of `BalanceWindow.uncertain`.
         gaps: The first `MAX_GAPS` pairs of consecutive balances between which credits are missing.
         foreign_at_least: Least number of credits that other users must have spent.
         added_at_least: Least number of credits that must have been added to the account.
@@ -148,7 +148,7 @@ class _Segment:
     """The requests between two consecutive account balances.
 
     Attributes:
-        missing: Fall of the balance minus the charges that answers report, in credits; negative if it fell by less.
+        missing: Fall of the balance minus the charges that answers report, in credits; may be negative.
         unreported: Most credits that answered requests can have cost whose answers do not report the charge.
         uncertain: The requests that were sent but have no answer.
     """
@@ -159,7 +159,7 @@ class _Segment:
 
     @property
     def unexplained(self) -> int:
-        """Credits by which the balance fell and that only requests without an answer, or other users, can have cost."""
+        """Missing credits that only requests without an answer, or other users of the account, can have cost."""
         return max(0, self.missing - self.unreported)
 
 
@@ -191,9 +191,9 @@ def reconcile(window: BalanceWindow, *, sole_spender: bool = False) -> Reconcili
 
 
 def _segments(window: BalanceWindow) -> list[_Segment]:
-    """Split the requests between two known balances at each balance that an answer reports.
+    """Split the requests of `window` into segments: each ends at a balance that an answer reports, or at the end.
 
-    If two requests were in flight together, return all requests as one segment: such balances prove nothing.
+    If two requests were in flight together, balances in answers prove nothing: return one segment of all requests.
     """
     requests, segments, balance, first = window.requests, [], window.opening, 0
     for end, one in enumerate(requests, 1):
@@ -220,7 +220,10 @@ def _prove_nothing(window: BalanceWindow, expected: int, missing: int, why: str,
 
 
 def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, sole_spender: bool) -> Reconciliation:
-    """Return what balances prove about requests without an answer, if the balance never rose between two readings."""
+    """Return what balances prove about requests without an answer, if the balance never rose between two readings.
+
+    `expected` is what the last balance would be if none of these requests had been charged.
+    """
     charged = _must_be_charged(segments)
     capacities = accumulate(sum(one.hold for one in segment.uncertain) for segment in segments)
     # Missing credits that all requests sent so far cannot have cost.
@@ -247,9 +250,9 @@ def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, so
 def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
     """Return the keys of the requests without an answer that must have been charged if nobody else spends.
 
-    Return None if all of them together cannot have cost what is missing, so that somebody else must have spent. A
-    request must have been charged if, at some balance, the other requests sent before cannot have cost what is missing.
-    A request is charged only once, so it then does not explain credits that are missing later.
+    Return None if all requests without an answer cannot have cost the missing credits, so that somebody else spent. A
+    request must have been charged if, at any known balance, the other requests sent before that balance cannot have
+    cost the credits missing so far. A request is charged only once, so it does not explain credits missing later.
     """
     charged: set[int] = set()
     available: list[UncertainRequest] = []
@@ -270,7 +273,7 @@ def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
 def _verdict(key: int, sums: str, *, possible: bool, needed: bool) -> ChargeVerdict:
     """Return the verdict on request `key`, which can (`possible`) or must (`needed`) have been charged.
 
-    Its proof, for the user, begins with `sums`, a sentence with the balances.
+    The proof in the verdict begins with `sums`, a sentence for the user that states the balances.
     """
     if not possible:
         proof = f"{sums} Nothing that it can have cost is missing: it was not charged."

@@ -74,7 +74,7 @@ def frame_range(
         kind: `image`, `video`, or None if unknown.
         duration_s: Length of a video in seconds; None, or a length that is not credible, counts as unknown.
         capture_interval_s: Seconds between captured frames, 1 or more.
-        max_frames: Most frames captured; 0 means no limit. Then the upper end is None unless the length is known.
+        max_frames: Most frames captured; 0 means no limit: the result is then unbounded if the length is unknown.
     """
     if kind == "image":
         return FrameRange(1, 1)
@@ -99,7 +99,7 @@ def price_range(per_image_milli: int, frames: FrameRange) -> CreditRange:
 
 
 def add_retry_cost(credits_: CreditRange, retry_milli: int, frames: FrameRange) -> CreditRange:
-    """Return a price that includes one retry of each picture in its upper end, and none in its lower end.
+    """Return the price `credits_` with the cost of one retry of each picture added to its upper end.
 
     Args:
         credits_: What the pictures cost without retries.
@@ -153,7 +153,7 @@ def _advise_on_missing(rates: RateTable, active: Sequence[tuple[str, str]], feat
 
 
 def _advise_on_dropping(rates: RateTable, active: Sequence[tuple[str, str]]) -> list[str]:
-    """Return sentences on which (back end, feature) pairs in `active` save credits if dropped, the most first."""
+    """Return sentences on which (back end, feature) pairs in `active` save credits if dropped, largest saving first."""
     droppable: dict[str, list[tuple[str, str]]] = {}
     for backend, feature in active:
         droppable.setdefault(backend, []).append((backend, feature))

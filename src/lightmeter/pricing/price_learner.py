@@ -1,8 +1,8 @@
 """Learn a service's prices, and where it rounds up, from the charges of its answers.
 
 The service rounds up either each picture or each request. Under each of these roundings, a charge bounds the
-millicredits that one picture can cost. The learner stores bounds for both, until a charge contradicts one of them. All
-numbers are whole, so the true price is never outside the bounds, and the upper bound is never below the next charge.
+millicredits that one picture can cost. The learner stores bounds for both roundings, until a charge contradicts one
+of the roundings. The bounds are whole numbers, and the true price is never outside them.
 If a charge contradicts both roundings, the prices have changed: then learning starts again from that charge.
 """
 
@@ -25,7 +25,7 @@ A service that changes its prices back and forth would otherwise charge more tha
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The charge of one answer without errors; with an error, it would be unknown which back ends were charged.
+    """The charge of one answer without errors (an answer with errors does not tell which back ends were charged).
 
     Attributes:
         kind: What the request holds, such as `image` or `video`: the price of a picture may depend on it.
@@ -87,7 +87,7 @@ class _LearnedPrice:
 
     Attributes:
         bounds: Bounds on the price under each rounding; None if a charge contradicts that rounding.
-        agreeing: Number of charges since the last price change, none of which contradicts the others.
+        agreeing: Number of charges since the last price change; all agree with `bounds`.
         earlier_milli: Highest price in millicredits from before a price change; 0 if none is stored.
     """
 
@@ -121,7 +121,7 @@ class PriceLearner:
     def rounding(self) -> Rounding | None:
         """Whether the service rounds up each picture or each request; None until the charges prove it.
 
-        Only rounding by request can be proven: charges rounded by picture also fit prices in whole credits.
+        Rounding of each picture can never be proven: its charges also fit rounding of each request.
         """
         return self.roundings[0] if len(self.roundings) == 1 else None
 
@@ -165,8 +165,8 @@ class PriceLearner:
     def expected(self, kind: str, frames: FrameRange) -> CreditRange:
         """Return the range of credits that a request costs if the price of its kind in the table, `prior`, is right.
 
-        If charges contradict the table, return what `price` returns. Do not reserve only the upper end of the range,
-        because the table may be wrong.
+        If charges contradict the table, return what `price` returns. The range is too narrow
+        for reserving credits, because the table may be wrong.
         """
         prior = self.prior.get(kind)
         bounds = [(one, self._bounds(kind, one)) for one in self.roundings]
@@ -186,7 +186,7 @@ class PriceLearner:
         return _PriceBounds() if prior is None else _PriceBounds(prior, prior)
 
     def _start_again(self, charge: Charge) -> PriceChange:
-        """Forget all prices learned but the highest for each kind of request; learn from the contradicting charge."""
+        """Forget the learned prices except the highest of each kind of request; learn anew, from `charge`."""
         change = PriceChange(charge, self.price(charge.kind, charge.frames))
         self.changes.append(change)
         for known in self._learned.values():

@@ -45,15 +45,15 @@ class Rounding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RateTable:
-    """Price table of a service, valid on a day.
+    """Price table of a service, as it was on the day `as_of`.
 
     Attributes:
         as_of: The day on which these prices were valid.
         rates: Back end → feature → millicredits for each image or video frame, 0 or more.
         defaults: Back ends used by a request that names none (an account can change its own).
         local: Back ends that run on the machine of the service and call no provider.
-        prompt_block_chars: Characters of a custom prompt that the price of the feature `descriptions` covers once; each
-            further block of them costs it again.
+        prompt_block_chars: The price of the feature `descriptions` includes a custom prompt of so many characters; each
+            further block of so many characters, even if incomplete, costs the same price again.
     """
 
     as_of: date
@@ -109,10 +109,10 @@ class OwnPrices:
 
     Attributes:
         rates: Back end → feature → millicredits for each image or video frame, 0 or more.
-        defaults: Back ends used by a request that names none; empty for those of the table.
-        prompt_block_chars: Characters of a custom prompt that the price of the feature `descriptions` covers once; None
-            for the number in the table.
-        path: The file that holds them, if any. Comparisons ignore it.
+        defaults: Back ends used by a request that names none; empty means those of the table.
+        prompt_block_chars: Characters of a custom prompt that the price of the feature `descriptions` includes; None
+            means as many as in the table.
+        path: The file that holds these prices, if any. Comparisons ignore it.
         free: Whether the embedded service charges these prices, which are 0, instead of those of its own table.
     """
 
@@ -156,7 +156,7 @@ def read_own_prices(given: object) -> OwnPrices | None:
     """Return the user's own prices; None if `given` is None.
 
     Args:
-        given: The path of a price file, the content of one as a mapping, or the prices as a plan file stores them.
+        given: The path of a price file, its content as a mapping, or the attributes of `OwnPrices` as a mapping.
 
     Raises:
         SettingsError: the prices cannot be read or are wrong; the message names the file and the place in it.
@@ -171,7 +171,7 @@ def read_own_prices(given: object) -> OwnPrices | None:
 
 
 def load_prices(path: Path) -> OwnPrices:
-    """Read the user's price file, JSON or TOML (`.toml`); see `parse_prices`.
+    """Read the user's price file, TOML if it ends in `.toml`, else JSON; `parse_prices` describes its fields.
 
     Raises:
         SettingsError: the file cannot be read or holds no prices; the message names it and the place in it.
@@ -188,7 +188,7 @@ def parse_prices(content: bytes, *, name: str) -> OwnPrices:
 
     Only `backends.NAME.prices` is required. Prices are whole millicredits, or, with `unit = "credits"`, credits with at
     most three decimals. `as_of` and unknown fields are ignored. `name` is the file name for messages; the content is
-    TOML if it ends in `.toml`, else JSON.
+    TOML if `name` ends in `.toml`, else JSON.
 
     Raises:
         SettingsError: the bytes hold no prices; the message names the place in them.
@@ -250,7 +250,7 @@ def _mapping_at(table: object, key: str, name: str, place: str = "") -> Mapping[
 
 
 def _unit(data: Any, name: str) -> int:
-    """Return 1 if the prices in a parsed price file are in millicredits, 1000 if in credits, by its field `unit`."""
+    """Return the millicredits in one unit of a parsed price file: 1000 if its field `unit` is `credits`, else 1."""
     unit = str(data.get("unit", "millicredits")).strip().lower()
     if unit.startswith("millicredits"):
         return 1
@@ -310,7 +310,7 @@ def active_pairs(rates: RateTable, backends: Iterable[str], features: Iterable[s
 def millicredits_per_image(
     rates: RateTable, backends: Iterable[str], features: Iterable[str], prompt_chars: int = 0
 ) -> int:
-    """Return the millicredits for one image or video frame, before rounding: the sum over `active_pairs`.
+    """Return the millicredits for one image or video frame, before rounding: the sum for `active_pairs`.
 
     Args:
         rates: The price table.

@@ -11,14 +11,14 @@ from lightmeter.media.sampling import frame_count
 
 @dataclass(frozen=True, slots=True)
 class BetterInterval:
-    """A capture interval that spreads the same number of frames over longer videos.
+    """A longer capture interval, which covers more of long videos with about the same number of frames.
 
     Attributes:
         capture_interval: Whole seconds.
         frames: Number of frames captured of all videos of known length, never more than with the current interval.
         covered_s: Seconds of video that these frames cover; each covers the interval that begins with it.
-        video_s: Length in seconds of a video that the interval covers in full: the median of the videos that the
-            current interval does not cover in full.
+        video_s: Median length, in seconds, of the videos that the current interval does not cover in full;
+            `capture_interval` covers a video of this length in full.
     """
 
     capture_interval: int
@@ -39,7 +39,7 @@ class VideoCoverage:
         seconds: Total length of the videos, each rounded up to whole seconds.
         covered_s: Seconds of the videos that are covered.
         frames: Number of captured frames.
-        first_s: Frame limit times capture interval: no later second of a video is covered; None without a limit.
+        first_s: Most seconds of one video that can be covered: frame limit times capture interval; None without limit.
         max_frames: Most frames of one video; 0 means no limit.
         better: A capture interval that covers more seconds; None if all are covered.
     """

@@ -61,14 +61,15 @@ class ServiceConfig:
 
     Attributes:
         database: `sqlite:///PATH` for one process, or `postgresql://…` for any number of services and workers.
-        backends: Names of the back ends to load; None: all available ones. A request that names none uses those that
-            the catalog marks as default, or all if it marks none.
+        backends: Names of the back ends to load; None: all available ones. A request that names no back end uses the
+            default back ends of the catalog, or all loaded back ends if the catalog has no default ones.
         accounts: Credits by API key. Each key has its own account; a missing account is created with these credits.
         allow_private: Whether to fetch from private addresses too.
         fetch_limits: Limits of each fetch.
         resolver: Function that creates the resolver of host names; None: that of the system. The fetcher checks the
             addresses that it returns.
-        workers: Maximum videos of one account that are decoded and analyzed at once; of images, four times as many.
+        workers: Maximum videos of one account that are decoded and analyzed at once; the maximum for images is four
+            times as high.
         limits: Limits of unfinished images and video frames, of memory for cached results, and of decoding.
         max_assets: Maximum URLs and files of a request.
         rounding: Which price is rounded up to whole credits: that of each image or frame, or that of each request.
@@ -153,7 +154,7 @@ def _add_key(db: Connection, name: str, credits_: int, key: str) -> None:
 
 
 def _load_usable(catalog: BackendCatalog, metrics: Metrics) -> tuple[BackendCatalog, dict[str, AnyBackend]]:
-    """Load every available back end; return the catalog without those that failed, and the loaded ones by name."""
+    """Load all available back ends; return them by name, after a catalog in which failed ones are unavailable."""
     backends = {}
     for name in catalog.available:
         try:
@@ -199,7 +200,10 @@ def _load(
 
 
 async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tuple[Store, Runner, JobQueue, Backends]:
-    """Start the store, runner and job queue; closing `stack` stops them. `Backends`: the body of GET /api/backends."""
+    """Start the store, runner and job queue; closing `stack` stops all three.
+
+    The returned `Backends` is the body of GET /api/backends.
+    """
     logs.enable()
     metrics = Metrics()
     backends, availability, offers, rates = _load(config, metrics)
@@ -240,7 +244,7 @@ async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tup
 
 
 def _start_facts(config: ServiceConfig, offers: Backends) -> dict[str, str]:
-    """Return database and back ends, as fields of the log line that says that a service or worker has started."""
+    """Return the type of the database and the names of the back ends, for the log line at the start of a process."""
     names = ",".join(offer.name for offer in offers.backends if offer.available)
     return {"database": url_scheme(config.database), "backends": names}
 

@@ -58,7 +58,7 @@ def access(
 
 
 def started(kind: str, **facts: str) -> None:
-    """Write one line that a process has started; `kind` is `service` or `worker`."""
+    """Write one log line that a `service` or `worker` (`kind`) has started, with `facts` such as its back ends."""
     facts = {"event": "started", "kind": kind, "version": __version__, **facts}
     text = " ".join(f"{name}={value}" for name, value in facts.items() if name not in {"event", "kind"})
     logging.getLogger("lightmeter.service").info("%s started: %s", kind, text, extra={"facts": facts})

@@ -32,7 +32,7 @@ PICTURES: Final = (1, 2, 4, 8, 16, 32)
 
 @contextmanager
 def _time(histogram: Callable[..., Histogram], name: str) -> Iterator[None]:
-    """Record how long the `with` block takes, with the labels `name` and `ok`, or `failed` if the block raises."""
+    """Record the duration of the `with` block in a histogram, labeled `name` and `ok`, or `failed` after an error."""
     start_s = time.perf_counter()
     outcome = "failed"
     try:
@@ -51,7 +51,7 @@ CONVENTIONAL_NAMES: Final = {
 
 
 class _ConventionalNames(Collector):
-    """Collector that reports histograms a second time, under names that follow the conventions of Prometheus."""
+    """Collector that reports each given histogram also under the name that `CONVENTIONAL_NAMES` has for it."""
 
     def __init__(self, histograms: Iterable[Histogram]) -> None:
         self._histograms = tuple(histograms)
@@ -192,7 +192,7 @@ class Metrics:
             yield
 
     def serve(self, host: str, port: int) -> tuple[str, Callable[[], None]]:
-        """Serve the metrics over HTTP in a thread, as workers do; return the URL, and a function that stops the server.
+        """Serve the metrics over HTTP in a thread; return the URL, and a function that stops the server.
 
         Raises:
             SettingsError: the address cannot be used.
@@ -213,5 +213,5 @@ class Metrics:
         return f"http://{url_host}:{server.server_port}/metrics", stop
 
     def as_text(self) -> bytes:
-        """Return all metrics in the text format of Prometheus; see `CONTENT_TYPE`."""
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self._registry)

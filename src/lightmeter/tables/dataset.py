@@ -88,7 +88,7 @@ class Dataset:
         return sorted(self.table_folder(table).glob("*.parquet"))
 
     def describe(self, table: str) -> list[PartInfo]:
-        """Return row count, size and lineage of each Parquet file of a table, from its footer; sorted by file name."""
+        """Return row count, size and origin (`lineage`) of each Parquet file of a table, sorted by file name."""
         return _retry_listing(lambda: [read_part_info(path) for path in self.parts(table)])
 
     @contextmanager
@@ -108,8 +108,8 @@ class Dataset:
 
         Args:
             staging: Folder from `staging`, with complete files.
-            keep_others: If true, a new file replaces the old file with the same `PartInfo.key` (rows of the same
-                requests), or is added if there is none. If false, the new files replace all files of the table.
+            keep_others: If true, a new file replaces the old file with rows of the same requests (an equal
+                `PartInfo.key`), or is added if there is none. If false, the new files replace all files of the table.
             only_with_rows: Tables that are not created if their new files have no rows; a table that exists gets the
                 files.
 
@@ -170,7 +170,8 @@ class Dataset:
     def locked(self) -> Iterator[None]:
         """Hold the write lock of the output folder inside the block; the system releases it if the process dies.
 
-        The start of the block removes staging folders and temporary files that are more than `GRACE_S` seconds old.
+        The start of the block removes what dead writers left: staging folders (for unfinished Parquet files) and
+        temporary files that are more than `GRACE_S` seconds old.
         """
         self.out.mkdir(parents=True, exist_ok=True)
         with (self.out / _LOCK).open("w") as lock:
@@ -243,7 +244,7 @@ def _open_part(part: Path) -> pq.ParquetFile:
 
 
 def _retry_listing(read: Callable[[], T]) -> T:
-    """Return what `read` returns, which lists files and opens them; call it again if a listed file is gone."""
+    """Return the result of `read`, a function that lists and opens files; call it again if a listed file is gone."""
     for _ in range(_MAX_LISTINGS - 1):
         try:
             return read()
@@ -253,7 +254,10 @@ def _retry_listing(read: Callable[[], T]) -> T:
 
 
 def _remove_staging(staging: Path) -> None:
-    """Remove a staging folder; if it now holds the replaced files of a table, only put empty files in their place."""
+    """Remove a writer's staging folder, unless it was exchanged with the folder of a table.
+
+    After an exchange it holds the old files of the table: only empty these, because readers may still list them.
+    """
     if not (staging / _EXCHANGED).exists():
         shutil.rmtree(staging, ignore_errors=True)
         return

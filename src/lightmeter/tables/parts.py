@@ -58,9 +58,9 @@ class PartInfo:
 
     @property
     def key(self) -> tuple[frozenset[str], int]:
-        """Ids of the runs with rows in the file, and the journal's id of the last request before the file's first.
+        """Identity of the file among those of its table: a new file replaces the file with the same key.
 
-        A new file replaces the file of the table that has the same key.
+        The key is the ids of the runs with rows in the file, and a request id: all rows are of later requests.
         """
         return frozenset(self.runs), self.lineage.get("shard", {}).get("after", 0)
 
@@ -129,8 +129,8 @@ def read_part_info(path: Path) -> PartInfo:
 class PartWriter:
     """Writes Arrow tables of one schema to one Parquet file, in large row groups.
 
-    Columns that arrive dictionary-encoded are stored so: this takes half the time, because Parquet stores texts as
-    dictionaries anyway. Arrow's reader still returns the types of `schema`, which it takes from the footer.
+    A column that is dictionary-encoded in the first table is written dictionary-encoded, which takes half the time.
+    Arrow's reader still returns the types of `schema`, which it takes from the footer.
 
     Args:
         path: The file to create.
@@ -190,14 +190,14 @@ class PartWriter:
         file.close()
 
     def abandon(self) -> None:
-        """Close the file although rows are missing, so that it must not be used. Has no effect after `close`."""
+        """Close the file without its last rows, after an error; it must not be used. No effect after `close`."""
         self._buffer = []
         with suppress(OSError):  # the disk may be full: the file is not needed
             if self._file is not None:
                 self._file.close()
 
     def _open_file(self, first: pa.Table | None) -> pq.ParquetWriter:
-        """Return the Parquet writer, created by the first call; columns dictionary-encoded in `first` are stored so."""
+        """Return the Parquet writer; the first call creates it, to dictionary-encode the same columns as `first`."""
         if self._file is None:
             dictionaries = (
                 set() if first is None else {field.name for field in first.schema if _is_dictionary(field.type)}

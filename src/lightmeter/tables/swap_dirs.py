@@ -27,7 +27,7 @@ def swap_dirs(first: Path, second: Path) -> None:
 
     Raises:
         UsageError: The operating system or the file system cannot swap folders.
-        OSError: A folder is missing, or they are on different file systems.
+        OSError: A folder is missing, or the folders are on different file systems.
     """
     library = ctypes.CDLL(None, use_errno=True)
     swap: Any = getattr(library, "renamex_np" if sys.platform == "darwin" else "renameat2", None)

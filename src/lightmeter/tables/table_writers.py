@@ -54,7 +54,7 @@ class TableWriters:
                 self._wait_for_writes(0)
 
     def add_answer(self, raw: bytes, items: Sequence[ItemRef], context: AnswerContext) -> None:
-        """Decode the bytes of an answer about the manifest rows `items`, and queue its facts and errors for writing."""
+        """Decode an answer about the manifest rows `items`; queue its entries (tags, errors, …) for writing."""
         self._flattener.add_answer(raw, items, context)
         self._answer_bytes += len(raw)
         if self._answer_bytes >= _BATCH_BYTES:

@@ -52,7 +52,7 @@ class BackgroundJob:
         self._stop = asyncio.Event()
 
     def start(self, job: JobFactory[T]) -> Future[T]:
-        """Start the coroutine that `job` returns; return a future of its result. The previous one must have ended."""
+        """Start the coroutine that `job` returns; return a future of its result. The previous job must have ended."""
         self._stop = asyncio.Event()
         future = widget_loop().start(job(self._stop))
         self._future = future

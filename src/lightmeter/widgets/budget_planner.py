@@ -39,7 +39,7 @@ class BudgetPlanner:
 
     Attributes:
         box: The widget, to be placed in any layout.
-        form: The input fields, with their `options`.
+        form: The input fields for the options of the run; `form.options` has the values entered.
         panel: The buttons and the output; `panel.outcome` shows errors that clicks on buttons cause.
         planned: The last plan, or None.
         result: The last run, or None.
@@ -53,7 +53,8 @@ class BudgetPlanner:
             source: A path or `s3://` URL of a manifest, a DataFrame, or a list of URLs; or a plan, for example a saved
                 one, whose rows are not checked again.
             out: The output folder of the run.
-            options: Initial options of the form, and options without a field; as for `lightmeter.plan`.
+            options: Options of the run, as for `lightmeter.plan`: the initial values of the form's fields, and options
+                for which the form has no field.
 
         Raises:
             SettingsError: An option is invalid; the message names it.
@@ -99,8 +100,9 @@ class BudgetPlanner:
     def run(self, *, consent: bool = False) -> Future[Run]:
         """Start the run with the options of the form, and return a future at once; plan first if needed.
 
-        The future's `result()` waits until the tables are written, and raises as `lightmeter.run` does. An interrupt of
-        `planner.wait()` stops the run as the button does. `consent` allows what `Plan.needs_consent` lists.
+        The future's `result()` waits until the tables are written, and raises as `lightmeter.run` does. A keyboard
+        interrupt of `planner.wait()` stops the run, as the button Stop does. `consent` runs the plan even if it has
+        risks that `Plan.needs_consent` lists, such as videos without a frame limit.
 
         Raises:
             UsageError: The planner is busy, or no feature or back end is ticked.
@@ -119,7 +121,7 @@ class BudgetPlanner:
         return self.planned.with_options(**self.form.options.model_dump()).save(path)
 
     def stop(self) -> None:
-        """End a plan immediately; let a run send no more requests and wait for the answers to those it has sent."""
+        """Stop planning immediately; stop a run once the requests that it has sent are answered. It sends no more."""
         if self.state is not PlannerState.IDLE:
             self._set_state(PlannerState.STOPPING)
             self._job.stop()
@@ -153,7 +155,7 @@ class BudgetPlanner:
         raise AssertionError("planning ends with a plan")
 
     async def _question_job(self, stop: asyncio.Event) -> Plan:
-        """Show the price and the button that accepts it and starts the run; plan first if needed. Spends nothing."""
+        """Show the price, and the button that accepts it and starts the run; plan first if needed. Spend nothing."""
         plan = await self._apply_form(self.planned or await self._plan_job(stop))
         credits_, budget = plan.credits, plan.options.budget
         limits = [limit for limit in (credits_.high, budget) if limit is not None]
@@ -194,7 +196,7 @@ class BudgetPlanner:
         raise AssertionError("running ends with a run")
 
     async def _apply_form(self, plan: Plan) -> Plan:
-        """Return the plan with the options of the form, and show its rows; the rows are not checked again."""
+        """Return the plan with the options of the form, and show how many rows have each status; check no row again."""
         options = self.form.options
         if plan.options != options:
             plan = await asyncio.to_thread(plan.with_options, **options.model_dump())

@@ -78,7 +78,7 @@ class CardGrid:
 
 
 class ThumbnailCache:
-    """In-memory cache of thumbnails; evicts the least recently loaded ones, and makes missing ones on request."""
+    """In-memory cache of thumbnails: `load` makes missing thumbnails; a full cache drops the least recently loaded."""
 
     def __init__(self, max_cached: int = MAX_CACHED) -> None:
         self._max_cached = max_cached

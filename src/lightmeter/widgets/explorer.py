@@ -25,7 +25,7 @@ from lightmeter.widgets.run_data import GalleryPage, RunData
 class Explorer:
     """A gallery of a run's items with filters, pages, and the details of a selected item.
 
-    Likely unsafe pictures are blurred until the user chooses to see them: only 8 pixels a side are sent to the browser.
+    Likely unsafe pictures are blurred until the user chooses to see them: the browser gets at most 8 x 8 pixels.
 
     Attributes:
         box: The widget, to be placed in any layout.
@@ -112,7 +112,7 @@ class Explorer:
             self._render()
 
     def show_similar(self) -> None:
-        """Show only the items most similar to the selected one, if it has embeddings; else change nothing."""
+        """Show only the items most similar to the selected item. Do nothing if no item with embeddings is selected."""
         if self.selected is not None and self._models:
             self.filters.show_similar(self._data.similar(self.selected, self._models[0]))
 
@@ -120,7 +120,7 @@ class Explorer:
         """Block until the thumbnails of the gallery's current page are loaded.
 
         Raises:
-            TimeoutError: They are not loaded within `timeout_s` seconds.
+            TimeoutError: The thumbnails are not loaded within `timeout_s` seconds.
         """
         if self._loading is not None:
             self._loading.result(timeout_s)

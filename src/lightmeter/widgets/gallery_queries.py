@@ -108,7 +108,7 @@ def count_query(filters: Filters) -> tuple[str, tuple[Any, ...]]:
 
 
 def page_query(filters: Filters) -> tuple[str, tuple[Any, ...]]:
-    """Return SQL and parameters for one page of items: most similar or nearest in color first, or in manifest order."""
+    """Return SQL and parameters for one page of items; filters by similarity or color put the nearest items first."""
     clauses, params = _from_and_where(filters)
     order = ", ".join(
         [*(["similarity_rank"] if filters.similar else []), *(["distance"] if filters.color else []), "position"]

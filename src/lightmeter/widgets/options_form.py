@@ -20,7 +20,7 @@ class CheckboxGroup:
     Attributes:
         names: Names with a checkbox.
         initial: The option's value when the form was created.
-        empty_means_all: Whether an empty list means all of `names` except `extra`; else the service chooses.
+        empty_means_all: Whether an empty list means all of `names` but `extra`; if false, the service then chooses.
         extra: Names that an empty list does not include.
     """
 
@@ -39,7 +39,7 @@ class CheckboxGroup:
     def option_value(self, checked: Collection[str]) -> tuple[str, ...]:
         """Return the value of the option (a list of names) for the names `checked`.
 
-        Return the initial value if the checkboxes are as they were at first: a run resumes only with equal options.
+        Return the initial value if no checkbox was changed, because only a run with equal options can be resumed.
         """
         if set(checked) == set(self.initially_checked):
             return self.initial
@@ -52,7 +52,7 @@ class FormChoices:
     """The features and back ends that the planner's form offers.
 
     Attributes:
-        embedded: Whether the run uses the embedded service; it has no default back ends, so one must be checked.
+        embedded: Whether the run uses the embedded service, for which at least one back end must be checked.
     """
 
     features: CheckboxGroup
@@ -60,7 +60,7 @@ class FormChoices:
     embedded: bool
 
     def validation_error(self, features: Collection[str], backends: Collection[str]) -> str | None:
-        """Return the message for the user if no feature, or no back end where one is needed, is checked; else None."""
+        """Return a message to the user if no feature is checked, or no back end for an embedded service; else None."""
         if not features:
             return "Tick at least one feature."
         if not backends and self.embedded:
@@ -71,7 +71,7 @@ class FormChoices:
 def form_choices(rates: RateTable, options: Options, *, embedded: bool) -> FormChoices:
     """Return the features and back ends that the planner's form offers.
 
-    The embedded service offers its own back ends; any other service is assumed to offer the whole price table.
+    The embedded service offers its own back ends; any other service is assumed to offer all that have a price.
 
     Args:
         rates: The price table.
@@ -158,7 +158,7 @@ class OptionsForm:
 
     @property
     def validation_error(self) -> str | None:
-        """Message for the user if no feature, or no back end where one is needed, is checked in the form; else None."""
+        """Message for the user if no feature is checked, or no back end for the embedded service; else None."""
         return self._choices.validation_error(_checked(self.features), _checked(self.backends))
 
     def on_change(self, callback: Callable[[], None]) -> None:

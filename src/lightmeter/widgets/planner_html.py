@@ -47,7 +47,7 @@ def quote_html(quote: PriceQuote) -> str:
 
 
 def plan_html(plan: Plan, *, collapsed: bool = False) -> str:
-    """Return a plan as a collapsible HTML block: number of rows by status, with reasons; `collapsed` hides the rows."""
+    """Return a plan as an HTML block, which starts closed if `collapsed`: number of rows by status, with reasons."""
     counts = [(status, rows) for status, rows in plan.counts.items() if rows]
     words = {"pending": "to send", "ok": "answered by earlier runs"}
     body = "".join(f"<li>{status_mark(words.get(status, status))}: {rows:,}</li>" for status, rows in counts)

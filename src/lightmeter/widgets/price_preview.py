@@ -78,7 +78,7 @@ class PriceQuote:
         credits: Price of these rows; None without a plan.
         budget: The budget in credits, or None.
         budget_status: Whether the run uses up the budget before its last row.
-        advice: Sentences for the user, such as what removing a back end saves or how much of the videos frames cover.
+        advice: Sentences for the user, such as how many credits the run saves without a certain back end.
     """
 
     parts: tuple[PriceComponent, ...]

@@ -83,7 +83,7 @@ class RunData:
     def entries(self, item_id: str) -> dict[str, list[Row]]:
         """Return table name → the first rows of that table about an item; rows about the whole item precede frames.
 
-        A table gives at most `MAX_ENTRIES` rows, and one more as a sign that not all rows are shown.
+        A list has at most `MAX_ENTRIES` + 1 rows, so that the caller notices if there are more than `MAX_ENTRIES`.
         """
         return {
             table: self._query(

@@ -17,8 +17,8 @@ class RunPanel:
     Attributes:
         box: The panel as a widget.
         confirm_button: Button that names the credits that a run may spend. No other button spends credits.
-        question: Price and cap, above `confirm_button`; both are shown after a click on Run.
-        consent: Checkbox "Run it anyway" for plans that need it, such as ones without a frame limit; else hidden.
+        question: Price of the run and most credits that it can spend. A click on Run shows this and `confirm_button`.
+        consent: Checkbox "Run it anyway"; hidden unless the plan has a risk, such as videos without a frame limit.
         rows: Number of rows of the plan by status.
         outcome: The result of a run, or an error.
         bar: Fraction of finished rows, 0 to 1.

@@ -218,7 +218,7 @@ class BackendOffer(Wire):
         reason: Why the back end is not available.
         model: Model that the back end runs.
         licence: License of the model, or the provider's terms.
-        alias_of: Back end that answers in place of this one and is named as `source` of the results; None if none.
+        alias_of: Name of the back end that answers instead and is the `source` in results; None if no other does.
     """
 
     name: Annotated[str, Field(min_length=1)]

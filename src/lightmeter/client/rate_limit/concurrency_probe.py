@@ -42,7 +42,7 @@ _EPISODES_NEEDED: Final = 3
 
 
 class ConcurrencyEvidence:
-    """Decides whether rejections taken as signs of a rate limit are rather due to the number of requests in flight."""
+    """Decides whether a limit on requests in flight explains rejections better than the known rate limit does."""
 
     def __init__(self) -> None:
         self._most_accepted = -1
@@ -91,7 +91,7 @@ class ConcurrencyProbe:
         self._lowered_by = 0
 
     def schedule_next(self, now: float) -> None:
-        """Schedule the next test request above the limit on requests in flight: later with each one rejected."""
+        """Set `next_probe_at`, when the next request may exceed the limit; each rejected test lengthens the wait."""
         if self._failed < len(_EARLY_PROBES_S):
             wait_s = _EARLY_PROBES_S[self._failed]
         else:
@@ -101,7 +101,7 @@ class ConcurrencyProbe:
     def on_rejected(
         self, now: float, record: SendRecord, limit: int, rejection_rtt_s: float, latency_s: float
     ) -> int | None:
-        """Return the limit on requests in flight, perhaps lowered, that explains a rejection; None if none explains it.
+        """Return the limit on requests in flight, perhaps lowered, if it caused a rejection; None if it did not.
 
         Args:
             now: The time.
@@ -124,9 +124,10 @@ class ConcurrencyProbe:
         self._not_accepted_since_doubt += 1
 
     def on_sent(self, record: SendRecord, limit: int, rejection_rtt_s: float) -> int:
-        """Return the limit on requests in flight: raised if the service accepted three test requests above it.
+        """Note a sent request; return the limit on requests in flight.
 
-        A test request counts as accepted if no rejection came in the time that rejections take (`rejection_rtt_s`).
+        The limit is raised once the service has accepted three test requests above it. A test request counts as
+        accepted if no rejection came within about twice the time that rejections take (`rejection_rtt_s`).
         """
         if record.in_flight < limit or record.sent_at < self.next_probe_at:
             return limit
@@ -143,10 +144,10 @@ class ConcurrencyProbe:
         return sum(record.sent_at - at > 2 * rejection_rtt_s + _MARGIN_S for at in self._probes_sent_at)
 
     def _limit_if_reordered(self, now: float, record: SendRecord, limit: int, latency_s: float) -> int | None:
-        """Return the new limit after a rejection with fewer than `limit` requests in flight, if reordering explains it.
+        """Return the limit, perhaps lowered, after a rejection with fewer than `limit` requests in flight.
 
-        On the network, later requests may overtake the rejected one: then the service had more in flight than `record`
-        says. None if more would have to have overtaken it than can be on the network at one time.
+        Later requests may overtake the rejected one on the network: then the service had more requests in flight than
+        `record` says. Return None if this cannot explain the rejection, because too many would have overtaken it.
         """
         rejection_rtt_s = max(0.0, now - record.sent_at)
         slack = max(1, round(limit * rejection_rtt_s / max(rejection_rtt_s, latency_s)))

@@ -25,7 +25,7 @@ class CongestionDetector:
     Attributes:
         latency_s: Smoothed latency of about the last five answers, in seconds.
         rate: Answers per second in the last round; 0 before the first one has ended.
-        slow_rounds: Number of the latest consecutive rounds whose mean latency was far above that lowest mean.
+        slow_rounds: Number of the latest consecutive rounds whose mean latency was far above the lowest mean.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class CongestionDetector:
 
     @property
     def has_baseline(self) -> bool:
-        """Whether enough answers have come for a first mean latency, with which later ones can be compared."""
+        """Whether a first mean latency is known, with which the mean latencies of later answers can be compared."""
         return self._baseline_at is not None
 
     @property
@@ -74,5 +74,5 @@ class CongestionDetector:
         self._round_began_at, self._answers, self._latency_sum_s = now, 0, 0.0
 
     def reset_round(self) -> None:
-        """Discard the latencies collected for the next mean, after the limiter has slowed down for congestion."""
+        """Discard the latencies collected for the next mean: after the limiter has slowed down, they mean nothing."""
         self.slow_rounds, self._round_began_at, self._answers, self._latency_sum_s = 0, None, 0, 0.0

@@ -1,12 +1,12 @@
-"""The adaptive limiter: one for each API key, consulted before each request and informed of each answer.
+"""The adaptive rate limiter: one for each API key, consulted before each request and informed of each answer.
 
 It knows no limit at first: it sends 16 requests per second, evenly spaced, and doubles that rate each second. It allows
 20 requests in flight, and one more with each answer. Rejections that depend on the number of requests in flight lead to
 a concurrency limit, other rejections and slower answers to a rate limit (`mode_transitions.TRANSITIONS`).
 
-The header Retry-After takes precedence over the header RateLimit, and both over the learned limits. Requests that are
-already on their way when the limiter reacts to a rejection may be rejected, too: all of these rejections are one
-*episode*. The limiter reacts once to each episode.
+The header Retry-After takes precedence over the header RateLimit, and both take precedence over the learned limits.
+Requests that are already on their way when the limiter reacts to a rejection may be rejected, too: all of these
+rejections are one *episode*. The limiter reacts once to each episode.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class AdaptiveLimiter:
         jitter: Returns random numbers from 0 to 1 for the pauses after rejections; always 0.5 by default.
 
     Attributes:
-        mode: Which limit is enforced: none, on requests in flight, or on the rate (for rejections or slow answers).
+        mode: Which limit is enforced: none, on requests in flight, or on the rate (after rejections or slow answers).
         in_flight_limit: How many requests may be in flight now, 1 to `max_in_flight`, if no concurrency limit is known.
-        rate_estimator: The limit on requests per second; None while none is known.
+        rate_estimator: The learned limit on requests per second; None while none is known.
         concurrency_limit: The number of requests in flight above which the service rejects; None while none is known.
     """
 
@@ -116,8 +116,8 @@ class AdaptiveLimiter:
     def wait_s(self, now: float, in_flight: int) -> float:
         """Return the seconds to wait before asking again; 0 means that one request may be sent now.
 
-        A caller that gets 0 and sends a request first calls `on_admitted`. `in_flight` is the number of requests so
-        admitted and not answered yet.
+        A caller that gets 0 calls `on_admitted` and then sends a request. `in_flight` is the number of requests after
+        `on_admitted` that are not answered yet.
         """
         wait_s = self._backoff.wait_s(now)
         if wait_s > 0:
@@ -148,7 +148,7 @@ class AdaptiveLimiter:
     def _start_rate(self) -> float | None:
         """Return the requests per second that may be sent while no limit is known; it grows with each request sent.
 
-        None means any number: for the embedded service, or once a limit on requests in flight or a quota is known.
+        None is no limit: for the embedded service, or once a concurrency limit or a header RateLimit is known.
         """
         if self.concurrency_limit is not None or not self._watch_latency or self._quota_until > float("-inf"):
             return None
@@ -223,7 +223,7 @@ class AdaptiveLimiter:
     def on_throttled(self, now: float, retry_after_s: float | None, record: SendRecord) -> None:
         """Learn from a rejection (HTTP 429 or the like); `retry_after_s` is the wait that it asks for, None if none.
 
-        If the request was sent before the limiter reacted to another rejection, this one can only lengthen the pause.
+        If the request was sent before the limiter reacted to an earlier rejection, only the pause may be lengthened.
         """
         self._in_flight = max(0, self._in_flight - 1)
         self._count_not_accepted(record)
@@ -245,13 +245,13 @@ class AdaptiveLimiter:
             self._backoff.on_retry_after(now + max(0.0, retry_after_s))
 
     def _defer(self, now: float) -> None:
-        """Pause, and forget any limit: a rejection before the first accepted request does not show a limit."""
+        """Pause, and forget any limit on requests in flight: a rejection before any accepted request shows no limit."""
         self.mode = next_mode(self.mode, LimiterEvent.DEFERRED)
         self._backoff.start_backoff(now, None)
         self.concurrency_limit, self._since_start = None, None
 
     def _limit_by_concurrency(self, now: float, record: SendRecord) -> bool:
-        """Enforce a limit on requests in flight if their number explains a rejection; return whether it does."""
+        """Return whether the number of requests in flight explains a rejection; if so, limit that number."""
         if self.rate_estimator is not None:
             limit = self._evidence.limit_after_rejection(record, in_row=self._backoff.consecutive_rejections > 0)
         elif self._backoff.consecutive_rejections or (self.concurrency_limit is not None and record.in_flight == 0):
@@ -272,7 +272,7 @@ class AdaptiveLimiter:
         return True
 
     def _confirm_concurrency(self, now: float, record: SendRecord, known: int) -> bool:
-        """Keep or lower the `known` limit on requests in flight; return whether their number explains a rejection."""
+        """Return whether the `known` limit on requests in flight explains a rejection; perhaps lower the limit."""
         latency_s = max(_SHORTEST_WAIT_S, self.latency_s)
         limit = self._probe.on_rejected(now, record, known, self._rejection_rtt_s, latency_s)
         if limit is None:
@@ -282,7 +282,7 @@ class AdaptiveLimiter:
         return True
 
     def _limit_by_rate(self, now: float, record: SendRecord) -> None:
-        """Pause after a rejection, and set a limit on requests per second, or correct the one set before."""
+        """Pause after a rejection, and set or correct the limit on requests per second."""
         self.mode = next_mode(self.mode, LimiterEvent.RATE_REJECTION)
         backoff, estimator = self._backoff, self.rate_estimator
         backoff.start_backoff(now, None if estimator is None else estimator.rate)
@@ -311,7 +311,7 @@ class AdaptiveLimiter:
             self.rate_estimator.on_not_accepted()
 
     def hold(self, until: float) -> None:
-        """Send nothing before the time `until`, for a reason other than a limit of the service."""
+        """Send nothing before the time `until`. Called, for example, when the service cannot be reached."""
         self._backoff.blocked_until = max(self._backoff.blocked_until, until)
 
     def on_quota(self, now: float, quota: Quota) -> None:
@@ -326,8 +326,8 @@ class AdaptiveLimiter:
     def state(self) -> dict[str, float]:
         """Return the learned limit for later runs and other processes; empty if none is known.
 
-        The keys are `rate` (requests per second) and `crowded` (1 if slower answers showed the limit), or `cap`
-        (requests in flight). The limit is this process's share; `sharers` is the number of processes that share it.
+        The keys are `rate` (requests per second) and `crowded` (1 if slower answers showed the limit, else 0), or `cap`
+        (requests in flight). Both limits are this process's share; the key `sharers` is the number of processes.
         """
         if self.rate_estimator is not None:
             congested = float(self.mode is LimiterMode.CONGESTION)

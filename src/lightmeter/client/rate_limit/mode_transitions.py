@@ -7,7 +7,7 @@ from typing import Final
 
 
 class LimiterMode(Enum):
-    """What limits the requests to the service, as far as the limiter knows."""
+    """Which limit the service has, as far as the limiter knows: none, on requests in flight, or on their rate."""
 
     UNLIMITED = "no limit known"
     CONCURRENCY = "limit on requests in flight"
@@ -16,7 +16,7 @@ class LimiterMode(Enum):
 
 
 class LimiterEvent(Enum):
-    """A reason for the limiter to check its mode: a rejection, slower answers, or a limit known from elsewhere."""
+    """A reason for the limiter to check its `LimiterMode`: a rejection, slower answers, or a limit others learned."""
 
     DEFERRED = "a Retry-After came before any request was accepted"
     CONCURRENCY_REJECTION = "a rejection that the number in flight explains"
@@ -57,7 +57,7 @@ TRANSITIONS: Final[dict[tuple[LimiterMode, LimiterEvent], LimiterMode]] = {
 
 
 def next_mode(mode: LimiterMode, event: LimiterEvent) -> LimiterMode:
-    """Return the limiter's mode after an event in `mode`.
+    """Return the limiter's new mode, after `event` happened in the mode `mode`.
 
     Raises:
         ValueError: the event cannot happen in this mode: a bug.

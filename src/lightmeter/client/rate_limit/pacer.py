@@ -1,4 +1,4 @@
-"""Spaces requests evenly, because small limits reject bursts, and counts those that a service accepts."""
+"""Spaces requests evenly, because small limits reject bursts, and counts the requests that a service accepts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SendRecord:
         number: How many requests were sent before this one.
         sent_at: When the request was sent, in seconds on the caller's clock.
         episode: To how many rejections the limiter had reacted before the request was sent.
-        probe_step: Step of the test of higher rates during which the request was sent; -1 if there was no test.
+        probe_step: Step, from 0, of the test of higher rates during which the request was sent; -1 without a test.
         in_flight: How many requests were in flight before this one was sent.
     """
 
@@ -37,7 +37,7 @@ class AcceptedCount:
 
     Attributes:
         start: Record of the request at which counting starts.
-        not_accepted: How many requests were rejected or lost since then.
+        not_accepted: How many requests were rejected or lost, from the request `start` on.
     """
 
     def __init__(self, start: SendRecord, not_accepted: int = 0) -> None:
@@ -71,11 +71,11 @@ class RequestPacer:
         self._held_until = until
 
     def on_rejected(self, now: float) -> None:
-        """Note a rejection: requests then follow a late one less closely, because short gaps may have caused it."""
+        """Note a rejection: short gaps may have caused it, so `on_admitted` shortens gaps less for the next 10 s."""
         self._rejected_at = now
 
     def on_admitted(self, now: float, rate: float | None) -> None:
-        """Note that a request may be sent now. If it is late, the gap to the next is shorter to make up for it."""
+        """Note that a request may be sent now. If the request is late, the gap to the next request is shortened."""
         due_at = now if rate is None else self._last_due_at + 1 / rate
         catch_up_s = min(_CATCH_UP_GROWTH * (now - self._rejected_at), _MAX_CATCH_UP_S)
         self._last_due_at = due_at if now - catch_up_s <= due_at <= now else now

@@ -1,4 +1,4 @@
-"""Infers a limit of so many requests (the quota) in each fixed window of time: quota, length and next reset.
+"""Infers a limit such as 100 requests (the quota) in each minute (the window): quota, length and next reset.
 
 The quota is used up when rejections begin. The window resets between the last rejection and the first accepted request
 after it. The time between two resets is the length; the number of requests accepted in between is the quota.
@@ -26,8 +26,8 @@ class QuotaWindow:
     """A limit of `quota` requests in each fixed time window of `length_s` seconds, as inferred from rejections.
 
     Args:
-        first: Record of the request at which counting starts; a time window had begun by then.
-        not_accepted: How many requests sent since then were not accepted.
+        first: Record of the request at which counting starts; it was sent after the start of a time window.
+        not_accepted: How many requests, from `first` on, were not accepted so far.
 
     Attributes:
         quota: Requests accepted in a whole time window; 0 until one has been observed.
@@ -48,7 +48,10 @@ class QuotaWindow:
         return self.quota / self.length_s
 
     def catch_up_factor(self, now: float) -> float:
-        """Return the factor on `rate` in a time window whose start was noticed late, to use up its quota; else 1."""
+        """Return the factor by which `rate` must rise to use up the quota in a time window noticed late.
+
+        The factor is 1 if the start of the present time window was noticed in time, or if that window has ended.
+        """
         late_s = self._unblocked_at - self._last_blocked_at
         rest_ends_at = self._unblocked_at + self.length_s - late_s
         if not self._reset_observed or late_s <= _LATE_PART * self.length_s or now >= rest_ends_at:
@@ -60,7 +63,7 @@ class QuotaWindow:
         self._accepted.not_accepted += 1
 
     def on_reset(self, record: SendRecord, blocked_since: float, still_blocked_at: float) -> None:
-        """Update the quota and the length of the window, now that rejections have ended because the window was reset.
+        """Update the quota and the length of the window, now that the window was reset and rejections have ended.
 
         Args:
             record: Record of the first request accepted after the reset.

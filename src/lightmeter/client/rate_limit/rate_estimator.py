@@ -76,11 +76,11 @@ class RateEstimator:
     Args:
         rate: First estimate, requests per second.
         now: The time.
-        since: Record of the last rejected request, after which to search for the limit; None to trust `rate`.
+        since: Record of the last rejected request, after which to search for the limit; None if `rate` is known.
 
     Attributes:
         rate: The estimate, in requests per second.
-        probe_step: Step of the test of higher rates that is under way, 0 or more; -1 when there is none.
+        probe_step: Step, from 0, of the test of higher rates that is under way; -1 if no test is under way.
         congested: Whether the limit shows by slower answers instead of rejections.
         window_limited: Whether the service rejects everything for seconds at a time, as fixed time windows do.
     """
@@ -110,7 +110,7 @@ class RateEstimator:
 
     @property
     def is_probing(self) -> bool:
-        """Whether a higher rate is tried now than is known to be accepted."""
+        """Whether the limiter now tries a higher rate than the service is known to accept."""
         return self._search is not None or self.probe_step >= 0
 
     def allowed(self, now: float) -> float:
@@ -192,13 +192,13 @@ class RateEstimator:
             self._window.on_not_accepted()
 
     def on_rejected(self, now: float, record: SendRecord, consecutive_rejections: int) -> None:
-        """Correct the estimate after a rejection; of several requests rejected at once, only the first is passed on.
+        """Correct the estimate after a rejection; of simultaneous rejections, the caller reports only the first.
 
         Args:
             now: The time.
             record: Record of the rejected request.
-            consecutive_rejections: Rejections without an accepted request in between, this one included. Only the first
-                tells something about the rate; a long series shows a fixed time window.
+            consecutive_rejections: Rejections since the last accepted request, this one included. Only the first of
+                them tells something about the rate; a long series shows a fixed time window.
         """
         before = self.rate
         if consecutive_rejections == 1:
@@ -265,9 +265,9 @@ class RateEstimator:
             self._bucket_size = 0.0  # the limit is another one, or its fall looked like the end of a burst
 
     def _fall_back(self, measured: float) -> None:
-        """Lower an estimate that a test of higher rates has set too high: return to an estimate from before the test.
+        """Lower an estimate that a test of higher rates has set too high: return to a rate that was accepted.
 
-        `measured` is the rate of requests accepted since that test, 0 if not measured. The new rate is no lower.
+        `measured` is the rate accepted after the test (0 if not measured), below which the estimate does not fall.
         """
         least = self._fallback_rates[0] if measured else self._fallback_rates.pop()
         self.rate = max(_MIN_RATE, min(self.rate, max(least, measured)))
@@ -315,11 +315,11 @@ class RateEstimator:
         return self._window.next_reset_at(now, blocked_since)
 
     def start_window(self, count: AcceptedCount) -> None:
-        """Begin to infer the quota and length of a possible fixed time window, from the requests counted in `count`."""
+        """Begin to infer the quota and length of a possible fixed time window; `count` counts the requests so far."""
         self._window = QuotaWindow(count.start, count.not_accepted)
 
     def on_congestion(self, now: float, measured: float) -> None:
-        """Lower the estimate because answers became slower; `measured` is the answers per second."""
+        """Lower the estimate because answers became slower; `measured` is the number of answers per second."""
         if self.probe_step >= 0 and self._probed_rates:
             confirmed = self._probed_rates[0]
             self.rate = max(measured, 0.8 * confirmed) if self._excess_sent > confirmed else confirmed

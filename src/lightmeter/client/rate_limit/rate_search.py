@@ -46,7 +46,7 @@ _UNMEASURED_RATE: Final = 1.0
 
 
 class _Rejection(NamedTuple):
-    """A rejected request: when it was sent, and the number of requests accepted before it."""
+    """A rejected request: when it was sent, and the number of requests accepted before."""
 
     sent_at: float
     accepted: int
@@ -58,7 +58,7 @@ class RateSearch:
     Args:
         rate: First estimate, requests per second, above 0.
         now: The time.
-        first: Timing record of the rejected request that caused the search.
+        first: Record of the rejected request that caused the search.
 
     Attributes:
         accepted_rate: The largest rate that is thought to be accepted, in requests per second.
@@ -117,9 +117,9 @@ class RateSearch:
         self._step_began_at, self._sent = now, 0
 
     def _lower_bound(self, rejection: _Rejection) -> tuple[float, int]:
-        """Return a lower bound of the limit in requests per second, and the number of accepted requests it is based on.
+        """Return a lower bound of the limit in requests per second, and how many accepted requests it rests on.
 
-        The bound is the highest rate accepted from an earlier rejection to this one; (0, 0) if too few were accepted.
+        The bound is the highest rate accepted since an earlier rejection; (0, 0) if too few requests were accepted.
         """
         bounds = [
             ((rejection.accepted - one.accepted) / (rejection.sent_at - one.sent_at), rejection.accepted - one.accepted)

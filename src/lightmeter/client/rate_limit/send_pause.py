@@ -34,7 +34,7 @@ class Backoff:
     Attributes:
         blocked_until: Nothing may be sent before this time.
         retry_after_until: The latest time that the service asked to wait for.
-        consecutive_rejections: Rejections that began a pause, with no accepted request in between.
+        consecutive_rejections: Number of rejections since the last accepted request that each began a pause.
         blocked_since: Time of the first rejection since the last accepted request.
         last_rejected_at: Time of the last rejection.
     """
@@ -57,9 +57,9 @@ class Backoff:
         return 0.0
 
     def on_admitted(self, now: float, rejection_rtt_s: float) -> None:
-        """Note that a request may be sent now; after rejections, it is a trial of whether the service accepts again.
+        """Note that a request may be sent now; after rejections, it tests whether the service accepts requests again.
 
-        Other requests wait for as long as a rejection of the trial may take (usually `rejection_rtt_s`).
+        Other requests wait for as long as a rejection of this test may take (usually `rejection_rtt_s`).
         """
         if self.consecutive_rejections:
             extra_s = _TRIAL_S if self.consecutive_rejections > 1 or not rejection_rtt_s else 0.0
@@ -86,7 +86,7 @@ class Backoff:
             self.blocked_until = max(self.retry_after_until, min(next_reset_at, now + _LONGEST_PAUSE_S))
 
     def on_retry_after(self, until: float) -> None:
-        """Wait at least until the time that the service asked for."""
+        """Send nothing before the time `until`, which the service asked for (header Retry-After)."""
         self.retry_after_until = max(self.retry_after_until, until)
         self.blocked_until = max(self.blocked_until, until)
 

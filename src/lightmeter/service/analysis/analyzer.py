@@ -100,14 +100,14 @@ class _AssetResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RunningJob:
-    """A request that is being analyzed. Fair queues tell requests apart by the identity of this object.
+    """A request that is being analyzed.
 
     Attributes:
         hold_more: Reserves the price of a number of additional pictures; raises OutOfCredits.
         on_video: Called when an asset is a video.
         open_assets: Limits how many assets of the request are fetched or analyzed at once.
         params: Features and options for each back end, by its name.
-        views: Transforms (scale, crop) that make the inputs of these back ends from a picture.
+        views: Transforms (scale, crop) that turn a picture (image or video frame) into the inputs of the back ends.
     """
 
     job: AnalysisJob
@@ -124,7 +124,14 @@ class _RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class _AssetTask:
-    """One asset of a job: URL or content, name, number of frames that credits are reserved for, SHA-256 if known."""
+    """An image or video to analyze.
+
+    Attributes:
+        source: URL, or the content of an uploaded file.
+        name: Name in the answer.
+        held_pictures: Number of images or frames for whose price credits are reserved.
+        digest: SHA-256 of the content; None: not computed yet.
+    """
 
     source: str | bytes
     name: str
@@ -139,7 +146,8 @@ class Analyzer:
         backends: Back ends by name.
         fetcher: Fetches assets by URL.
         tariff: Prices.
-        workers: Maximum videos of an account that are analyzed at once; `IMAGES_PER_VIDEO` times as many images are.
+        workers: Maximum videos of an account that are analyzed at once. The maximum for images is `IMAGES_PER_VIDEO`
+            times as high.
         limits: Limits of pending pictures, of the cache and of decoding.
         metrics: Receives counts and times.
         clock: Clock.
@@ -189,7 +197,7 @@ class Analyzer:
     def admit(
         self, account_id: int, pictures: int, waiting_requests: Mapping[int, int] = NOTHING
     ) -> AbstractContextManager[None]:
-        """Return a context manager that reserves capacity for a new request while its block stores the request.
+        """Return a context manager that reserves capacity for a new request while the caller stores the request.
 
         Args:
             account_id: Account that sent the request.
@@ -208,10 +216,10 @@ class Analyzer:
     async def run(
         self, job: AnalysisJob, hold_more: Callable[[int], Awaitable[None]], on_video: Callable[[], None] = lambda: None
     ) -> AnalysisResult:
-        """Analyze every asset of a job; return the results and the charge.
+        """Analyze every image and video of a request; return the results and the charge.
 
         Args:
-            job: The job.
+            job: The request, prepared for analysis.
             hold_more: Reserves the price of a number of additional pictures; raises OutOfCredits.
             on_video: Called when an asset is a video.
 
@@ -233,7 +241,7 @@ class Analyzer:
         return AnalysisResult(orjson.dumps({"assets": analyzed, "errors": errors}), paid)
 
     def _inference_params(self, request: AnalyzeRequest) -> dict[str, InferenceParams]:
-        """Return features and options of each requested back end, and of those whose results it needs as input."""
+        """Return features and options for the requested back ends, and for those whose results these need as input."""
         options = AnalysisOptions(role=request.role, language=request.language, prompt=request.prompt)
         requested = frozenset(request.feature)
         features = {name: self._backends[name].features & requested for name in request.backend}
@@ -244,7 +252,7 @@ class Analyzer:
         return {name: InferenceParams(each, options) for name, each in features.items()}
 
     async def _run_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
-        """Analyze one asset as soon as few enough others are in progress; a failure becomes a message in the result."""
+        """Wait until the limits of concurrent assets allow another, then analyze one; a failure becomes a message."""
         with self._admission.reserve(running.job.account_id, asset.held_pictures):
             async with running.open_assets, self._open_assets.acquire(running.caller):
                 try:
@@ -316,7 +324,7 @@ class Analyzer:
             return await anext(slices, None)
 
     async def _infer_all(self, pictures: DecodedPictures, running: _RunningJob) -> EntriesByBackend:
-        """Return the results of all back ends for some pictures; back ends that need results of others come last."""
+        """Return what all back ends find in some pictures; back ends that use other back ends' results run last."""
         entries = dict(
             await _gather(
                 [
@@ -342,7 +350,7 @@ class Analyzer:
         return backend, in_asset_pixels(entries, view, pictures)
 
     def _cached_findings(self, content: ContentKey | None, running: _RunningJob) -> AssetFindings | None:
-        """Return the cached results of all back ends for an asset; None if the result of any back end is missing."""
+        """Return an asset's cached metadata and results of all requested back ends; None if one of these is missing."""
         if self._cache is None or content is None:
             return None
         metadata = self._cache.get_metadata(content)

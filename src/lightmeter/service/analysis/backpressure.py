@@ -53,7 +53,8 @@ class AdmissionController:
 
     Args:
         max_pending_pictures: Maximum pending pictures of one account; all accounts together may have twice as many. An
-            account gets at most half of what the other accounts leave, but may exceed that with a single request.
+            account may use at most half of the capacity that other accounts do not use. A request of an
+            account that has nothing pending may exceed this limit.
         clock: Clock.
     """
 
@@ -73,7 +74,7 @@ class AdmissionController:
     def admit(
         self, account_id: int, pictures: int, waiting_requests: Mapping[int, int] = NOTHING
     ) -> AbstractContextManager[None]:
-        """Return a context manager that counts the pictures of a new request as pending during its block.
+        """Return a context manager that counts the images and frames of a new request as pending during its block.
 
         Args:
             account_id: Account that sent the request.
@@ -93,7 +94,7 @@ class AdmissionController:
 
     @contextmanager
     def reserve(self, account_id: int, pictures: int) -> Iterator[None]:
-        """Count pictures as pending during the block, without a limit, for a request that was admitted before."""
+        """Count a request's pictures as pending during the `with` block; unlike `admit`, never refuse the request."""
         if not self._pending:
             self._busy_since = self._clock.monotonic()
         self._pending[account_id] += pictures
@@ -113,7 +114,7 @@ class AdmissionController:
         self._drop_old_measurements()
 
     def pictures_per_s(self) -> float:
-        """Return the pictures finished per second in the last `WINDOW_S` seconds, not counting idle time."""
+        """Return the images and frames analyzed per second in the last `WINDOW_S` seconds, not counting idle time."""
         self._drop_old_measurements()
         pictures = sum(count for _, count in self._finished)
         seconds = min(self._clock.monotonic() - self._busy_since, WINDOW_S)
@@ -125,6 +126,6 @@ class AdmissionController:
             self._finished.popleft()
 
     def _retry_after_s(self, waiting: int, excess: int) -> int:
-        """Return the estimated seconds until `excess` of the `waiting` pictures, at most all, have been analyzed."""
+        """Return the estimated seconds until `excess` of the `waiting` pictures (all, if fewer wait) are analyzed."""
         seconds = math.ceil(min(waiting, excess) / self.pictures_per_s())
         return min(max(seconds, MIN_RETRY_S), MAX_RETRY_S)

@@ -123,12 +123,11 @@ class FairQueue(Generic[T]):
 class FairSemaphore:
     """Semaphore that limits each account, and serves accounts in turn.
 
-    An account gets a permit only while more permits are free than the account holds. So an account alone gets
-    `permits`, and leaves as many to others; a second account gets at most half of these, and so on.
+    The semaphore has 2 * `permits` permits. An account gets a permit only while more permits are free than the account
+    holds. So an account alone gets `permits` of them, a second account at most half of the rest, and so on.
 
     Args:
-        permits: Maximum permits that one account holds at once, 1 or more; all accounts together hold up to twice as
-            many.
+        permits: Maximum permits that one account holds at once, 1 or more.
     """
 
     def __init__(self, permits: int) -> None:
@@ -138,7 +137,7 @@ class FairSemaphore:
 
     @asynccontextmanager
     async def acquire(self, caller: Caller) -> AsyncIterator[None]:
-        """Wait for a permit, and hold it during the `with` block."""
+        """Wait until the semaphore gives a permit, and keep the permit during the `with` block."""
         await self._acquire(caller)
         try:
             yield
@@ -166,7 +165,7 @@ class FairSemaphore:
         self._give()
 
     def _give(self) -> None:
-        """Give free permits to waiting accounts in turn, until each of them has its share."""
+        """Give free permits to waiting accounts in turn, to each only while more permits are free than it holds."""
         while (account_id := self._next_account()) is not None:
             permit = self._waiting.pop(account_id)
             if not permit.done():  # a cancelled waiter is skipped

@@ -120,7 +120,10 @@ def _most_faces(parts: Sequence[list[Face] | None]) -> list[Face] | None:
 def _best_by_name(
     parts: Sequence[list[Scored] | None], get_name: Callable[[Scored], str | None]
 ) -> list[Scored] | None:
-    """Return the entry with the highest score for each back end and name in all frames, and all without a name."""
+    """Return, of the entries of all frames with the same back end and name, the one with the highest score.
+
+    Entries without a name are all returned. None: no frame has a list of entries.
+    """
     present = [part for part in parts if part is not None]
     best: dict[Hashable, Scored] = {}
     for number, entry in enumerate(entry for part in present for entry in part):

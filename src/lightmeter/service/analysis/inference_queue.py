@@ -61,7 +61,7 @@ class _QueuedPicture:
 
 
 class _BackendQueue:
-    """A back end, the queue of pictures for it, and its threads. Only the event loop changes it: there is no lock."""
+    """A back end, the queue of pictures that it will analyze, and its threads. Use it only on the event loop."""
 
     def __init__(self, backend: Backend, metrics: Metrics) -> None:
         traits = traits_of(backend)
@@ -131,7 +131,7 @@ class _BackendQueue:
 
 
 class InferenceQueues:
-    """Queues of pictures for all back ends, by name of the back end; `metrics` receives counts and times of calls."""
+    """The queues in which images and frames wait for each back end; `metrics` receives counts and times of calls."""
 
     def __init__(self, backends: Mapping[str, Backend], metrics: Metrics) -> None:
         self._queues = {name: _BackendQueue(backend, metrics) for name, backend in backends.items()}

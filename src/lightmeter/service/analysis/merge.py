@@ -58,7 +58,7 @@ def append_slice(findings: AssetFindings | None, metadata: AssetMetadata, entrie
 def compose_entries(
     backend: ComposingBackend, entries: EntriesByBackend, count: int, options: AnalysisOptions
 ) -> list[Entries] | BackendError:
-    """Return the entries (tags and so on) that a back end makes from those of others, or the error that it raises.
+    """Return the entries (such as descriptions) that a back end makes from other back ends' entries, or its error.
 
     Args:
         backend: Back end that analyzes no pictures, but entries of other back ends.
@@ -128,7 +128,7 @@ def as_json(
 def _entries_as_json(entries: Entries, tag_score: float, requested_features: frozenset[str]) -> dict[str, Any]:
     """Return entries as JSON without tags below `tag_score`.
 
-    Optional fields (`OPTIONAL_LISTS`) are present if they were requested; the other fields always.
+    The fields `faces`, `texts`, `brands` and `embeddings` are present only if requested or in `entries`.
     """
     empty: dict[str, Any] = {feature: [] for feature in OPTIONAL_LISTS if feature in requested_features}
     written = {**EMPTY_FIELDS, **empty, **entries.model_dump(exclude_none=True)}

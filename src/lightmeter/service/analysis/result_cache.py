@@ -44,10 +44,10 @@ class ResultCache:
     Not thread-safe: use it only on one event loop.
 
     Args:
-        max_bytes: Maximum size: values as JSON, with an estimated overhead per value.
+        max_bytes: Maximum total size of the cached values, as JSON with an estimated overhead for each value.
 
     Attributes:
-        size_bytes: Present size, computed in the same way as `max_bytes`.
+        size_bytes: Present total size of the cached values, with the same overheads.
     """
 
     def __init__(self, max_bytes: int = DEFAULT_CACHE_BYTES) -> None:

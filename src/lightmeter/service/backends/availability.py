@@ -33,9 +33,9 @@ class BackendAvailability:
     def effective_request(self, request: AnalyzeRequest) -> AnalyzeRequest:
         """Return a copy of the request with the back ends and features that the service processes and charges.
 
-        If the request names no back end, the default back ends are filled in; if it names no feature, all standard
-        features of its back ends. Aliases are resolved. Back ends that are unavailable or offer none of the features
-        are removed, so the copy may name no back end at all.
+        If the request names no back end, the default back ends are filled in; if it names no feature, all features of
+        its back ends except `embeddings`. Aliases are resolved. Back ends that are unavailable or offer none of the
+        features are removed, so the copy may name no back end at all.
         """
         features = frozenset(request.feature or FEATURES)
         requested = dict.fromkeys(self.aliases.get(name, name) for name in request.backend or self.defaults)

@@ -62,7 +62,7 @@ class Backend(Protocol):
 
     A back end is called from one thread at a time and with one picture at a time, unless it has an attribute `traits`
     (`BackendTraits`). The entries of a picture must not depend on the other pictures of the call, which may belong to
-    other requests. The service, not the back end, drops scores below a request's `tag_score`.
+    other requests. The service, not the back end, drops tags that score below a request's `tag_score`.
 
     A back end that another package installs has an attribute `prices` (credits for each picture, by feature). It may
     have `model` and `licence` (short texts), which the list of back ends shows.

@@ -149,7 +149,7 @@ def read_catalog(settings: Settings | None = None) -> BackendCatalog:
         settings: The operator's settings; None means those of the environment and the settings file.
 
     Raises:
-        SettingsError: a table of the settings is invalid; the message names it.
+        SettingsError: a table `[backends.NAME]` of the settings file is invalid; the message names the table.
     """
     settings = settings or read_settings()
     tables = read_tables(settings.backends)
@@ -199,7 +199,7 @@ def _create_builtin(name: str, builtin: BuiltinBackend, settings: Settings, _: P
 
 
 def _entry_point_entry(name: str, target: str) -> CatalogEntry:
-    """Return the catalog entry of a back end from another package, read from the attributes of its class."""
+    """Return the catalog entry of another package's back end, read from its class `target` (`package.module:Class`)."""
     entry = CatalogEntry(
         name, frozenset(), {}, make=lambda _: _check_protocol(name, target, import_target(name, target)())
     )
@@ -305,7 +305,7 @@ def _read_secret(variable: str | None) -> SecretStr | None:
 
 
 def _missing_reason(name: str, provider: Provider, table: ProviderTable, settings: ProviderSettings) -> str | None:
-    """Return a sentence that says what the operator must set or install to use a provider; None if nothing."""
+    """Return a sentence that says what the operator must set or install to use a provider, or None."""
     if provider.extra is not None and not provider.is_installed:
         return f"Its package is missing: pip install 'lightmeter[{provider.extra}]'."
     if not settings.base_url:

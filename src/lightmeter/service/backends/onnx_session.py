@@ -1,7 +1,7 @@
 """Loading of ONNX models. They run on the CPU, in the calling thread; several threads may use one session at once.
 
-Two calls with one thread each get more done than one call with two threads, and a result that one thread computes
-does not depend on the number of cores (figures in `service.analysis.inference_queue`).
+Each run of a model uses one thread: two runs at once with one thread each get more done than one run with two threads,
+and the results of one thread do not depend on the number of cores (`service.analysis.inference_queue`).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def _check_features(prices: dict[str, Decimal]) -> dict[str, Decimal]:
 
 
 class ProviderTable(BaseModel):
-    """Table `[backends.NAME]` of the settings file, for a provider, a compatible endpoint, or a local back end.
+    """Table `[backends.NAME]` of the settings file, for a provider, a server with its API, or a local back end.
 
     For a local back end, only `prices` and `default` have an effect.
 
@@ -43,7 +43,7 @@ class ProviderTable(BaseModel):
         timeout_s: Longest wait for one answer, in seconds.
         max_attempts: Maximum number of calls for one picture, with retries.
         default: Whether requests that name no back end use it; None: no for a provider, unchanged for a local back end.
-        prices: Credits for each image or frame, by feature; empty: those of the price table, or none.
+        prices: Credits for each image or frame, by feature; empty: those of lightmeter's price table, if there are any.
         options: Settings that only this adapter has, such as a region.
     """
 

@@ -98,10 +98,10 @@ BODY_FAULTS: Final[Mapping[FaultName, Callable[[Body, Random, Fault], Body]]] = 
 
 
 def encode_malformed(body: Body, kind: OddValue) -> bytes:
-    """Encode the body of an answer with an error that `kind` selects, such as `trailing` (text after the JSON).
+    """Encode the body of an answer as wrong JSON; `kind` selects the error, such as `trailing` (text after the JSON).
 
-    A wrong number replaces the first field `score`, or becomes a new field `elapsed` if there is none. Wrong text is
-    appended to the first field `source`, or becomes a new field `note` if there is none.
+    A wrong number replaces the first field `score`; a body without `score` gets a field `elapsed`. Wrong text is
+    appended to the first field `source`; a body without `source` gets a field `note`.
     """
     if kind in _ODD_NUMBERS:
         changed = _replace_first(body, "score", lambda _: _PLACEHOLDER)
@@ -126,7 +126,7 @@ def _encode(body: Body) -> bytes:
 
 
 def _replace_first(value: Any, field: str, change: Callable[[Any], Any]) -> Any:
-    """Return a copy of a JSON value with `change` applied to the first field of that name; None if there is none."""
+    """Return a copy of a JSON value with `change` applied to its first field called `field`; None: no such field."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in pairs:
         changed = change(inner) if key == field else _replace_first(inner, field, change)

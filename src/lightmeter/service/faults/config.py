@@ -77,7 +77,7 @@ class Fault(BaseModel):
         factor: Multiplier of all charges.
         per_second: Requests a second that the fault `queue` lets through.
         bucket: Requests a second of a token-bucket limit, whose size is `burst`.
-        window: Maximum number of requests in a period, and length of the period in seconds.
+        window: For a limit of requests in each period: maximum number of requests, and seconds of a period.
         cap: Maximum requests at once of a concurrency limit.
         retry_after: Retry-After header of a refusal: "no" for none, "yes" for the true seconds, "date" for a date, or
             a fixed number of seconds.
@@ -124,10 +124,10 @@ class FaultKind:
     """Description of a fault that the service can make on purpose, such as `slow`.
 
     Attributes:
-        settings: Names of the fault's settings, separated by spaces. The first is the main setting, which a value that
-            is not a table sets; `-`: there is none.
+        settings: Names of the fault's settings, separated by spaces. A single value, such as `0.05` in
+            `drop-after = 0.05`, sets the first setting; if the first name is `-`, the fault needs a table of settings.
         lanes: Types of requests (submit, poll, credits) that the fault affects by default.
-        example: A valid value, as JSON; `true` if all settings have defaults.
+        example: A valid value of the fault, as JSON; `true` if all settings have defaults.
         help: Description of the fault for the command-line help.
     """
 

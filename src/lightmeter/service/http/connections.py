@@ -50,7 +50,7 @@ class ConnectionLimits:
         max_connections: Maximum number of open connections. Half of the process's file descriptors is a further limit.
         head_s: Seconds from the first byte of a request to the end of its headers.
         idle_s: Seconds for which a connection may stay open without a request, and a client may take to read an answer.
-        body_s: Seconds that the body of a request may take to arrive, plus one for each 128 KiB of the body.
+        body_s: Seconds that the body of a request may take to arrive, plus one second for each 128 KiB.
     """
 
     max_connections: int = 1024
@@ -76,7 +76,7 @@ class Connections:
     def admit(self, connection: HttpConnection) -> bool:
         """Register a new connection. If too many are open, close the one that waits longest for a whole request.
 
-        Return False if too many are open and none waits.
+        Return False if too many are open and each has already sent a whole request.
         """
         if len(self._open) >= self._max_connections:
             if not self._waiting:
@@ -87,7 +87,7 @@ class Connections:
         return True
 
     def remove(self, connection: HttpConnection) -> None:
-        """Stop counting a closed connection."""
+        """Remove a closed connection from the open ones."""
         self._open.discard(connection)
         self._waiting.pop(connection, None)
 
@@ -138,11 +138,12 @@ class Connections:
 
 
 class HttpConnection(web.RequestHandler):
-    """HTTP connection (aiohttp's) with a deadline for the next request; answers malformed HTTP with JSON.
+    """HTTP connection (aiohttp's) that is closed if no request arrives in time; answers malformed HTTP with JSON.
 
     Attributes:
-        deadline_s: Event-loop time at which `Connections` closes it unless a request head has arrived.
-        request: The request that is being answered; None: no request.
+        deadline_s: Event-loop time at which the server closes the connection unless the headers of a request have
+            arrived.
+        request: The request that is being answered; None: no request is being answered.
     """
 
     def __init__(self, server: web.Server, connections: Connections) -> None:
@@ -174,12 +175,12 @@ class HttpConnection(web.RequestHandler):
         super().connection_lost(exc)
 
     def await_request(self, for_s: float) -> None:
-        """Set the deadline: the next request must begin within `for_s` seconds (infinity while one is answered)."""
+        """Let the server close the connection unless a request begins within `for_s` seconds; infinity: no deadline."""
         self.deadline_s = self._loop.time() + for_s
         self._awaits_head = for_s < math.inf
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes of the client; set the deadline of a new request's head, and report a malformed body."""
+        """Parse bytes from the client. A new request gets a deadline for its headers; a malformed body is an error."""
         if self._awaits_head:
             self._awaits_head = False
             self.deadline_s = self._loop.time() + self._connections.limits.head_s

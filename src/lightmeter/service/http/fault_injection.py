@@ -43,7 +43,7 @@ _BODY_READERS: Final = frozenset({*BODY_FAULTS, "late", "unknown", "odd-value", 
 
 
 class FaultInjector:
-    """Injects faults into the requests of a service.
+    """Makes faults that the operator configured happen to requests, so that users can test their clients.
 
     Attributes:
         fault_counts: Number of injected faults so far, by name.
@@ -92,7 +92,7 @@ class FaultInjector:
         log.info("fault on purpose: %s", fault.name)
 
     def _draw_fault(self, name: FaultName, lane: Lane) -> Fault | None:
-        """Return the first fault of this name and request purpose that happens by chance; None if none happens."""
+        """Draw at random which faults called `name` happen to a request; return the first that does, or None."""
         for fault in self._faults.active(name, lane):
             if self._random[fault].random() < fault.chance:
                 self._count(fault)
@@ -100,7 +100,7 @@ class FaultInjector:
         return None
 
     def _request_random(self, fault: Fault, request_id: str) -> Random:
-        """Return a generator that gives the same random numbers for each poll of a request, in every process."""
+        """Return a random generator whose numbers depend only on the seed, the fault's name and `request_id`."""
         return Random(f"{self._faults.seed}:{fault.name}:{request_id}")  # noqa: S311 (reproducible, no secret)
 
     def _rate_limited(self, limit: Fault, wait_s: float) -> web.Response:
@@ -148,9 +148,9 @@ class FaultInjector:
         return web.Response(status=status, text=ERROR_PAGE.format(status), content_type="text/html")
 
     def _is_delayed(self, name: FaultName, request: web.Request) -> bool:
-        """Whether the fault `name` (`late` or `unknown`) still hides the result from this poll.
+        """Whether the fault `name` (`late` or `unknown`) still hides the result from `request`, a poll.
 
-        The delay of the fault starts when the client gets the request id.
+        The fault hides the result for some seconds after the answer with the request id.
         """
         request_id = request.match_info["request_id"]
         acknowledged_s = self._acknowledged_s.get(request_id)
@@ -177,7 +177,7 @@ class FaultInjector:
         return response
 
     def _hide_late_charges(self, request: web.Request, body: dict[str, Any], lane: Lane) -> dict[str, Any]:
-        """Return the answer with a balance from which charges that the fault `charge-late` delays are not deducted."""
+        """Return the answer with a balance that does not yet show the charges that the fault `charge-late` delays."""
         late = self._late_charges.setdefault(read_key(request.headers) or "", [])
         now_s = self._clock.monotonic()
         for fault in self._faults.active("charge-late", lane):

@@ -212,7 +212,7 @@ class Handlers:
         return _acknowledgment_reply(request, base_url)
 
     async def _reply_to_repeat(self, earlier: StoredRequest, new: NewRequest, base_url: str) -> Reply:
-        """Return the reply of the earlier request to a new one with the same idempotency key; charge nothing.
+        """Return the reply of request `earlier` to request `new` with the same idempotency key; charge nothing.
 
         Raises:
             BadRequest: the new request differs from the earlier one.
@@ -286,7 +286,7 @@ class Handlers:
 
 
 def _read_and_hash_uploads(request: AnalyzeRequest) -> tuple[tuple[bytes, ...], list[bytes]]:
-    """Return the decoded uploads of a request, and the SHA-256 of each."""
+    """Return the decoded uploaded files of a request, and the SHA-256 of each file."""
     uploads = read_uploads(request)
     return uploads, [sha256(content).digest() for content in uploads]
 

@@ -233,7 +233,7 @@ def _schemas(offers: Backends) -> Json:
 
 
 def _answer_schema(description: str, status: str, more: Sequence[str]) -> Json:
-    """Return the schema of an answer with this `status`. Fields of all answers and those in `more` are required."""
+    """Return the schema of an answer that has this value in its field `status`; `more` names more required fields."""
     required = (*ECHO, *NUMBERS, "status", *more)
     not_null: Json = {name: {"not": {"type": "null"}} for name in required}
     narrowed = {"type": "object", "properties": {**not_null, "status": {"const": status}}, "required": list(required)}

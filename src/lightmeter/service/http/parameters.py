@@ -133,7 +133,7 @@ def validate(
 
     Args:
         request: The request as the client sent it.
-        offered: Features by back end of this service.
+        offered: The features of each back end that this service offers, by name of the back end.
         allow_private: Whether URLs may point to private hosts.
         ports: Allowed ports of public hosts.
         max_assets: Maximum URLs and files together.
@@ -173,7 +173,7 @@ def _unknown(field: str, name: str, allowed: Sequence[str]) -> BadRequest:
 
 
 def read_uploads(request: AnalyzeRequest) -> tuple[bytes, ...]:
-    """Return the decoded uploads of a request.
+    """Return the decoded uploaded files of a request.
 
     Raises:
         BadRequest: an upload is not base64, or is larger than 20 MB.
@@ -207,7 +207,7 @@ def _decode_leniently(encoded: str) -> bytes:
 
 
 def with_file_names(request: AnalyzeRequest, uploads: Sequence[bytes]) -> AnalyzeRequest:
-    """Return the request with a name for each upload; one without a name gets a default such as `file-2.png`."""
+    """Return the request with a name for each upload; an unnamed upload gets a default such as `file-2.png`."""
     file_names = request.file_name
     names = [
         file_names[index] if index < len(file_names) and file_names[index] else _default_name(index, content)

@@ -48,7 +48,7 @@ class PublicUrl:
 
 
 def _last(request: web.Request, header: str) -> str:
-    """Return the last of the values in a header, which are separated by commas: the nearest proxy has added it."""
+    """Return the last of a header's comma-separated values, which is the value that the nearest proxy has added."""
     return ",".join(request.headers.getall(header, ())).rpartition(",")[2].strip()
 
 

@@ -34,7 +34,7 @@ M_MMAP_THRESHOLD: Final = -3
 
 
 def configure_allocators() -> bool:
-    """Configure the allocators of this process; return whether its C library supports it."""
+    """Set how Pillow and the C library reuse freed memory; return False if the C library has no such settings."""
     configure_block_allocator(REUSED_BLOCKS, PICTURE_BLOCK_BYTES)
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -65,7 +65,7 @@ class AssetMetadata:
 
     Attributes:
         kind: Image or video.
-        width, height: Size in pixels, after orientation.
+        width, height: Size in pixels of the upright picture, as shown to a person.
         duration_s: Duration of the whole video; None for an image, or if unknown.
         times_s: Time of each captured frame in seconds from the start of the video; None for an image.
     """
@@ -84,9 +84,11 @@ class AssetMetadata:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodedPictures:
-    """Pixels of an image, or of some consecutive frames of a video, by the transform (scale, crop) applied to them.
+    """Pixels of an image, or of some consecutive frames of a video.
 
-    `metadata.times_s` has the times of only these frames.
+    Attributes:
+        metadata: Metadata of the image or video; `times_s` has only the times of the decoded frames.
+        pixels_by_view: Pixels by the transform (scale, crop) that was applied to the image or frames.
     """
 
     metadata: AssetMetadata
@@ -104,7 +106,7 @@ class _PixelBudget:
 
     @asynccontextmanager
     async def acquire(self, pixels: int) -> AsyncIterator[None]:
-        """Wait until `pixels` (at most the total) are available, and reserve them during the block."""
+        """Wait until `pixels` pixels are free, or all for a larger image; reserve them during the block."""
         pixels = min(pixels, self._total)
         async with self._lock:
             while self._available < pixels:
@@ -178,8 +180,8 @@ class MediaDecoder:
             max_frames: Maximum number of frames; 0: no limit.
 
         Raises:
-            UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: the video cannot be decoded; possibly after
-                some slices.
+            UnsupportedMedia, BrokenMedia, MediaTooLarge, MediaTimeout: the video cannot be decoded; some
+                slices may have been yielded before the error.
         """
         slices = iter_video(
             path,
@@ -210,7 +212,7 @@ class MediaDecoder:
 def _decode_image(
     payload: AssetPayload, views: frozenset[InputTransform], max_pixels: int | None
 ) -> tuple[ImageInfo, dict[InputTransform, NDArray[np.uint8]] | None]:
-    """Return metadata of an image, and its pixels by transform (scale, crop), None if over `max_pixels`."""
+    """Return metadata of an image, and its pixels by transform (scale, crop), or None if it has over `max_pixels`."""
     content = payload.content()
     info = read_image_info(content)
     if max_pixels is not None and info.width * info.height > max_pixels:

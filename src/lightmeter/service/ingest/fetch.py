@@ -43,7 +43,7 @@ account do not delay another (see `MAX_OPEN_ASSETS`)."""
 
 
 class _AddressNotPublic(PermissionError):
-    """The address to connect to is not public; an OSError, so that the connector tries the host's next address."""
+    """The address to connect to is not public; an OSError, so that aiohttp tries the next address of the host."""
 
 
 @dataclass(frozen=True, slots=True)

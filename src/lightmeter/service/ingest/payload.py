@@ -104,7 +104,7 @@ class AssetPayload:
 class PayloadWriter:
     """Collects fetched content, which arrives in chunks of bytes, in memory or in a temporary file.
 
-    The end of the `with` block removes the file.
+    The end of the `with` block removes the temporary file.
 
     Attributes:
         head: The first bytes, up to `SNIFF_BYTES`.

@@ -37,5 +37,5 @@ def url_rejection(text: str, *, allow_private: bool, ports: frozenset[int] = POR
 
 
 def _is_host(host: str) -> bool:
-    """Whether a host has no space, and no % outside an IPv6 address: URL parsers interpret these differently."""
+    """Whether a host has no space, and no % outside an IPv6 address: URL parsers disagree about both characters."""
     return not any(letter.isspace() for letter in host) and ("%" not in host or ":" in host)

@@ -67,7 +67,7 @@ class FairJobManager(JobManager):
         await super().listen_for_jobs(on_notification=on_notification, queues=queues)
 
     async def finish_job(self, job: Job, status: Status, delete_job: bool) -> None:  # noqa: FBT001 (procrastinate's signature)
-        """Store that a job has ended, and wake the worker, which may now start another job of the same account."""
+        """Store that a job has ended, and wake the worker, which may now start another job of the job's account."""
         await super().finish_job(job, status, delete_job)
         if self._on_notification is not None:
             await self._on_notification(channel="", notification={"type": "job_inserted", "job_id": job.id or 0})

@@ -49,21 +49,21 @@ class JobQueue(ABC):
         """Number of queued requests that do not run yet, by account number; may be a few seconds old."""
 
     def enqueue(self, db: Connection, new: NewRequest) -> None:  # noqa: B027 (by default, its row is its queue entry)
-        """Enqueue a request whose client polls, in the transaction that stores it.
+        """Enqueue a new request whose client polls; `db` is the transaction that stores the request.
 
-        A request whose client waits for the answer is not queued; if this process dies first, it is deleted.
+        A request whose client waits for the answer is not queued, and is deleted if this process dies before the end.
         """
 
     def notify_admitted(self, request_id: str, account_id: int) -> None:  # noqa: B027 (by default, the commit notifies the workers)
-        """Start to run a request whose client polls, after the commit of the transaction that enqueued it."""
+        """Let a request whose client polls run; called after the transaction that enqueued the request is committed."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Start to run queued requests, including those that dead processes left."""
+        """Start to run queued requests, including requests that dead processes did not finish."""
 
     @abstractmethod
     async def drain(self, seconds: float) -> None:
-        """Stop starting requests, and wait up to `seconds` for running ones.
+        """Stop starting requests, and wait up to `seconds` for running requests.
 
         Requests that run longer are cancelled; a later process runs them again.
         """
@@ -80,11 +80,11 @@ class LocalQueue(JobQueue):
 
     @property
     def waiting_requests(self) -> Mapping[int, int]:
-        """Number of requests that wait until running ones end, by account number."""
+        """Number of queued requests that do not run yet, by account number."""
         return self._waiting.copy()
 
     def notify_admitted(self, request_id: str, account_id: int) -> None:
-        """Start a task that runs the request."""
+        """Start an asyncio task that runs a request whose client polls."""
         task = asyncio.create_task(self._run(request_id, account_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -99,11 +99,11 @@ class LocalQueue(JobQueue):
             await self._runner.run_acknowledged(request_id)
 
     async def open(self) -> None:
-        """Delete requests of a dead process whose clients waited for the answer, and run those whose clients poll."""
+        """Take over a dead process's requests: run them if their clients poll, delete them if their clients waited."""
         at = self._clock.now()
         for request_id, account_id in await self._store.write(lambda db: requests.recover(db, at)):
             self.notify_admitted(request_id, account_id)
 
     async def drain(self, seconds: float) -> None:
-        """Wait up to `seconds` for running requests, then cancel them; they run again at the next start."""
+        """Wait up to `seconds` for running requests, then cancel them; they run again when the service starts again."""
         await finish_or_cancel(self._tasks, seconds)

@@ -55,7 +55,7 @@ RETRY_DELAY_S: Final = 1.0
 
 
 class PostgresQueue(JobQueue):
-    """Job queue in PostgreSQL that several processes share, which also runs its requests in this process.
+    """Job queue in PostgreSQL that several processes share; each of them, also this one, runs requests from the queue.
 
     Args:
         database: URL of the database, `postgresql://…`.
@@ -65,8 +65,8 @@ class PostgresQueue(JobQueue):
         lease_s: Seconds without a heartbeat after which other processes take over the work of a process.
 
     Attributes:
-        waiting_requests: Number of requests that wait in the queue, by account, counted several times in each `lease_s`
-            seconds.
+        waiting_requests: Number of requests that wait in the queue, by account number; updated several times in each
+            `lease_s` seconds.
     """
 
     waiting_requests: Mapping[int, int] = {}
@@ -103,12 +103,12 @@ class PostgresQueue(JobQueue):
         db.execute("UPDATE requests SET job_id = ? WHERE request_id = ?", (job_id, request_id))
 
     async def open(self) -> None:
-        """Start to run jobs, to renew the ownership of running ones, and to take over requests of dead processes."""
+        """Start to run jobs, to confirm that this process is alive, and to take over requests of dead processes."""
         await self._stack.enter_async_context(self._worker_app.open_async())
         self._tasks = [asyncio.create_task(self._run_worker()), asyncio.create_task(self._renew_leases())]
 
     async def drain(self, seconds: float) -> None:
-        """Start no more jobs, wait up to `seconds` plus `lease_s` for running ones; other processes run the rest."""
+        """Start no more jobs; wait up to `seconds` plus `lease_s` for running jobs. Other processes run the others."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:  # the worker cancels what it cannot finish in time
@@ -144,7 +144,10 @@ class PostgresQueue(JobQueue):
             await asyncio.sleep(self._lease_s / RENEWALS_PER_LEASE)
 
     def _renew_client_leases(self, db: Connection) -> dict[int, int]:
-        """Extend how long this process owns requests whose clients wait; return counts of queued jobs by account."""
+        """Extend how long this process owns requests whose clients wait.
+
+        Return the number of queued jobs by account number.
+        """
         request_ids = list(self._runner.running)
         if request_ids:
             db.execute(

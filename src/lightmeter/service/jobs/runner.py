@@ -135,9 +135,10 @@ class Runner:
         return self.policy.tariff.max_credits(request.backend, request.feature, request.prompt, count) or count
 
     def reserve_capacity(self, job: AnalysisJob, waiting_requests: Mapping[int, int]) -> AbstractContextManager[None]:
-        """Return a context manager that reserves capacity for the images and video frames of a job while it is stored.
+        """Return a context manager that reserves capacity for a job's pictures while the caller stores the request.
 
-        `waiting_requests` is the number of requests in the job queue by account; each counts as one image.
+        Pictures are images and video frames. `waiting_requests` is the number of requests in the job queue by account;
+        each counts as one picture.
 
         Raises:
             ServiceOverloaded: the account has too many unfinished images and video frames.
@@ -145,10 +146,10 @@ class Runner:
         return self._analyzer.admit(job.account_id, sum(job.held_pictures), waiting_requests)
 
     async def wait_for_isolated_request(self) -> None:
-        """Wait while this process runs a request that may crash the process, and therefore starts no other.
+        """Wait while a request that may crash this process runs alone, because no other request may start meanwhile.
 
         Raises:
-            ServiceOverloaded: that request still runs after `MAX_ISOLATION_WAIT_S`.
+            ServiceOverloaded: the request that runs alone has not ended after `MAX_ISOLATION_WAIT_S`.
         """
         if self._isolation.is_open:
             return
@@ -161,7 +162,8 @@ class Runner:
     def start(self, attempt: Attempt, job: AnalysisJob) -> RunningRequest:
         """Start to run a request whose client waits for the answer.
 
-        The task in the result raises Superseded if another process has taken the request over or deleted it.
+        The `task` of the returned RunningRequest raises Superseded if another process has taken over or deleted the
+        request.
         """
         is_video: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -269,7 +271,7 @@ class Runner:
     async def _write_patiently(self, change: Callable[[Connection], T]) -> T:
         """Run a transaction; while the database fails (disk full, server down), run it again every second.
 
-        If a transaction that seemed to fail was committed, the repetition may raise Superseded.
+        A transaction may be committed although it seemed to fail; then its next run may raise Superseded.
         """
         is_failing = False
         while True:
@@ -284,7 +286,7 @@ class Runner:
     def _delete_later(self, request_id: str) -> None:
         """Delete a request whose client got an error, and release its credits, as soon as the database can be written.
 
-        Otherwise the credits stay reserved until the next start (SQLite) or for about `lease_s` seconds (PostgreSQL).
+        Otherwise the credits stay reserved until the next service start (SQLite) or for about `lease_s` s (PostgreSQL).
         """
         at = self._clock.now()
         deletion = self._write_patiently(lambda db: requests.delete_unacknowledged(db, request_id, at))

@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 
 
 class SharedExclusiveLock:
-    """A fair shared/exclusive (readers-writer) lock for the tasks of one event loop.
+    """A fair readers-writer lock for the tasks of one event loop: either several tasks share it, or one has it alone.
 
     Attributes:
-        shared_holders: Number of present shared holders.
+        shared_holders: Number of tasks that now share the lock.
     """
 
     def __init__(self) -> None:
@@ -29,12 +29,12 @@ class SharedExclusiveLock:
 
     @property
     def is_open(self) -> bool:
-        """Whether a new shared holder gets the lock at once."""
+        """Whether `shared` would get the lock without waiting."""
         return not self._entrance.locked()
 
     @asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
-        """Hold the lock during the block, together with other shared holders."""
+        """Hold the lock during the block; other tasks may share it at the same time."""
         async with self._entrance:
             self.shared_holders += 1
             self._no_shared_holder.clear()
@@ -47,7 +47,7 @@ class SharedExclusiveLock:
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
-        """Hold the lock alone during the block."""
+        """Hold the lock during the block; no other task holds it at the same time."""
         async with self._exclusive_queue, self._entrance:
             await self._no_shared_holder.wait()
             yield

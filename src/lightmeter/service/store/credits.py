@@ -75,7 +75,7 @@ class Tariff:
 
 
 class LedgerAccount(StrEnum):
-    """One of the four ledger accounts of each customer; a ledger entry moves credits from one to another."""
+    """The four ledger accounts of each customer; a ledger entry moves credits from one ledger account to another."""
 
     GRANTS = "grants"
     FREE = "free"
@@ -85,7 +85,7 @@ class LedgerAccount(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Credits of a customer's account, and the sums of the account's ledger entries, which must agree with them.
+    """Credits of a customer's account, and the sums of its ledger entries, with which the credits must agree.
 
     Attributes:
         account_id: Number of the account.
@@ -103,14 +103,14 @@ class Balance:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether `ledger` has the same free and held credits as the account, and its four sums add up to 0."""
+        """Whether the sums in `ledger` equal the account's free and held credits, and all four sums add up to 0."""
         sums = (self.ledger[LedgerAccount.FREE], self.ledger[LedgerAccount.HELD])
         return sums == (self.free, self.held) and sum(self.ledger.values()) == 0
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerReference:
-    """Account, request (None: credits were added) and time in seconds since the epoch, stored in a ledger entry."""
+    """What a ledger entry refers to: account, request (None: the operator added credits), and time (epoch seconds)."""
 
     account_id: int
     request_id: str | None

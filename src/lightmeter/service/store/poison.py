@@ -54,10 +54,10 @@ class CrashRecord:
 
     @property
     def must_run_alone(self) -> bool:
-        """Whether the request must run alone in its process, because of `ALONE_AFTER_CRASHES` crashes."""
+        """Whether the request must run alone in its process: `deaths` is `ALONE_AFTER_CRASHES` or more."""
         return self.deaths >= ALONE_AFTER_CRASHES
 
     @property
     def must_fail(self) -> bool:
-        """Whether the request must fail, because of `FAIL_AFTER_CRASHES_ALONE` crashes while it ran alone."""
+        """Whether the request must fail: `deaths_alone` is `FAIL_AFTER_CRASHES_ALONE` or more."""
         return self.deaths_alone >= FAIL_AFTER_CRASHES_ALONE

@@ -55,7 +55,7 @@ _ALREADY_EXISTS: Final = (
 
 
 class _PostgresTransaction:
-    """A transaction of psycopg as the store's own protocol `Connection`."""
+    """Runs SQL in a PostgreSQL transaction, with `?` as the placeholder; implements the protocol `Connection`."""
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.connection = connection
@@ -71,7 +71,7 @@ class _PostgresTransaction:
 
 
 def psycopg_connection(db: Connection) -> psycopg.Connection[tuple[Any, ...]]:
-    """Return the psycopg connection of a transaction, so that the job queue can write in it."""
+    """Return psycopg's connection behind `db`, so that the job queue can add jobs in the same transaction."""
     assert isinstance(db, _PostgresTransaction)  # noqa: S101 (the queue is used only with this database)
     return db.connection
 

@@ -29,7 +29,7 @@ class JobState(StrEnum):
 
 
 class JobEvent(StrEnum):
-    """Event that changes the state of a request."""
+    """Event that changes the state of a request, such as `start` or the operator's `cancel`."""
 
     START = "start"
     COMPLETE = "complete"

@@ -23,7 +23,7 @@ from lightmeter.wire.request import AnalyzeRequest
 
 
 class Superseded(LightmeterError):
-    """Another process runs the request now, or has deleted it, so this attempt to run it must not change it."""
+    """Another process runs the request now, or has deleted it, so this attempt must not change the request."""
 
 
 class IsolationRequired(LightmeterError):
@@ -171,7 +171,7 @@ def acknowledge(db: Connection, request_id: str) -> bool:
 
 
 def _lock_current_attempt(db: Connection, attempt: Attempt) -> tuple[int, int]:
-    """Lock the row of a running request, and return its account and held credits.
+    """Lock the database row of a running request; return its account number and its reserved credits.
 
     Raises:
         Superseded: another attempt has started, or the request is not running.
@@ -191,7 +191,7 @@ def hold_more(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
 
     Args:
         db: A transaction.
-        attempt: The attempt that needs them.
+        attempt: The attempt that needs the credits.
         amount: Additional credits.
         at: Seconds since the epoch.
 
@@ -224,7 +224,7 @@ def find(db: Connection, request_id: str, account_id: int, not_before: float) ->
 
 
 def finish(db: Connection, attempt: Attempt, outcome: AttemptResult) -> StoredRequest:
-    """Store the result of an attempt, charge it and release the rest of the reserved credits; return the request.
+    """Store the result of an attempt, charge its price, release the other reserved credits; return the request.
 
     Raises:
         Superseded: another attempt has started; nothing is changed.
@@ -237,7 +237,7 @@ def finish(db: Connection, attempt: Attempt, outcome: AttemptResult) -> StoredRe
 def store_outcome(
     db: Connection, reference: LedgerReference, state: JobState, held: int, outcome: AttemptResult
 ) -> StoredRequest:
-    """Store the outcome of a request whose row is locked, and charge it; return the request.
+    """Store the outcome of a request whose database row is locked, and charge its price; return the request.
 
     Args:
         db: A transaction.
@@ -305,7 +305,7 @@ def start(
 
 
 def requeue(db: Connection, attempt: Attempt) -> None:
-    """Return a running request to state `queued`, because its process shuts down.
+    """Set the state of a running request to `queued` again, because its process shuts down.
 
     Raises:
         Superseded: another attempt has started.
@@ -338,8 +338,8 @@ def recover(db: Connection, at: float) -> list[tuple[str, int]]:
 
     Unfinished requests whose clients waited for the answer are deleted.
 
-    Requests with the most crashes come first, because a process that has just started is least likely to be killed by
-    chance; after that, older requests come first. `at` is the time in seconds since the epoch.
+    Requests that ran during the most crashes come first; of requests with equally many crashes, the oldest. `at` is
+    the time in seconds since the epoch.
     """
     rows = db.execute(
         "SELECT request_id, account_id, acknowledged FROM requests WHERE state IN (?, ?) "

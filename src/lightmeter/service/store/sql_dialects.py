@@ -30,14 +30,14 @@ class DatabaseFull(StoreError):
 
 
 class Connection(Protocol):
-    """Transaction on an SQLite or PostgreSQL database."""
+    """Protocol of a transaction on an SQLite or PostgreSQL database: it runs SQL statements."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement, with `?` as the placeholder of parameters; return its rows."""
+        """Run one SQL statement, with `?` as the placeholder of parameters; return the rows of its result."""
         ...
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run one statement once for each row of parameters."""
+        """Run one SQL statement once for each sequence of parameters in `rows`."""
         ...
 
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class _SqliteTransaction:
-    """A transaction of SQLite with the interface `Connection`."""
+    """Runs SQL in an SQLite transaction; implements the protocol `Connection`."""
 
     def __init__(self, db: sqlite.Connection) -> None:
         self._db = db
@@ -40,8 +40,8 @@ class SqliteDatabase:
         exclusive: Whether this process runs requests; only one such process can open the file at a time.
 
     Raises:
-        SettingsError: the file cannot be opened, has several names, or was created by a newer version of lightmeter,
-            or another service uses it.
+        SettingsError: the file cannot be opened, has several names (hard links), was created by a newer version of
+            lightmeter, or is used by another service.
     """
 
     def __init__(self, database: str, *, exclusive: bool) -> None:
@@ -77,7 +77,7 @@ class SqliteDatabase:
             raise _store_error(error) from error
 
     async def read_inline(self, query: Callable[[Connection], T]) -> T:
-        """Run a query in the calling thread, or in the writer thread if the file is locked; return the result."""
+        """Run a query in the calling thread or, if SQLite reports the file as busy, in the writer thread."""
         try:
             return query(_SqliteTransaction(self._inline_reads))
         except sqlite.BusyError:
@@ -92,7 +92,7 @@ def _check_names(path: Path) -> None:
     """Check that no hard link leads to the file: SQLite loses data if processes open a file under two names.
 
     Raises:
-        SettingsError: the file has several names.
+        SettingsError: the file has several names (hard links).
     """
     if path.exists() and path.stat().st_nlink > 1:
         raise SettingsError(

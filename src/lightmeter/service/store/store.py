@@ -63,7 +63,7 @@ class Store:
             return await self._database.run(change)
 
     async def read(self, query: Callable[[Connection], T]) -> T:
-        """Run `query`, which must not change data, and return its result. It sees all changes queued before it.
+        """Run `query`, which must not change data, after all earlier calls of `write`; return its result.
 
         Raises:
             StoreError: the database failed.

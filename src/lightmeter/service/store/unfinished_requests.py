@@ -82,7 +82,7 @@ def cancel(db: Connection, request_id: str, at: float) -> bool:
 
 
 def find_cancelled(db: Connection, request_ids: Collection[str]) -> list[str]:
-    """Return the ids of those requests that the operator has cancelled."""
+    """Return those of `request_ids` whose requests the operator has cancelled."""
     marks = ", ".join("?" * len(request_ids))
     rows = db.execute(
         f"SELECT request_id FROM requests WHERE state = ? AND error = ? AND request_id IN ({marks})",  # noqa: S608 (placeholders)

@@ -24,7 +24,7 @@ _COLUMN_NAMES: Final = {
 
 
 def fact_tables(rows: FactRows) -> dict[str, pa.Table]:
-    """Return table name → Arrow table for each fact table with rows; identifying texts are dictionary-encoded."""
+    """Return table name → Arrow table, for each table of results (`tags`, `colors`, …) that has rows."""
     if not rows.keys:
         return {}
     arrays = [
@@ -49,7 +49,7 @@ def _fact_table(rows: FactColumns, keys: pa.RecordBatch) -> pa.Table:
 
 
 def _key_array(name: str, values: Sequence[Any]) -> Any:
-    """Return an Arrow array of an identifying column such as `item_id`: one value for each image and video frame."""
+    """Return the column `name`, such as `item_id`, of a results table as an Arrow array; texts dictionary-encoded."""
     if name == "frame":
         return array_of(list(values), pa.int32())
     array = array_of(list(values), pa.string())
@@ -84,7 +84,7 @@ def _polygons(values: Sequence[Sequence[Any]]) -> Any:
 
 
 def _offsets(values: Sequence[Any]) -> Any:
-    """Return the n + 1 offsets of the starts of n values, and of the last one's end, if joined to one sequence."""
+    """Return the positions at which each value starts if all are joined, then the total length: n + 1 numbers."""
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=offsets[1:])
     return offsets

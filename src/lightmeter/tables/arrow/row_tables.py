@@ -89,7 +89,7 @@ def to_timestamps(seconds: Sequence[float | None]) -> pa.Array[Any]:
 
 
 def _extra_value(value: Any, type_name: str) -> Any:
-    """Return a manifest value, as JSON text for a column of type `json`, or `string` if the value is no string."""
+    """Return a manifest value as its column stores it: JSON text for type `json`, or for `string` if not a string."""
     if value is None or type_name not in {"string", "json"}:
         return value
     return value if isinstance(value, str) and type_name == "string" else json_text(value)

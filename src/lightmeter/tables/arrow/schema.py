@@ -62,7 +62,7 @@ EXTRA_TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
 
 
 def schema(table: str, extra_types: Mapping[str, str] = MappingProxyType({})) -> pa.Schema:
-    """Return the Arrow schema of a table. Each field has metadata: `description`, `unit`, and `null` (when it is null).
+    """Return the Arrow schema of a table. Each field has metadata: its description, its unit, and when it is null.
 
     Args:
         table: Name of the table, one of `ALL_TABLES`.

@@ -175,7 +175,7 @@ def open_session(where: TablesSource) -> AbstractContextManager[QuerySession]:
 
 
 def _is_read_error(error: duckdb.Error) -> bool:
-    """Whether DuckDB's error is about a broken Parquet file: it names the file, or is a bare `duckdb.Error`."""
+    """Whether DuckDB's error is about a broken Parquet file: it names one, or is of no subclass of `duckdb.Error`."""
     names_file = isinstance(error, duckdb.IOException | duckdb.InvalidInputException) and ".parquet" in str(error)
     return names_file or type(error) is duckdb.Error
 
@@ -196,7 +196,7 @@ def _add_views(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
 
 
 def _add_view(connection: duckdb.DuckDBPyConnection, table: str, files: str) -> None:
-    """Create the view of a table; columns that the files of an older version lack are null."""
+    """Create the view of a table from `files` (SQL); a column that files by an older lightmeter lack is null."""
     create = f'CREATE OR REPLACE VIEW "{table}" AS SELECT *'
     connection.execute(f"{create} FROM {files}")
     if table in ALL_TABLES:

@@ -174,11 +174,11 @@ def palette(where: TablesSource, *, by: str | None = None, most: int = 8) -> pa.
 
 
 def nsfw_review(where: TablesSource, *, least_severity: float = 0.5, most: int = 1000) -> pa.Table:
-    """Return the items that a person should review, worst first: item_id, url, severity, label, source, frame, spread.
+    """Return the items (manifest rows) that a person should review, worst first.
 
-    `severity` is the highest that any back end gave the item or one of its frames, for any label; `label`, `source`
-    (the back end) and `frame` belong to that rating. `spread` is the difference between the highest severities of the
-    back ends, 0 to 1.
+    The columns are item_id, url, severity, label, source, frame, spread. `severity` is the highest that any back
+    end gave the item or one of its frames, for any label; `label`, `source` (the back end) and `frame` belong to that
+    rating. `spread` is the difference between the highest severities of the back ends, 0 to 1.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.
@@ -189,12 +189,12 @@ def nsfw_review(where: TablesSource, *, least_severity: float = 0.5, most: int =
 
 
 def agreement(where: TablesSource, *, min_score: float = 0.0, min_count: int = 1) -> pa.Table:
-    """Return how often two back ends agree on a tag: one, other, label, both_say, one_says, agreement.
+    """Return how often two back ends agree on a tag; columns: one, other, label, both_say, one_says, agreement.
 
     `one` and `other` are the back ends, `label` is the tag. Only images and video frames that both back ends have
-    tagged count. `both_say` is the number with the tag from both, `one_says` the number with the tag from only one of
-    them, and `agreement` is both_say / (both_say + one_says): 0 to 1. Tags are the same only if they are spelled the
-    same, case included.
+    tagged count. `both_say` is the number of images and frames with the tag from both back ends, `one_says` the number
+    with the tag from only one, and `agreement` is both_say / (both_say + one_says): 0 to 1. Tags are the same only if
+    they are spelled the same, case included.
 
     Args:
         where: An output folder, a URI such as `s3://bucket/prefix`, or an open session.

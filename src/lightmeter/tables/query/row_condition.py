@@ -29,8 +29,8 @@ class RowCondition:
 
     Attributes:
         sql: The condition.
-        joined: The tables that its columns name outside of subqueries, except `assets`.
-        tables: All tables that it reads, except `assets`.
+        joined: The tables whose columns the condition uses outside of subqueries, except `assets`.
+        tables: All tables that the condition reads, except `assets`.
     """
 
     sql: str
@@ -47,7 +47,10 @@ class RowCondition:
 
     @property
     def rows_query(self) -> str:
-        """SQL query with the same columns, one row for each combination of an item's rows; matches may be null."""
+        """SQL query with the columns `item_id` and `matches` (true, false or null), for items with status ok.
+
+        The result has a row for each combination of an item's rows in the tables `joined`.
+        """
         joins = " ".join(f"LEFT JOIN {table} ON {table}.item_id = assets.item_id" for table in self.joined)
         return f"SELECT assets.item_id, (\n{self.sql}\n) AS matches FROM assets {joins} WHERE assets.status = 'ok'"  # noqa: S608 (likewise)
 
@@ -98,12 +101,12 @@ def _parse(session: QuerySession, sql: str) -> dict[str, Any]:
 
 
 def _has_more(node: dict[str, Any]) -> bool:
-    """Whether a query has clauses after WHERE: its parentheses were closed within the condition."""
+    """Whether a query has clauses after WHERE, which means that the user's text was not just a condition."""
     return bool(node["modifiers"] or node["group_expressions"] or node["having"] or node["qualify"])
 
 
 def _column_tables(tree: Any) -> Iterator[str]:
-    """Yield the table before each column outside of subqueries, in lower case."""
+    """Yield the table of each column (`nsfw` of `nsfw.severity`) in a syntax tree, except in subqueries; lowercase."""
     if isinstance(tree, list):
         for part in tree:
             yield from _column_tables(part)
@@ -116,7 +119,7 @@ def _column_tables(tree: Any) -> Iterator[str]:
 
 
 def _subquery_tables(tree: Any) -> Iterator[str]:
-    """Yield the tables that subqueries read, in lower case."""
+    """Yield the names of the tables that subqueries in a syntax tree read; lowercase."""
     if isinstance(tree, list):
         for part in tree:
             yield from _subquery_tables(part)

@@ -47,7 +47,7 @@ SELECT item_id FROM (
 
 
 def similar(where: TablesSource, item: str, *, most: int = 10, model: str | None = None) -> pa.Table:
-    """Return the items most similar to one item, nearest first: item_id, url, frame, similarity.
+    """Return the items most similar to one item, nearest first, with the columns item_id, url, frame, similarity.
 
     `similarity` is the cosine of the angle between two embeddings of the same model: 1 for the same direction, 0 for no
     likeness, -1 for opposite directions. A video in the result is rated by its nearest embedding, and `frame` is the
@@ -106,10 +106,10 @@ def _missing_reason(row: Mapping[str, Any]) -> str:
 
 
 def _model(tables: QuerySession, item_id: str, model: str | None) -> str | None:
-    """Return the model whose embeddings are compared: `model`, or the item's only one; None if that has no name.
+    """Return `model`, or else the name (which may be None) of the only model that computed embeddings of the item.
 
     Raises:
-        UsageError: The item has no embedding of that model, or has those of more than one and `model` is None.
+        UsageError: The item has no embedding of `model`; or `model` is None and several models embedded the item.
     """
     models: list[str | None] = tables.ask(_MODELS, {"item": item_id}).column("model").to_pylist()
     names = ", ".join(str(name) for name in models)

@@ -52,7 +52,7 @@ def file_system(place: str, filesystem: Any = None) -> tuple[fs.FileSystem, str]
 
 
 def delta_place(place: str) -> tuple[str, dict[str, str]]:
-    """Return a URI or path without its options and keys, and these as storage options for Delta Lake's writer.
+    """Return a URI or path without options and keys, and these options and keys as Delta Lake's writer takes them.
 
     Raises:
         UsageError: Delta's writer does not support an option of the URI.

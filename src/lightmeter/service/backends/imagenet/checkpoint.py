@@ -29,7 +29,7 @@ _STORAGES: Final = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "LongStorage"
 
 @dataclass(frozen=True, slots=True)
 class _Storage:
-    """Storage of a PyTorch checkpoint: key, NumPy type and length of an array of numbers that tensors refer to."""
+    """Array of numbers in a PyTorch checkpoint: the `key` by which tensors name it, NumPy type and number of values."""
 
     key: str
     dtype: str
@@ -38,7 +38,7 @@ class _Storage:
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """Tensor of a PyTorch checkpoint, as a slice of a storage (`_Storage`). Offset and strides count numbers."""
+    """Tensor of a PyTorch checkpoint: a part of the array `storage`; offset and strides are in numbers, not bytes."""
 
     storage: _Storage
     offset: int
@@ -62,13 +62,13 @@ class _Tensor:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickler that imports nothing: it accepts the five names in pickled PyTorch weights and rejects all others."""
+    """Unpickler for PyTorch weights that imports nothing: it rejects all names but five, such as `OrderedDict`."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the object that a name in the pickle stands for, such as `collections.OrderedDict`.
+        """Return the object that replaces the class or function `module.name`, which the pickle names.
 
         Raises:
-            UnpicklingError: the name is not one of the five that pickled weights need.
+            UnpicklingError: pickled PyTorch weights do not need `module.name`.
         """
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
@@ -118,10 +118,10 @@ def _read_tensors(content: io.BytesIO) -> dict[str, NDArray[Any]]:
 
 
 def read_checkpoint(content: bytes) -> Mapping[str, NDArray[Any]]:
-    """Return the tensors of a checkpoint file by name, in the order of the file; float32, float64 or int64.
+    """Return the tensors of a PyTorch checkpoint by name, in the order of the file; float32, float64 or int64.
 
     Raises:
-        BackendError: the file has another format, is damaged, or names an object that weights do not need.
+        BackendError: the file has another format, is damaged, or names a class or function that weights do not need.
     """
     try:
         return _read_tensors(io.BytesIO(content))

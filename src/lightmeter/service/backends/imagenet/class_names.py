@@ -52,8 +52,9 @@ Shoes, bags, helmets, jeans and sunglasses keep their tags: pictures often show 
 def tag_members(class_names: Iterable[str]) -> dict[str, frozenset[int]]:
     """Return a mapping from each tag, such as `tench` or `bird`, to the indices of its ImageNet classes.
 
-    `class_names` are in the order of the indices. The result holds first the tags for single classes, without
-    `EXCLUDED_CLASSES`, then general tags (`GROUPS`), all in lower case. Classes of the same name share a tag.
+    `class_names` are in the order of the indices. The result holds first the tags for single classes, except for
+    clothes and the like (`EXCLUDED_CLASSES`), then general tags such as `bird` (`GROUPS`), all in lower case.
+    Classes of the same name share a tag.
     """
     tags: dict[str, frozenset[int]] = {}
     for index, name in enumerate(class_names):

@@ -1,4 +1,4 @@
-"""Names of the input and the outputs, and sizes, of the EfficientNet-Lite networks.
+"""Dimensions of the EfficientNet-Lite networks, such as the input size, and names of their input and outputs.
 
 `efficientnet_lite_graph` builds the networks; it needs the package `onnx`, which loads slowly.
 
@@ -27,7 +27,7 @@ _STAGE_STRIDES: Final = (1, 2, 2, 2, 1, 2, 1)
 
 @dataclass(frozen=True, slots=True)
 class EfficientNetVariant:
-    """One network of the EfficientNet-Lite family; kernel sizes and widths come from its weights.
+    """One network of the EfficientNet-Lite family; kernel sizes and numbers of channels are read from its weights.
 
     Attributes:
         name: Name of the network, for messages and file names.

@@ -65,7 +65,7 @@ class _Graph:
         self.last = output
 
     def rename_last(self, name: str) -> None:
-        """Rename the output of the node that was appended last, because outputs of the whole graph have fixed names."""
+        """Rename the output of the node that was appended last, to make it an output of the whole graph."""
         self.nodes[-1].output[0] = self.last = name
 
     def convolve(self, convolution: str, normalization: str, *, stride: int = 1) -> None:

@@ -1,6 +1,6 @@
-"""Tags for scenes and contents that are not among the ImageNet classes: `outdoor`, `water`, `person`.
+"""Tags for scenes and things that have no ImageNet class: `outdoor`, `water`, `person`.
 
-Each tag is a logistic regression on the pooled features of the network (Guillaume Alain and Yoshua Bengio,
+Each tag is a logistic regression on the pooled features of EfficientNet-Lite2 (Guillaume Alain and Yoshua Bengio,
 "Understanding intermediate layers using linear classifier probes", 2016). The weights are beside this file;
 `scene_words.txt` names the training data and the command that fits them.
 """
@@ -44,7 +44,7 @@ class SceneWords:
 
     Args:
         names: The scene words, without `black and white`.
-        weights: Array, words x 1281: for each word the weights of the network's 1280 features, then the intercept.
+        weights: Array, words x 1281: for each word the weights of 1280 features of the picture, then the intercept.
     """
 
     def __init__(self, names: tuple[str, ...], weights: NDArray[np.floating[Any]]) -> None:
@@ -53,10 +53,10 @@ class SceneWords:
         self._intercepts = weights[:, -1].astype(np.float64)
 
     def scores(self, pooled: NDArray[np.floating[Any]], *, grey: bool) -> NDArray[np.float64]:
-        """Return the score, 0 to 1, of each tag in `names`, for one picture.
+        """Return the score, 0 to 1, of each scene word and, last, of the tag `black and white`, for one picture.
 
         Args:
-            pooled: Features of the picture from the network's last pooling layer, shape 1280.
+            pooled: Features of the picture from the last pooling layer of EfficientNet-Lite2, shape 1280.
             grey: Whether the picture is black and white (`is_grey`).
         """
         # Not a matrix product: BLAS would start threads, which compete with the models.

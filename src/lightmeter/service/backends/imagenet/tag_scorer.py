@@ -108,14 +108,17 @@ class TagScorer:
         self._specific, self._general = np.array(specific_general_pairs, np.intp).reshape(-1, 2).T
 
     def probabilities(self, classes: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return the probability of each tag in `members`: the sum of `classes` (1000) over its indices, at most 1."""
+        """Return the probability of each tag in `members`: the sum over its ImageNet classes, at most 1.
+
+        `classes` has the probability of each of the 1000 ImageNet classes.
+        """
         # Not a matrix product: BLAS would start threads, which compete with the models.
         return np.minimum(np.add.reduceat(classes[self._classes], self._starts), 1)
 
     def scores(self, classes: NDArray[np.floating[Any]], scenes: Scores | None = None) -> Scores:
         """Return the score of each tag, 0 to 1.
 
-        A general tag (`bird`) scores at least as much as each tag below it (`hen`), less `SPECIFICITY_MARGIN`.
+        A general tag (`bird`) scores at least as much as each more specific tag (`hen`), less 0.0001.
 
         Args:
             classes: Probability of each of the 1000 ImageNet classes.

@@ -97,22 +97,23 @@ class ImageNet(PictureBackend):
     tags flowers without a class of their own as the insects that sit on such flowers.
 
     Scores are calibrated: fitted on 565 labeled pictures (`tag_scorer`) and, for scenes, on 856 (`scene_words`), then
-    measured on 126 photographs of nine other packages (`tests/bench/quality`; labeled by eye, a near miss counts as
-    wrong). The figures are somewhat optimistic: they were known when the curves and the fitting pictures were chosen
-    and the tag `city` was removed.
+    measured on 126 other photographs (`tests/bench/quality`; labeled by eye, a near miss counts as wrong). The figures
+    below are somewhat optimistic: they were known when the calibration curves and the fitting pictures were chosen and
+    the tag `city` was removed.
 
     ============================================  ====  ====
-    tags count from this score on                   .9    .5
+    only tags of at least this score count          .9    .5
     ============================================  ====  ====
     photographs without a tag                     37 %   9 %
     photographs without a tag, scene tags aside   63 %  21 %
     wrong tags                                     2 %  17 %
-    wrong ones among the photographs' top tags     3 %     -
+    wrong tags among the top tag of each photo     3 %     -
     ============================================  ====  ====
 
-    Correct tags by score: .05-.20 11 %, .20-.40 26 %, .40-.60 42 %, .60-.80 77 %, .80-.90 71 %, .90-.95 89 %,
+    Share of correct tags by score: .05-.20 11 %, .20-.40 26 %, .40-.60 42 %, .60-.80 77 %, .80-.90 71 %, .90-.95 89 %,
     .95-.98 97 %, .98-1 100 %. These bands hold 504, 155, 95, 78, 44, 27, 37 and 102 tags, so each figure may be off
-    by .1. Of 53 photographs of things with a class, the best class was correct for 77 %, one of the best five for 87 %.
+    by .1. Of 53 photographs of things with an ImageNet class, the most probable class was correct for 77 %, one of the
+    five most probable for 87 %.
 
     Embeddings are the 1280 pooled features of the last layer, scaled to unit length: similar pictures have vectors with
     a large dot product.
@@ -160,7 +161,7 @@ class ImageNet(PictureBackend):
     def _tags(self, scores: NDArray[np.float64]) -> dict[str, list[Tag]]:
         """Return the best tags by name, sorted by score rounded to hundredths; of equal scores, specific tags first.
 
-        `scores` has one score for each tag of the scorer.
+        `scores` has the score of each tag that the back end knows, in the order of `self._scorer.names`.
         """
         rounded = np.round(scores, 4)
         best = np.lexsort((-rounded, self._scorer.sizes, -np.round(rounded, 2)))[:MAX_TAGS]

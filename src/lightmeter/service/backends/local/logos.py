@@ -60,7 +60,7 @@ class _Features:
 
 @dataclass(frozen=True, slots=True)
 class _Logo:
-    """Picture of a brand's logo: its size in pixels and its features."""
+    """Picture of a brand's logo: its size in pixels and its SIFT features."""
 
     brand: str
     width: int
@@ -70,7 +70,7 @@ class _Logo:
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """Logo found in a picture: `corners`, clockwise from its upper left, on which `inliers` matching features agree."""
+    """Logo found in a picture: its corners, clockwise from the logo's upper left, and how many features agree."""
 
     brand: str
     score: float
@@ -79,14 +79,14 @@ class _Match:
 
 
 class Logos(PictureBackend):
-    """Back end `logos`: feature `brands`, for the logos in a folder.
+    """Back end `logos`: feature `brands`; it finds logos of which the operator has put pictures in a folder.
 
     A file `Brand.png` is the logo of Brand; a folder `Brand` holds several pictures of it (variants, with and without
     the name, on light and dark backgrounds). Transparent parts count as white. For each brand, only the best match in
     a picture is returned.
 
-    The score is the fraction of the logo's matches that agree on one position, 0 to 1; it is not a probability. Logos
-    with fewer than 12 agreeing matches are not returned.
+    The score is the fraction of a logo's matching features that agree on one position, 0 to 1; it is not a probability.
+    Logos with fewer than 12 agreeing features are not returned.
 
     It finds logos with detail (a crest, letters, a drawing) that are at least about 100 pixels wide if the longer side
     of the picture has 1024; also rotated, tilted or partly hidden. It cannot find simple marks (a swoosh, three

@@ -2,7 +2,8 @@
 
 NSFW.js (MIT) is a MobileNetV2 of 2020 (1.4 times as wide), trained by Gant Laborde and others on pictures that the
 `nsfw_data_scraper` of Alexander Kim collected; its authors state an accuracy of 93 %. The weights are those of the
-npm package's middle model, in `weights/nsfwjs-mid.onnx`; probabilities differ from the original's by less than 0.0001.
+middle-sized model in NSFW.js's npm package, stored in `weights/nsfwjs-mid.onnx`; probabilities differ from those of
+NSFW.js by less than 0.0001.
 
 Its classes are drawing, hentai, neutral, porn and sexy. The back end returns two labels:
 
@@ -24,7 +25,7 @@ below .9.
 
 It does not detect violence, weapons, drugs or hate. Its recall was not measured, only its false alarms
 (`tests/bench/quality/test_nsfw_quality.py`): of 378 harmless pictures, it rated 2 above .5 as adult and none as racy.
-`opennsfw` rated 4 above .5, of which 1 is among those 2.
+`opennsfw` rated 4 above .5; only 1 picture was rated above .5 by both.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def likelihood(probability: float) -> str:
 
 
 class NsfwJs(PictureBackend):
-    """Back end `nsfwjs`: feature `nsfw`, with likelihood words such as `LIKELY`."""
+    """Back end `nsfwjs`: feature `nsfw`, the labels `adult` and `racy` with likelihood words such as `LIKELY`."""
 
     name = "nsfwjs"
     features = frozenset({"nsfw"})

@@ -5,8 +5,8 @@ of its training: resize to 256 x 256, crop the central 224 x 224, encode and dec
 and subtract the mean of the training pictures. It detects pornography, not violence, weapons or drugs.
 
 Measured by `tests/bench/quality/test_nsfw_quality.py`, on harmless pictures only: 4 of 378 were rated above .5. Its
-recall was not measured. A score between .5 and .9 calls for a human review. The back end `nsfwjs` is a second source
-with other weights.
+recall was not measured. A score between .5 and .9 calls for a human review. The back end `nsfwjs` gives a second
+opinion with another model.
 """
 
 from __future__ import annotations

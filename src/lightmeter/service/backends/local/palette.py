@@ -3,14 +3,15 @@
 The picture is sampled on a jittered grid (exact colors, no aliasing with regular patterns), binned, and clustered in
 Oklab, a color space in which equal distances look about equally different. Each cluster is represented by its medoid, a
 color that occurs in the picture. Near clusters are merged if the colors of the merged cluster are still similar. The
-fraction of a color counts only similar pixels.
+returned fraction of a color counts only the pixels that are similar to the color.
 
 Limits: it does not separate objects from the background or correct color casts. A smooth gradient has no dominant
 color; the returned colors are some of its colors.
 
 Measured by `tests/bench/quality/test_colors_quality.py` on 92 pictures: pixels are 5.3 CIEDE2000 from the nearest
-returned color on average (k-means in CIELAB 4.7, median cut 5.6). For 8 % of the colors with a fraction of 5 % or more,
-less than a third of that fraction is within 5 CIEDE2000 of the color (k-means 24 %, median cut 35 %).
+returned color on average (k-means in CIELAB 4.7, median cut 5.6). Of the colors with a fraction of 5 % or more,
+8 % misrepresent their pixels: less than a third of these are within 5 CIEDE2000 of the color (k-means 24 %, median cut
+35 %).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _GOLDEN_RATIO: Final = (5**0.5 - 1) / 2
 
 
 def _sample_positions(length: int, offset: float) -> NDArray[np.intp]:
-    """Return at most `_GRID` positions below `length`, irregular but evenly spread; `offset` varies them."""
+    """Return at most 128 indices of pixels on a side of `length` pixels, about evenly spread; `offset` varies them."""
     if length <= _GRID:
         return np.arange(length)
     strata = np.arange(_GRID)
@@ -67,12 +68,12 @@ def _sample_positions(length: int, offset: float) -> NDArray[np.intp]:
 
 @dataclass(frozen=True, slots=True)
 class _Bins:
-    """Sampled pixels of a picture in bins of similar colors: a bin has equal upper five bits in each channel.
+    """Sampled pixels of a picture in bins of similar colors, whose channels are equal in their upper five bits.
 
     Attributes:
         colors: Mean Oklab color of each bin, `(n, 3)`.
         shares: Fraction of the sampled pixels that are in each bin, `(n,)`.
-        members: Sampled pixel of each bin that is nearest to the mean of the bin, as sRGB, `(n, 3)`.
+        members: For each bin the sampled pixel that is nearest to the mean color of the bin, as sRGB, `(n, 3)`.
     """
 
     colors: Floats
@@ -103,7 +104,10 @@ def _squared_distances(points: Floats, centers: Floats) -> Floats:
 
 
 def _seeds(points: Floats, shares: Floats) -> Floats:
-    """Return initial cluster centers as in k-means++, but with the most probable point each time, not a random one."""
+    """Return initial centers for k-means over the colors `points`, whose fractions of the pixels are `shares`.
+
+    Each next center is the color with the largest squared distance to all centers so far, times the root of its share.
+    """
     chosen = [int(np.argmax(shares))]
     nearest = _squared_distances(points, points[chosen])[:, 0]
     while len(chosen) < _CLUSTERS:
@@ -118,7 +122,7 @@ def _seeds(points: Floats, shares: Floats) -> Floats:
 
 
 def _cluster(points: Floats, shares: Floats) -> list[Members]:
-    """Cluster colors by weighted k-means; return the indices of the points of each cluster that is not empty."""
+    """Cluster the colors `points` by k-means with weights `shares`; return the indices of each cluster's colors."""
     centers = _seeds(points, shares)
     nearest_center = np.zeros(len(points), dtype=np.intp)
     for iteration in range(_MAX_ITERATIONS):
@@ -141,7 +145,7 @@ def _medoid(points: Floats, shares: Floats, members: Members) -> tuple[int, floa
     frequent members are tried.
 
     Returns:
-        Index of the medoid, and the mean of the capped distances between it and the members.
+        Index of the medoid in `points`, and the mean of the capped distances between medoid and members.
     """
     common = members[np.argsort(-shares[members], kind="stable")[:_MAX_CANDIDATES]]
     distances = np.minimum(np.sqrt(_squared_distances(points[common], points[members])), _DISTANCE_CAP)
@@ -151,12 +155,12 @@ def _medoid(points: Floats, shares: Floats, members: Members) -> tuple[int, floa
 
 
 def _merge(points: Floats, shares: Floats, clusters: list[Members]) -> Members:
-    """Merge pairs of clusters of colors, the nearest pair first, while a pair is nearer than `_SIMILAR`.
+    """Merge pairs of clusters of colors, the nearest pair first, while medoids are nearer than `_SIMILAR` in Oklab.
 
     A pair is left unmerged if the mean distance of its colors to their common medoid would exceed `_MAX_WIDTH`.
 
     Returns:
-        Index of the medoid of each remaining cluster.
+        Index in `points` of the medoid of each remaining cluster.
     """
     clusters = list(clusters)
     medoids = np.array([_medoid(points, shares, members)[0] for members in clusters])
@@ -199,7 +203,7 @@ def dominant_colors(picture: RGB, *, source: str = "palette") -> list[Color]:
 
     Args:
         picture: Height by width by 3, 0 to 255, not empty.
-        source: Name of the back end in the entries.
+        source: Name of a back end, which becomes the `source` of the returned colors.
 
     Returns:
         One to `MAX_COLORS` colors that occur in the picture. `pixel_fraction` is the fraction of pixels that are

@@ -1,8 +1,8 @@
 """Back end `rapidocr`: text in pictures (OCR), and brand names in it, by PP-OCRv6 in the package `rapidocr`.
 
 Three networks run in sequence: a detector finds lines of text, a classifier finds lines that are upside down, a
-recognizer reads them. The package carries their weights; nothing is downloaded. It would download files only for other
-languages and for drawing results, which are not used.
+recognizer reads them. The package carries their weights; nothing is downloaded. `rapidocr` downloads files
+only for other languages and for drawing results, which lightmeter does not use.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ def read_brand_names() -> dict[str, str]:
 class _LineRecognizer:
     """Recognizer of text. It rotates each line that may be upside down, reads it again and keeps the better result.
 
-    The network that finds such lines took two of 50 upright lines for upside down, so it does not decide alone. It also
-    gets the middle of each line, because it sees long lines compressed.
+    A classifier network finds such lines, but took two of 50 upright lines for upside down. So it does not decide alone
+    and classifies each line twice, whole and cropped to the middle, because it compresses long lines.
     """
 
     def __init__(self, classifier: Any, recognizer: Any) -> None:
@@ -162,7 +162,7 @@ class _LineRecognizer:
         self._recognizer = recognizer
 
     def __call__(self, batch: Any) -> Any:
-        """Read a batch of pictures of text lines; input and result are those of `rapidocr`'s own recognizer."""
+        """Read a batch of pictures of text lines. Argument and result are as in `TextRecognizer` of `rapidocr`."""
         result = self._recognizer(batch)
         verdicts = [self._classifier(lines).cls_res for lines in (batch.img, [_middle(line) for line in batch.img])]
         upside_down = [index for index, verdict in enumerate(zip(*verdicts, strict=True)) if "180" in dict(verdict)]
@@ -177,7 +177,7 @@ class _LineRecognizer:
 
 
 def _middle(line: RGB) -> RGB:
-    """Crop the picture of a text line to its middle, `_CLASSIFIER_RATIO` times as wide as high; keep a shorter one."""
+    """Crop a picture of a text line to its middle, `_CLASSIFIER_RATIO` times as wide as high; keep a shorter line."""
     height, width = line.shape[:2]
     spare = max(0, width - _CLASSIFIER_RATIO * height) // 2
     return np.ascontiguousarray(line[:, spare : width - spare])

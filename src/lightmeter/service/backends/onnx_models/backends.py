@@ -63,7 +63,7 @@ def apply_activation(outputs: Floats, activation: Activation) -> Floats:
 
 
 def rescale_score(score: float, decision_threshold: float) -> float:
-    """Rescale a score, 0 to 1, so that `decision_threshold` becomes the API's default `tag_score` of 0.9.
+    """Rescale a score, 0 to 1, so that `decision_threshold` becomes 0.9, the default minimum score (`tag_score`).
 
     The odds score / (1 - score) are multiplied by a constant. Scores of 0 and 1 and the order of scores do not change.
     """
@@ -168,12 +168,12 @@ class OnnxClassifier(_OnnxBackend):
 
 
 def _may_skip_indices(settings: OnnxModelSettings) -> bool:
-    """Return whether the model may have classes without a label: only a JSON file of labels may leave indices out."""
+    """Return whether some class indices may have no label: true only if the labels come from a JSON file."""
     return isinstance(settings.labels, Path) and settings.labels.suffix.lower() == ".json"
 
 
 def _activation_of(outputs: Floats) -> Activation:
-    """Return the function that converts a classifier's outputs to scores; `outputs` has a row for each test picture."""
+    """Return `none`, `softmax` or `sigmoid`: what converts a classifier's outputs for test pictures to scores."""
     if are_scores(outputs):
         return "none"
     return "softmax" if outputs.shape[1] > 1 else "sigmoid"
@@ -221,7 +221,10 @@ class OnnxDetector(_OnnxBackend):
         )
 
     def _boxes_of_class(self, candidates: Candidates, index: int) -> tuple[Floats, Floats]:
-        """Return boxes `(n, 4)` and scores `(n,)` of class `index`, without low scores and overlapping boxes."""
+        """Return boxes `(n, 4)` and scores `(n,)` of class `index` among the `candidates`.
+
+        Boxes that score below the setting `threshold`, or overlap a better box, are left out.
+        """
         scores = candidates.scores if candidates.classes is not None else candidates.scores[:, index]
         wanted = (scores >= self._threshold) & np.isfinite(candidates.boxes).all(axis=1)
         if candidates.classes is not None:  # the model has already dropped overlapping boxes

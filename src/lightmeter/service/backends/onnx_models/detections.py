@@ -8,7 +8,7 @@ format    outputs                                  meaning
 ========  =======================================  ==================================================================
 yolov8    one, [1, 4+C, N] or [1, N, 4+C]          center x, center y, width, height, then a score for each class;
                                                    YOLOv8 to v12 of Ultralytics without non-maximum suppression
-yolov5    one, [1, N, 5+C] or [1, 5+C, N]          the same with the score of any object before those of the classes,
+yolov5    one, [1, N, 5+C] or [1, 5+C, N]          as yolov8, with the score of any object before the class scores
                                                    (the score of a class is the product); YOLOv5 and YOLOv7
 yolov10   one, [1, N, 6]                           left, top, right, bottom, score, class: YOLOv10, YOLO26, and
                                                    Ultralytics exports with `nms=True`
@@ -55,7 +55,7 @@ class Candidates:
 
     Attributes:
         boxes: Array `(n, 4)`: left, top, right, bottom, in pixels of the model's input.
-        scores: Array `(n, classes)` of raw scores; `(n,)` for formats with one class for each box.
+        scores: Raw scores, `(n, classes)`; `(n,)` if the model returns a single class for each box.
         classes: Array `(n,)`, class index of each box; None if `scores` has a column for each class.
     """
 
@@ -142,7 +142,11 @@ def decoder_for(
 
 
 def _yolo(outputs: ModelOutputs, *, width: int, leading: int) -> Candidates:
-    """Decode the output of a YOLO detector: `width` numbers a box, of which `leading` come before the class scores."""
+    """Decode the output of a detector of format `yolov8` or `yolov5` to candidate boxes.
+
+    Each box has `width` numbers: the position and, in `yolov5`, the score of any object, together `leading` numbers;
+    then the class scores.
+    """
     rows = outputs[0][0].astype(np.float32)
     if rows.shape[1] != width:
         rows = rows.T
@@ -158,7 +162,7 @@ def _yolov10(outputs: ModelOutputs) -> Candidates:
 
 
 def _ssd_order(names: Sequence[str], outputs: ModelOutputs) -> tuple[int, ...]:
-    """Return the indices of an SSD detector's outputs: boxes, classes, scores, count; by name, else by position."""
+    """Return where boxes, classes, scores and count are in `outputs`: found by name, or 0 to 3 if names do not tell."""
     order = tuple(
         next((index for index, name in enumerate(names) if any(word in name.lower() for word in words)), -1)
         for words in SSD_WORDS
@@ -177,7 +181,7 @@ def _ssd(outputs: ModelOutputs, *, order: tuple[int, ...], size: tuple[int, int]
 
 
 def _score_distance_pairs(outputs: ModelOutputs, classes: int) -> list[tuple[NDArray[Any], NDArray[Any]]] | None:
-    """Pair NanoDet's outputs: class scores and box distances of each grid, finest first; None if they do not pair."""
+    """Return class scores and box distances of each of NanoDet's output grids, finest first; None for other models."""
     by_cells: dict[int, list[NDArray[Any]]] = {}
     for output in outputs:
         if output.ndim != 3:  # noqa: PLR2004 (one picture, cells, values)
@@ -194,7 +198,7 @@ def _score_distance_pairs(outputs: ModelOutputs, classes: int) -> list[tuple[NDA
 
 
 def _nanodet_strides(outputs: ModelOutputs, classes: int, size: tuple[int, int]) -> tuple[int, ...] | None:
-    """Return the cell width, in input pixels, of each of NanoDet's grids, finest first; None if outputs do not fit."""
+    """Return the cell width, in input pixels, of each output grid of NanoDet, finest first; None for other models."""
     if len(outputs) == 1:
         if outputs[0].ndim != 3 or (outputs[0].shape[2] - classes) / BOX_VALUES not in NANODET_STEPS:  # noqa: PLR2004
             return None

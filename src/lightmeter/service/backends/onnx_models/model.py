@@ -27,10 +27,9 @@ DIGEST_DIGITS: Final = 12
 
 
 def check_model_file(path: Path) -> tuple[Path, ...]:
-    """Return the files, sorted, that hold weights of an ONNX model outside of its own file.
+    """Check an ONNX file; return the other files, sorted, that hold weights of the model (external data).
 
-    Such files must be in the folder of the model. This is checked here, because onnxruntime 1.20 reads any path that
-    the model names.
+    These files must be in the folder of the model: onnxruntime 1.20 would read any path that the model names.
 
     Raises:
         SettingsError: the file is missing or not an ONNX model, or its external data are missing or in another folder.
@@ -75,7 +74,7 @@ def _tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.Tenso
 
 
 def digest_of(path: Path, external_files: tuple[Path, ...]) -> str:
-    """Return the SHA-256 of a model with its external data, in hexadecimal digits."""
+    """Return the SHA-256, in hexadecimal digits, of an ONNX file and the further files that hold its weights."""
     digest = sha256()
     for part in (path, *external_files):
         with part.open("rb") as file:
@@ -148,7 +147,7 @@ class OnnxModel:
         """Return output `index` of the model, from the `outputs` of one run, as a vector.
 
         Raises:
-            SettingsError: the output has more than one axis longer than 1.
+            SettingsError: the output is not a vector: several of its axes are longer than 1.
         """
         values = outputs[index]
         if values.size != max(values.shape, default=1):

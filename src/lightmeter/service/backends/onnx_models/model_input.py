@@ -59,7 +59,7 @@ class ModelInput:
 
     @property
     def transform(self) -> InputTransform:
-        """Transform, such as a crop, that the service applies to a picture before `fit`, so that it copies less."""
+        """Transform, such as a crop, by which the service shrinks a picture before the back end gets it."""
         longer = max(self.width, self.height)
         if self.resize == "letterbox":
             return FitWithin(longer)
@@ -69,9 +69,9 @@ class ModelInput:
         return FitWithin(max(MAX_SIDE, longer))
 
     def fit(self, picture: RGB) -> LetterboxedImage:
-        """Resize a picture to the model's input size; return the result and where in it the picture is.
+        """Resize a picture to the model's input size; return it with the rectangle inside the borders, if any.
 
-        The picture may have been through `transform` already.
+        `picture` may be the original or the result of `transform`.
         """
         resized = transform_array(picture, self.transform)
         if self.resize == "letterbox":
@@ -104,7 +104,7 @@ def read_input(name: str, type_: str, shape: Sequence[int | str | None], setting
         name: Name of the input.
         type_: Type of its numbers, as onnxruntime writes it.
         shape: Length of each axis; a text or None means a variable length.
-        settings: The operator's settings; they say what the model's input does not.
+        settings: The operator's settings, such as a size, which a shape of variable length does not tell.
 
     Raises:
         SettingsError: the input is not for one picture with three channels, or its size is unknown.
@@ -142,7 +142,7 @@ def read_input(name: str, type_: str, shape: Sequence[int | str | None], setting
 def _input_size(
     width: int | str | None, height: int | str | None, settings: OnnxModelSettings, description: str
 ) -> tuple[int, int]:
-    """Return width and height in pixels, from the input's shape or the settings."""
+    """Return a model's input size in pixels, from the settings or the input's shape; `description` is for messages."""
     fixed = tuple(side if isinstance(side, int) and side > 0 else None for side in (width, height))
     wanted: Sequence[int | None] = settings.size or fixed
     if any(side not in (None, size) for side, size in zip(fixed, wanted, strict=True)):

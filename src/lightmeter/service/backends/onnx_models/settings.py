@@ -68,8 +68,8 @@ class OnnxModelSettings(BaseModel):
         top: Maximum number of tags for one picture.
         threshold: Lowest score, before `decision_threshold` rescales it, of a returned tag or box; by default 0.01 for
             classifiers, 0.25 for detectors.
-        decision_threshold: Score that becomes 0.9, the default `tag_score` of requests. The odds of other scores
-            are scaled alike (`backends.rescale_score`). By default 0.9, which changes nothing.
+        decision_threshold: Score that becomes 0.9, the default minimum score (`tag_score`) of requests. The odds of
+            other scores are multiplied alike (`backends.rescale_score`). By default 0.9, which changes nothing.
         format: For a detector: format of its outputs (`detections`); by default detected from their shapes.
         iou: For a detector: intersection over union above which, of two boxes of one class, the one with the lower
             score is dropped.

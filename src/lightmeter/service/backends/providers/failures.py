@@ -64,7 +64,7 @@ class FailureKind(StrEnum):
 
 
 class CallFailed(Exception):
-    """Failure of one call of a provider. Adapters raise it; `Retrier.run` catches it.
+    """Failure of one call of a provider. The classes that call providers raise it; `Retrier.run` catches it.
 
     Args:
         kind: Reason of the failure.
@@ -137,7 +137,10 @@ def _parse_wait_s(hint: str, now_s: float) -> float | None:
 
 
 def _google_delay(body: object) -> str:
-    """Return the text `24` of `{"error": {"details": [{"retryDelay": "24s"}]}}` or a list of it; empty if absent."""
+    """Return the seconds that Google asks to wait, as text; empty if the error body names none.
+
+    Example: `24` for `{"error": {"details": [{"retryDelay": "24s"}]}}`, or for a list that starts with this object.
+    """
     first = body[0] if isinstance(body, list) and body else body
     error = first.get("error") if isinstance(first, dict) else None
     details = error.get("details") if isinstance(error, dict) else None
@@ -151,7 +154,8 @@ def _google_delay(body: object) -> str:
 def http_failure(status: int, headers: Mapping[str, str], content: bytes, now_s: float) -> CallFailed:
     """Convert an HTTP answer with a status other than 200 to a failure.
 
-    The header `x-should-retry: true` or `false` (OpenAI, Anthropic) overrides what the status alone means.
+    The header `x-should-retry: true` or `false` (OpenAI, Anthropic) decides whether a later call may succeed;
+    without it, the status decides.
 
     Args:
         status: HTTP status.

@@ -1,4 +1,4 @@
-"""HTTP client of all provider adapters: one address, no redirects, no environment variables, bounded answers."""
+"""HTTP client for the APIs of providers: no redirects, no environment variables, limits on time and answer length."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 def open_client(settings: ProviderSettings, headers: Mapping[str, str] | None = None) -> httpx2.Client:
     """Return an HTTP client for one provider, which sends `headers` with every call.
 
-    It reads no environment variable (proxies, certificates, `.netrc`) and follows no redirect.
+    The client reads no environment variable (proxies, certificates, `.netrc`) and follows no redirect.
 
     Raises:
         SettingsError: the base URL is not an http or https address.
@@ -104,7 +104,7 @@ def translate_errors(timeout_s: float) -> Iterator[None]:
     """Convert every exception that the `with` block raises, such as those of an SDK, to `CallFailed`.
 
     Args:
-        timeout_s: Longest time for the call, in seconds, for the message.
+        timeout_s: Longest time for the call, in seconds; the message of a timeout names it.
 
     Raises:
         CallFailed: the call failed.
@@ -118,7 +118,7 @@ def translate_errors(timeout_s: float) -> Iterator[None]:
 
 
 def _to_call_failed(error: Exception, timeout_s: float) -> CallFailed:
-    """Convert an exception to `CallFailed`, by the HTTP answer that it carries or the HTTP client's error behind it."""
+    """Convert an exception to `CallFailed`. Its HTTP answer decides the kind, else the type of error or cause."""
     response = getattr(error, "response", None)
     if isinstance(response, httpx2.Response):
         return http_failure(response.status_code, response.headers, response.content, time.time())

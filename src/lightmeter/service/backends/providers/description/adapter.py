@@ -107,8 +107,9 @@ class DescriptionAdapter(ABC):
     """Base class of back ends in which a provider's language model describes pictures, one picture in each call.
 
     Args:
-        settings: Name, address, key and limits. Each of its `options` becomes a field of the request's body: a JSON
-            value, or text if it is not JSON. An empty option removes the field.
+        settings: Name of the back end; the provider's address, model, key and limits. Each of the `options`
+            becomes a field of the request's body: a JSON value, or text if it is not JSON. An empty option removes the
+            field.
         credentials: Headers that carry the key.
 
     Attributes:
@@ -196,7 +197,7 @@ class DescriptionAdapter(ABC):
 
     @abstractmethod
     def extract_tokens(self, usage: object) -> TokenCounts:
-        """Return the token counts in the `usage` of an answer, which may be any JSON value."""
+        """Return the token counts in `usage`, a field of the provider's answer, which may hold any JSON value."""
 
 
 def token_count(usage: object, *path: str) -> int | None:

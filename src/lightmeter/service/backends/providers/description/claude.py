@@ -29,11 +29,11 @@ _NO_KEY = "none"
 class Claude(DescriptionAdapter):
     """Back end that describes pictures with a Claude model through the Messages API.
 
-    Model: any Claude model with vision. Terms: Anthropic's commercial terms. It does not identify people by their
-    faces. It may refuse a picture, which is an error here. Descriptions are not checked for truth.
+    Model: any Claude model with vision. Terms: Anthropic's commercial terms. The model does not identify people by
+    their faces. If it refuses a picture, the picture fails. Descriptions are not checked for truth.
 
-    The key is sent in the header `x-api-key`, as the documentation of API version 2026-10-21 says; the SDK would send a
-    bearer token, which older proxies do not accept.
+    The key is sent in the header `x-api-key`, as the documentation of API version 2026-10-21 says;
+    Anthropic's SDK would send a bearer token, which older proxies do not accept.
     """
 
     def __init__(self, settings: ProviderSettings) -> None:

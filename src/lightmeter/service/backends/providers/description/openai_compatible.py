@@ -96,7 +96,7 @@ class OpenAICompatible(DescriptionAdapter):
     def extract_tokens(self, usage: object) -> TokenCounts:
         """Return the token counts of prompt and answer.
 
-        Those of the answer include reasoning, which xAI and Gemini charge for, but count only in `total_tokens`.
+        Reasoning counts as part of the answer: xAI and Gemini charge for it, but report it only in `total_tokens`.
         """
         prompt, completion = token_count(usage, "prompt_tokens"), token_count(usage, "completion_tokens")
         total = token_count(usage, "total_tokens")
@@ -109,7 +109,7 @@ class Ollama(OpenAICompatible):
     """Back end that describes pictures with a model of the operator's Ollama server, such as LLaVA or BakLLaVA.
 
     Models: LLaVA 1.6 (Vicuna or Mistral with a CLIP encoder), BakLLaVA 1 (Mistral 7B). Terms: those of the model, which
-    `ollama show` prints. Both are weak at reading text, at counting, and in languages other than English.
+    `ollama show` prints. These models are weak at reading text, at counting, and in languages other than English.
     """
 
     def __init__(self, settings: ProviderSettings) -> None:

@@ -48,10 +48,10 @@ class VisionAdapter(PictureBackend):
     """Base class of back ends in which a provider's vision API analyzes pictures.
 
     Pictures are sent one by one, as JPEG of at most 1024 pixels a side, for the requested features only. Coordinates in
-    the entries are in pixels of the picture.
+    the entries are in pixels of the picture that is sent.
 
     Args:
-        settings: Name, address, keys, limits.
+        settings: Name of the back end; the provider's address, keys and limits.
         secrets: Further strings, beside the keys, that no message may show.
 
     Attributes:
@@ -128,7 +128,7 @@ class OneCallPerFeature(VisionAdapter):
     """Base class of back ends that call a vision API once for each feature; if one call fails, the whole picture fails.
 
     Attributes:
-        operations: Feature → operation or model of the provider that serves it; the metrics count calls by this name.
+        operations: Feature → name of the provider's operation or model that finds it; metrics count by this name.
     """
 
     operations: Mapping[str, str]

@@ -55,14 +55,14 @@ _UNREADABLE: Final = "deserializing"
 class Clarifai(OneCallPerFeature):
     """Back end `clarifai`: features nsfw, tags.
 
-    `tags` come from the model `general-image-recognition` (its twenty best concepts), `nsfw` from `nsfw-recognition`:
+    `tags` come from the model `general-image-recognition` (the twenty best labels), `nsfw` from `nsfw-recognition`:
     the labels nsfw and sfw, whose scores add up to 1.
 
     Clarifai's terms of service apply; pictures are sent to Clarifai.
 
     Args:
-        settings: `api_key` is a personal access token; `model` is the model for tags; the option `nsfw_model` is that
-            for unsafe content. The connection is encrypted, except to an http address of this machine.
+        settings: `api_key` is a personal access token; `model` is the model for tags, the option `nsfw_model` the
+            model for unsafe content. The connection is encrypted, except to an http address of this machine.
 
     Raises:
         SettingsError: clarifai-grpc (extra `clarifai`) is not installed, the key is missing, or the address is invalid.

@@ -168,7 +168,7 @@ class GoogleVision(VisionAdapter):
 
     Args:
         settings: `api_key` is an API key; without one, the option `credentials_file` names the key file of a service
-            account, which needs the extra `googlevision`. Calls name the `model` if it is not `builtin/stable`.
+            account, which needs the extra `googlevision`. `model` is Google's model, by default `builtin/stable`.
 
     Raises:
         SettingsError: there is neither key nor key file, or the key file is invalid.

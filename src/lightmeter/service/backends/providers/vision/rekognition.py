@@ -53,7 +53,10 @@ _PARSER_ERRORS: Final = (AttributeError, LookupError, RecursionError, TypeError,
 
 
 class _Operation(NamedTuple):
-    """Operation of Amazon Rekognition: name, method of the client, further arguments, and converter of the answer."""
+    """Operation of Amazon Rekognition, called by the method `method` of a botocore client.
+
+    `arguments` are those beside the picture; `read` converts the answer to entries (faces, tags, …).
+    """
 
     name: str
     method: str

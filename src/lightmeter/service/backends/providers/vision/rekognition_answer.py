@@ -88,7 +88,7 @@ def _convert(answer: dict[str, Any], field: str, kind: type[T]) -> list[T]:
 
 
 def read_labels(answer: dict[str, Any], picture: EncodedPicture, source: str) -> dict[str, list[Tag]]:  # noqa: ARG001
-    """Return tags from a decoded answer of DetectLabels; `source` is the name of the back end.
+    """Return tags from a decoded answer of DetectLabels; `source` is the name of the back end, `picture` is not used.
 
     Raises:
         CallFailed: the answer is invalid.
