@@ -51,9 +51,12 @@ REQUEST_OPTIONS: Final = (
 
 SKIPPABLE: Final = (
     *("blank", "dark", "light", "low_information", "blurry", "odd_aspect_ratio", "tiny", "animated", "grayscale"),
-    *("rotated", "frozen", "robots", "reach", "type", "size", "decode", "pixels", "frames"),
+    *("rotated", "frozen", "robots", "reach", "type", "size", "decode", "pixels", "frames", "distinct_frames"),
 )
 """Findings of the pre-checks that the option `skip` may name. All findings with severity `error` skip rows anyway."""
+
+VIDEO_OPTIONS: Final = ("video", "max_distinct_frames")
+"""Options that decide whether videos are sent whole, or which of their frames are sent; fixed once a run is planned."""
 
 SCREEN_OPTIONS: Final = ("screen", "screen_rule", "screen_audit")
 """Options that decide which rows of a plan are paid for, after local back ends have looked at all of them."""
@@ -118,6 +121,10 @@ class CheckOptions(TypedDict, total=False):
     Attributes:
         capture_interval: Seconds between captured frames of a video.
         max_frames: Most frames of a video; 0 means no limit.
+        video: `whole` sends videos as they are. `frames` sends only the frames that differ, as images: of the frames
+            that the service would capture, the near-identical ones are left out. It needs the pre-checks.
+        max_distinct_frames: Most frames of a video to send with `video="frames"`, those that differ most; 0 means no
+            limit other than `max_frames`.
         url_column: The manifest's column of URLs and paths; None means `url`, else `path`.
         id_column: Its column of ids; None means `id`.
         kind_column: Its column of kinds (image or video); None means `kind`.
@@ -130,6 +137,8 @@ class CheckOptions(TypedDict, total=False):
 
     capture_interval: int
     max_frames: int
+    video: Literal["whole", "frames"]
+    max_distinct_frames: int
     duplicates: DuplicateRule
     skip: Sequence[str] | str | None
     url_column: str | None
@@ -236,6 +245,8 @@ class Options(BaseModel):
     kind_column: str | None = Field(default=None, min_length=1)
     lenient: bool = False
     prices: Annotated[OwnPrices | None, BeforeValidator(read_own_prices)] = None
+    video: Literal["whole", "frames"] = "whole"
+    max_distinct_frames: int = Field(default=0, ge=0)
     screen: Names = ()
     screen_rule: str | None = Field(default=None, min_length=1, validate_default=True)
     screen_audit: float = Field(default=DEFAULT_SCREEN_AUDIT, ge=0, le=1)
@@ -264,6 +275,13 @@ class Options(BaseModel):
         if value and not info.data.get("precheck", True):
             raise ValueError("rows are skipped for what the checks find: do not turn the checks off")
         return _check_names(value, SKIPPABLE, "finding")
+
+    @field_validator("video")
+    @classmethod
+    def _check_video(cls, value: str, info: ValidationInfo) -> str:
+        if value == "frames" and info.data.get("precheck") is False:
+            raise ValueError("frames needs the pre-checks, which decode the videos")
+        return value
 
     @field_validator("screen_rule", "screen_positive")
     @classmethod

@@ -18,7 +18,7 @@ Script = Callable[[int, dict[str, Any]], str]
 
 @dataclass
 class Hostile:
-    """A service of the wire contract; `charged` lists every URL that it charged for."""
+    """A service of the wire contract; `charged` lists every URL, or name of a file, that it charged for."""
 
     script: Script
     balance: int = 1000
@@ -51,7 +51,8 @@ class Hostile:
     async def fetch(self, request: web.Request) -> web.StreamResponse:
         """POST /api/fetch."""
         body = json.loads(await request.read())
-        urls = [body["url"]] if isinstance(body["url"], str) else body["url"]
+        urls = body["url"] if "url" in body else body["file_name"]
+        urls = [urls] if isinstance(urls, str) else urls
         self.posts += 1
         self.images.append(len(urls))
         self.at_once += 1

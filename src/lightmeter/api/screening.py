@@ -24,7 +24,7 @@ from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import journal_path, run_lock
 from lightmeter.journal.queries.items import pending_asset_marks
 from lightmeter.journal.store import Journal, open_read_only
-from lightmeter.options import READ_OPTIONS, SCREENED_WITH, Options
+from lightmeter.options import READ_OPTIONS, SCREENED_WITH, VIDEO_OPTIONS, Options
 from lightmeter.planning.plan import Plan, plan_from_journal, replan
 from lightmeter.planning.send_order import set_send_order
 from lightmeter.pricing.rates import OwnPrices
@@ -151,7 +151,7 @@ def _check_tables(condition: RowCondition, filled: set[str], why: str, name: str
 
 def _screen_options(options: Options, offers: Mapping[str, BackendOffer]) -> Options:
     """Return the options of a screen's run: its back ends, at price 0, and the paid run's way to read and sample."""
-    same = (*READ_OPTIONS, *SCREENED_WITH, "precheck", "reuse", "max_concurrency")
+    same = (*READ_OPTIONS, *VIDEO_OPTIONS, *SCREENED_WITH, "precheck", "reuse", "max_concurrency")
     prices = {name: dict.fromkeys(offers[name].features, 0) for name in options.screen}
     prices |= {alias: prices[name] for name in options.screen if (alias := offers[name].alias_of) is not None}
     fields = {name: getattr(options, name) for name in same}

@@ -41,6 +41,17 @@ video_options = add_options(
         "--capture-interval", metavar="SECONDS", type=int, help="Seconds between captured frames of a video (1)."
     ),
     click.option("--max-frames", metavar="N", type=int, help="Maximum number of frames of a video (3); 0: no limit."),
+    click.option(
+        "--video",
+        type=click.Choice(["whole", "frames"]),
+        help="Send videos whole, or only those of the captured frames that differ, as images (whole).",
+    ),
+    click.option(
+        "--max-distinct-frames",
+        metavar="N",
+        type=int,
+        help="With --video frames: send at most N frames of a video, those that differ most; 0: no limit (0).",
+    ),
 )
 
 skip_option = click.option(

@@ -13,12 +13,12 @@ from lightmeter import sqlite
 from lightmeter.client.classify import Classification, ResponseVerdict
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.engine.batching import NameReliability
-from lightmeter.engine.in_flight import InFlightRequest, PolledRequest
+from lightmeter.engine.in_flight import InFlightRequest, PolledRequest, sent_name
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
 from lightmeter.engine.uploads import free_failure_message
 from lightmeter.errors import BudgetReached, JournalError
-from lightmeter.export.asset_matching import UNMATCHED, expected_asset_name, outcome_of
+from lightmeter.export.asset_matching import UNMATCHED, outcome_of
 from lightmeter.facts.lenient_json import parse_object_strict
 from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.journal.commands.record_answer import receive_and_release, receive_and_settle
@@ -31,7 +31,7 @@ from lightmeter.journal.commands.submissions import (
     record_refusal,
     resend,
     revert_to_planned,
-    set_retry_obstacle,
+    set_row_retry_obstacle,
     settle,
     store_raw_answer,
 )
@@ -87,7 +87,7 @@ class Accounting:
         max_images = None if None in frames else sum(high or 0 for high in frames)
         if is_retry:
             return InFlightRequest(submission_id, credits_, (), (), max_images, is_retry=True)
-        names = tuple((row.seq, expected_asset_name(row.url, row.path)) for row in rows)
+        names = tuple((row.seq, sent_name(row.seq, row.url, row.path)) for row in rows)
         return InFlightRequest(submission_id, credits_, names, tuple(row.kind for row in rows), max_images)
 
     async def _release_hold(self, hold: int, paid: int = 0) -> None:
@@ -251,7 +251,7 @@ class Accounting:
             error: The message for the user.
         """
         if row.retry is not None:
-            await self._session.journal.write(set_retry_obstacle(f"{reason}: {error}", row.seq, row.seq))
+            await self._session.journal.write(set_row_retry_obstacle(f"{reason}: {error}", row.seq))
             return
         await self._session.journal.write(fail_row(row.seq, reason, error))
         self._run_state.move_rows("pending", "failed", 1)

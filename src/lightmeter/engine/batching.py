@@ -1,9 +1,10 @@
 """Decide which rows of the manifest share a request (a batch). No input or output.
 
-Each video and each local file has a request of its own. Images by URL may share one. The batch size is 1 by default,
-because a service answers a single image at once, and a lost request then costs the price of one image. It is larger for
-two reasons: the service limits the number of *requests* per second, or it rounds charges up per request, so that
-requests that fill whole credits are cheaper. The credits at risk in one request stay under the user's cap.
+Each video, each frame of one and each local file has a request of its own. Images by URL may share one. The batch size
+is 1 by default, because a service answers a single image at once, and a lost request then costs the price of one image.
+It is larger for two reasons: the service limits the number of *requests* per second, or it rounds charges up per
+request, so that requests that fill whole credits are cheaper. The credits at risk in one request stay under the user's
+cap.
 
 A batch that is refused as a whole is free. It is halved until the row that causes the refusal stands alone. One such
 row in a batch of n costs at most 2 · ⌈log2 n⌉ more requests and no credit.
@@ -203,7 +204,7 @@ def group_into_batches(
             halves.setdefault(number, []).append(row)
             if len(halves[number]) == row_count:
                 yield _priced(halves.pop(number), price)
-        elif row.kind == "video" or row.path is not None:
+        elif row.kind == "video" or row.path is not None or row.frame is not None:
             yield _priced([row], price)
         else:
             name = canonical_url(row.url)

@@ -19,7 +19,7 @@ from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.session import Session
 from lightmeter.errors import LightmeterError
-from lightmeter.journal.commands.submissions import mark_over_budget, set_retry_obstacle
+from lightmeter.journal.commands.submissions import mark_row_over_budget, set_row_retry_obstacle
 from lightmeter.journal.queries.answer_retries import waiting_retries
 from lightmeter.journal.queries.items import PendingRow, first_pending_image, pending_rows
 from lightmeter.journal.store import open_read_only
@@ -237,10 +237,10 @@ class Dispatcher:
 
     async def _mark_over_caps(self, rows: Sequence[PendingRow], reason: str) -> None:
         if rows[0].retry is not None:
-            await self._session.journal.write(set_retry_obstacle(reason, rows[0].place, rows[0].place))
+            await self._session.journal.write(set_row_retry_obstacle(reason, rows[0].seq))
             return
         for row in rows:
-            await self._session.journal.write(mark_over_budget(reason, row.place, row.place))
+            await self._session.journal.write(mark_row_over_budget(reason, row.seq))
         self._run_state.mark_over_caps(len(rows))
 
     def _must_leave_alone(self, batch: Batch) -> bool:

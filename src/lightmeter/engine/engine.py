@@ -28,6 +28,7 @@ from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.session import Session
 from lightmeter.engine.uploads import UploadFetcher, UploadSelection
+from lightmeter.engine.video_frames import FrameExtractor
 from lightmeter.errors import BudgetReached, OutcomeUnknown, OutOfCredits
 from lightmeter.export.answer_check import rows_with_invalid_answers
 from lightmeter.journal.balance_proofs import requeue_unanswered_rows
@@ -40,7 +41,7 @@ from lightmeter.journal.commands.submissions import (
 )
 from lightmeter.journal.header import put_balance_meta
 from lightmeter.journal.queries.charges import credit_totals
-from lightmeter.journal.queries.items import count_by_status
+from lightmeter.journal.queries.items import count_requests_by_status
 from lightmeter.journal.queries.submissions import count_submissions_in, in_doubt_totals
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import State
@@ -76,7 +77,8 @@ class Engine:
         self.uploads = UploadFetcher(session.max_per_host, session.robots)
         self._accounting = Accounting(session, run_state, prices)
         self._poller = Poller(session, run_state, self._accounting, PollSchedule())
-        sender = Sender(session, run_state, self._accounting, self.limiter, self.uploads)
+        self.frames = FrameExtractor(session.out, self.uploads.prober)
+        sender = Sender(session, run_state, self._accounting, self.limiter, self.uploads, self.frames)
         self.reconciler = Reconciler(session, run_state, self._accounting, sender)
         self._dispatcher = Dispatcher(session, run_state, prices, self.limiter, sender)
 
@@ -115,7 +117,7 @@ class Engine:
 
     def _reload_counts(self) -> None:
         with open_read_only(self.session.out) as db:
-            self.run_state.set_counts(count_by_status(db))
+            self.run_state.set_counts(count_requests_by_status(db))
 
     async def _resolve(self) -> int:
         """Find out whether requests without an answer were charged; return how many rows are pending again."""
@@ -255,7 +257,7 @@ def _initial_state(session: Session, started_at_s: float) -> tuple[RunState, Req
     with open_read_only(session.out) as db:
         paid, held = credit_totals(db)
         run_state = RunState(
-            counts=Counter(count_by_status(db)),
+            counts=Counter(count_requests_by_status(db)),
             paid=paid,
             held=held,
             started_at_s=started_at_s,
@@ -304,6 +306,7 @@ async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again:
     finally:
         run_state.interrupt()
         await asyncio.shield(engine.wait_until_idle())
+        await engine.frames.close()
         polling.cancel()
         await asyncio.wait({polling})
         await _record_end(session, run_state)

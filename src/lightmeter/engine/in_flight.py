@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lightmeter.export.asset_matching import expected_asset_name
+from lightmeter.journal.frame_rows import frame_of, row_of
 from lightmeter.journal.queries.submissions import SubmissionRecord
 
 
@@ -58,7 +59,19 @@ class PolledRequest:
     pending_s: float = field(default=0.0, compare=False)
 
 
+def sent_name(seq: int, url: str, path: str | None) -> str:
+    """Return the name of a row's asset in requests and answers; a frame of a video has a file name of its own.
+
+    Args:
+        seq: Number of the row.
+        url: URL or path of the image or video.
+        path: Absolute path of a local file; None for a URL.
+    """
+    frame = frame_of(seq)
+    return expected_asset_name(url, path) if frame is None else f"row{row_of(seq)}-frame{frame}.jpg"
+
+
 def to_in_flight_request(record: SubmissionRecord) -> InFlightRequest:
     """Convert a request that was read from the journal to the type for requests that wait for an answer."""
-    rows = tuple((seq, expected_asset_name(url, path)) for seq, url, path in record.rows)
+    rows = tuple((seq, sent_name(seq, url, path)) for seq, url, path in record.rows)
     return InFlightRequest(record.submission_id, record.hold, rows, is_retry=record.retry is not None)

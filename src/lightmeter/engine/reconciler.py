@@ -16,7 +16,7 @@ from lightmeter.engine.in_flight import to_in_flight_request
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.session import Session
-from lightmeter.errors import LightmeterError, MediaTooLarge, OutcomeUnknown, Unreachable, UsageError
+from lightmeter.errors import FetchError, LightmeterError, MediaError, OutcomeUnknown, Unreachable, UsageError
 from lightmeter.journal.balance_proofs import (
     BalanceReading,
     SubmissionResolution,
@@ -102,15 +102,16 @@ class Reconciler:
         with open_read_only(self._session.out) as db:
             lost = list(submissions_in(db, {State.UNCERTAIN}))
         for record in lost:
-            sources = [(url, path) for _, url, path in record.rows]
+            sources = list(record.rows)
             retry = None
             if not record.rows and record.retry is None:  # its row is no longer in the manifest
                 continue
             if record.retry is not None:
-                sources, retry = [(record.retry.url, record.retry.path)], record.retry.retry
+                row = record.retry
+                sources, retry = [(row.seq, row.url, row.path)], row.retry
             try:
                 await self._sender.resend(to_in_flight_request(record), sources, retry)
-            except (MediaTooLarge, UsageError):  # its file is gone: it stays in doubt
+            except (FetchError, MediaError, UsageError):  # its file is gone: it stays in doubt
                 continue
 
     async def check_opening_balance(self, balance: int) -> None:

@@ -12,11 +12,12 @@ from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.client.request_body import RequestBodyBuilder
 from lightmeter.engine.accounting import Accounting
 from lightmeter.engine.batching import Batch
-from lightmeter.engine.in_flight import InFlightRequest
+from lightmeter.engine.in_flight import InFlightRequest, sent_name
 from lightmeter.engine.limiter_state import learn_from_answer
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
 from lightmeter.engine.uploads import UploadFetcher
+from lightmeter.engine.video_frames import FrameExtractor
 from lightmeter.errors import (
     AccessDenied,
     FetchError,
@@ -26,6 +27,7 @@ from lightmeter.errors import (
     Unreachable,
     UsageError,
 )
+from lightmeter.journal.frame_rows import frame_of
 from lightmeter.journal.outcome import ReceivedAnswer, Refusal
 from lightmeter.journal.queries.items import AnswerRetry
 from lightmeter.journal.submission_states import Event
@@ -47,12 +49,14 @@ class Sender:
         accounting: Accounting,
         limiter: AdaptiveLimiter,
         uploads: UploadFetcher,
+        frames: FrameExtractor,
     ) -> None:
         self._session = session
         self._run_state = run_state
         self._accounting = accounting
         self._limiter = limiter
         self._uploads = uploads
+        self._frames = frames
         self._unreachable_in_a_row = 0
         self._bodies = RequestBodyBuilder(session.header.options.request())
 
@@ -60,7 +64,7 @@ class Sender:
         """Send a batch as one request, once `RunState.admit` has reserved its credits, and record the outcome."""
         first, request = batch.rows[0], None
         try:
-            body = await self._build([(row.url, row.path) for row in batch.rows], first.retry)
+            body = await self._build([(row.seq, row.url, row.path) for row in batch.rows], first.retry)
         except (FetchError, MediaError, UsageError) as error:  # a file, which has a request of its own
             reason = "unreadable_file" if first.path is not None else "not_uploaded"
             await self._accounting.fail_row(first, reason, str(error))
@@ -72,35 +76,38 @@ class Sender:
             await self._post(request, body)
 
     async def resend(
-        self, request: InFlightRequest, sources: Sequence[tuple[str, str | None]], retry: AnswerRetry | None = None
+        self, request: InFlightRequest, sources: Sequence[tuple[int, str, str | None]], retry: AnswerRetry | None = None
     ) -> None:
         """Send a lost request again under its idempotency key, to a service that charges each key once.
 
         Args:
             request: The lost request.
-            sources: (url, path) of each row; the path is None unless the row is a local file.
+            sources: (number, url, path) of each row; the path is None unless the row is a local file.
             retry: Why the user's question is repeated, if the request repeats it; None otherwise.
 
         Raises:
-            MediaTooLarge: a file is larger than the service accepts.
+            FetchError: a video whose frames are sent cannot be downloaded.
+            MediaError: a file is larger than the service accepts, or a video has changed.
             UsageError: a file is no longer there.
         """
         body = await self._build(sources, retry)
         await self._accounting.record_resend(request)
         await self._post(request, body)
 
-    async def _build(self, sources: Sequence[tuple[str, str | None]], retry: AnswerRetry | None) -> bytes:
+    async def _build(self, sources: Sequence[tuple[int, str, str | None]], retry: AnswerRetry | None) -> bytes:
         bodies, uploads = self._bodies, self._run_state.uploads
         if retry is not None:
             bodies = RequestBodyBuilder(self._session.header.options.retry_request(retry.error, retry.backends))
-        files = [path for _, path in sources if path is not None]
-        url = sources[0][0]
+        seq, url, path = sources[0]
+        if frame_of(seq) is not None:
+            return bodies.for_files([await self._frames.frame_content(seq)], [sent_name(seq, url, path)])
+        files = [path for _, _, path in sources if path is not None]
         if not files and len(sources) == 1 and uploads.must_upload(url):
             uploads.start_upload(url)
             content, name = await self._uploads.fetch_content(url)
             return bodies.for_files([content], [name])
         if not files:
-            return bodies.for_urls([url for url, _ in sources])
+            return bodies.for_urls([url for _, url, _ in sources])
         encoded, names = await encode_files(files)
         return bodies.for_files(encoded, names)
 

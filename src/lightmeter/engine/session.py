@@ -25,7 +25,14 @@ from lightmeter.journal.thumbnails import THUMBNAILS_NAME, add_thumbnails
 from lightmeter.manifest.readers import ManifestSource, digest_of
 from lightmeter.money.key_budget import KeyBudget, open_key_budget
 from lightmeter.money.stale_journal import JournalCheck, track_watermark
-from lightmeter.options import READ_OPTIONS, REQUEST_OPTIONS, SAMPLE_OPTIONS, SCREEN_OPTIONS, Options
+from lightmeter.options import (
+    READ_OPTIONS,
+    REQUEST_OPTIONS,
+    SAMPLE_OPTIONS,
+    SCREEN_OPTIONS,
+    VIDEO_OPTIONS,
+    Options,
+)
 from lightmeter.planning.kept_checks import remove_kept_checks
 from lightmeter.planning.plan import Plan
 from lightmeter.prechecks.robots_rules import RobotsMode
@@ -152,8 +159,8 @@ def changed_options(
     for name in ("prices", "skip"):
         if not getattr(new_options, name):  # the run keeps those that it was planned with
             changed.pop(name, None)
-    unchangeable = (*REQUEST_OPTIONS, *READ_OPTIONS, *SCREEN_OPTIONS, *SAMPLE_OPTIONS, "prices", "skip")
-    fixed = [name.replace("_", "-") for name in changed if name in unchangeable]
+    planned = (*REQUEST_OPTIONS, *READ_OPTIONS, *VIDEO_OPTIONS, *SCREEN_OPTIONS, *SAMPLE_OPTIONS, "prices", "skip")
+    fixed = [name.replace("_", "-") for name in changed if name in planned]
     if fixed:
         raise SettingsError(
             f"{out} holds a run of this manifest with other options: {', '.join(fixed)}.",

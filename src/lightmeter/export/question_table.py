@@ -90,14 +90,15 @@ def answer_tables(db: sqlite.Connection, ask: Ask, run_id: str, run: int) -> Ite
 
 def _rows(db: sqlite.Connection, ask: Ask, run: int) -> Iterator[tuple[str, str, _Row]]:
     last: tuple[Any, Mapping[str, Any]] = (None, {})  # rows of one request are consecutive
-    for item_id, url, status, reason, error, asset, submission_id, earlier_id, packed, *retry in question_rows(db, run):
+    for item_id, url, frame, status, reason, error, asset, *answers in question_rows(db, run):
+        submission_id, earlier_id, packed, *retry = answers
         if status != "ok" or asset is None or packed is None:
-            yield item_id, url, _Row(error=": ".join(word for word in (status, reason, error) if word))
+            yield item_id, url, _Row(frame, error=": ".join(word for word in (status, reason, error) if word))
             continue
         if (submission_id, earlier_id) != last[0]:
             last = ((submission_id, earlier_id), decode_answer_lenient(decompress(packed)))
         for row in _answer_rows(ask, last[1], asset, _Retry(*retry)):
-            yield item_id, url, row
+            yield item_id, url, row if frame is None else row._replace(frame=frame)
 
 
 def _answer_rows(ask: Ask, answer: Mapping[str, Any], asset: int, retry: _Retry) -> Iterator[_Row]:

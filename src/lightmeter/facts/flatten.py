@@ -31,11 +31,13 @@ class ItemRef(NamedTuple):
         item_id: The row's id.
         url: The row's URL or path, as in the manifest.
         asset: Position of its image or video in `all.assets` of the answer; None when the answer has none for it.
+        frame: The frame that was sent in place of the row, a video; None if the row was sent as it is.
     """
 
     item_id: str
     url: str
     asset: int | None
+    frame: int | None = None
 
 
 class AnswerContext(NamedTuple):
@@ -81,7 +83,7 @@ class Flattener:
         for item in items:
             if item.asset is not None and 0 <= item.asset < len(assets):
                 asset = assets[item.asset]
-                self._add_picture(asset, (item.item_id, item.url, None, context.run_id, *request))
+                self._add_picture(asset, (item.item_id, item.url, item.frame, context.run_id, *request))
                 for position, frame in enumerate(asset.frames or ()):
                     self._add_picture(frame, _frame_key(item, frame.index, position, context, request))
         if answer.all.errors:
@@ -138,7 +140,7 @@ class Flattener:
             asset = assets[item.asset] if item.asset is not None and 0 <= item.asset < len(assets) else None
             if not isinstance(asset, dict):
                 continue
-            self._add_asset(asset, (item.item_id, item.url, None, context.run_id, *request))
+            self._add_asset(asset, (item.item_id, item.url, item.frame, context.run_id, *request))
             frames = asset.get("frames")
             for position, frame in enumerate(frames if isinstance(frames, list) else ()):
                 if isinstance(frame, dict):

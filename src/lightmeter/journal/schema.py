@@ -10,12 +10,13 @@ from typing import Final
 from lightmeter import sqlite
 from lightmeter.atomic import write_text
 from lightmeter.errors import JournalVersion
+from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, FRAME_OF, FRAME_SEQS, ROW_OF, SEND_ORDER
 from lightmeter.redaction import has_credentials, mask_credentials
 
 APPLICATION_ID: Final = 0x4C4D4A31
 """`LMJ1` in the SQLite header: identifies a journal to `file` and to `Journal`."""
 
-VERSION: Final = 7
+VERSION: Final = 8
 """Version of the schema, stored as `user_version`; older journals are migrated when they are opened."""
 
 _TABLES_SINCE_2: Final = """
@@ -79,6 +80,22 @@ CREATE TABLE IF NOT EXISTS repeated (
 CREATE TABLE IF NOT EXISTS paid_before (item_id TEXT PRIMARY KEY, credits REAL NOT NULL) STRICT, WITHOUT ROWID;
 """
 
+_PLACES_AND_FRAMES_SINCE_8: Final = f"""
+DROP INDEX IF EXISTS items_by_status;
+CREATE INDEX items_by_status ON items (status, {SEND_ORDER});
+
+-- The status of a video whose frames are sent in its place: that of the frame that is furthest from being answered.
+CREATE TRIGGER IF NOT EXISTS video_status AFTER UPDATE OF status ON items WHEN NEW.seq >= {FIRST_FRAME_SEQ} BEGIN
+    UPDATE items SET (status, reason, error) = (
+        SELECT f.status, f.reason, 'Frame ' || {FRAME_OF.format("f.seq")} || ': ' || f.error FROM items f
+        WHERE f.seq {FRAME_SEQS.format(ROW_OF.format("NEW.seq"))}
+        ORDER BY CASE f.status WHEN 'pending' THEN 0 WHEN 'in_doubt' THEN 1 WHEN 'over_budget' THEN 2
+                               WHEN 'failed' THEN 3 WHEN 'skipped' THEN 4 ELSE 5 END,
+                 f.reason IS NOT NULL, f.seq LIMIT 1
+    ) WHERE seq = {ROW_OF.format("NEW.seq")};
+END;
+"""  # noqa: S608 (our own words)
+
 _MIGRATIONS: Final = {
     2: "ALTER TABLE submissions ADD COLUMN said INTEGER NOT NULL DEFAULT 1;" + _TABLES_SINCE_2,
     3: "",  # submissions may be in state `charge_unknown`, which version 2 does not know
@@ -89,11 +106,8 @@ _MIGRATIONS: Final = {
         ALTER TABLE items ADD COLUMN perceptual_hash INTEGER;
         ALTER TABLE items ADD COLUMN duplicate_distance INTEGER;
     """,
-    7: """
-        ALTER TABLE items ADD COLUMN send_order INTEGER;
-        DROP INDEX IF EXISTS items_by_status;
-        CREATE INDEX items_by_status ON items (status, coalesce(send_order, seq));
-    """,
+    7: "ALTER TABLE items ADD COLUMN send_order INTEGER;",
+    8: _PLACES_AND_FRAMES_SINCE_8,
 }
 """SQL that migrates a journal to each version from the one before."""
 
@@ -101,7 +115,7 @@ SCHEMA: Final = (
     """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 
--- One row for each row of the manifest, in order.
+-- One row for each row of the manifest, in order, and one for each frame that is sent: see `frame_rows`.
 CREATE TABLE items (
     seq INTEGER PRIMARY KEY,
     item_id TEXT NOT NULL UNIQUE,
@@ -127,9 +141,8 @@ CREATE TABLE items (
     size_bytes INTEGER,                -- length of the content
     perceptual_hash INTEGER,           -- 64 bits, as a signed number
     duplicate_distance INTEGER,        -- bits in which its perceptual hash differs from that of `duplicate_of`
-    send_order INTEGER                 -- its place in the order in which rows are sent; NULL: seq
+    send_order INTEGER                 -- its place in the order in which rows are sent; NULL: that of the manifest
 ) STRICT;
-CREATE INDEX items_by_status ON items (status, coalesce(send_order, seq));
 -- Only rows that others can duplicate: skipped rows and duplicates have no pictures that are charged.
 CREATE INDEX items_by_identity ON items (identity) WHERE identity IS NOT NULL AND frames_low > 0;
 CREATE INDEX items_by_content ON items (content_sha256) WHERE content_sha256 IS NOT NULL AND frames_low > 0;
@@ -191,6 +204,7 @@ INSERT INTO money VALUES (1, 0, 0);
     + _TABLES_SINCE_2
     + _TABLES_SINCE_4
     + _TABLES_SINCE_5
+    + _PLACES_AND_FRAMES_SINCE_8
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -81,6 +81,30 @@ async def iter_video(
         yield info, frames
         del frames  # two slices must not be in memory at the same time
         first += slice_frames
+
+
+async def iter_frames_at(
+    path: Path,
+    times_s: Sequence[float],
+    *,
+    max_side: int | None = None,
+    slice_frames: int,
+    limits: DecoderLimits = _DEFAULT_LIMITS,
+) -> AsyncGenerator[list[VideoFrame], None]:
+    """Yield the frames that a video shows at these times, in slices as `iter_video` does; the errors are the same.
+
+    Args:
+        path: The video file.
+        times_s: Times in seconds from the start, ascending.
+        max_side: Longest side of the frames, in pixels; None: no limit.
+        slice_frames: Frames in a slice.
+        limits: Time and memory of the decoder, for each slice.
+    """
+    for first in range(0, len(times_s), slice_frames):
+        async with decoder_session(path, limits) as decoder:
+            frames = await decoder.frames(list(times_s[first : first + slice_frames]), max_side)
+        yield frames
+        del frames
 
 
 def _capture_times(info: VideoInfo, interval_s: int, max_frames: int) -> list[float]:

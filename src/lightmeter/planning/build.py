@@ -17,6 +17,7 @@ from lightmeter.errors import ManifestError, PlanChanged, SettingsError, UsageEr
 from lightmeter.journal.commands.plan_rows import apply_cached_rows, restore_rows
 from lightmeter.journal.commands.screen_rows import SCREEN_META, ScreenOutcome
 from lightmeter.journal.commands.submissions import put_meta
+from lightmeter.journal.frame_rows import frame_of
 from lightmeter.journal.store import Journal
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, copy_thumbnails
 from lightmeter.manifest.byte_sources import Location
@@ -168,7 +169,7 @@ def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
         wanted = [(row.seq, answer) for row, answer in chunk if answer is not None]
         if wanted:
             journal.submit(apply_cached_rows(find_planned_answers(settings, wanted))).result()
-        done += len(chunk)
+        done += sum(frame_of(row.seq) is None for row, _ in chunk)
     if done != saved.rows:
         raise PlanChanged(f"{saved.path} should have {saved.rows} rows, but has {done}.", hint=_PLAN_AGAIN)
 

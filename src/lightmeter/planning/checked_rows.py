@@ -12,7 +12,7 @@ import orjson
 from lightmeter import __version__
 from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
 from lightmeter.journal.commands.odd_sizes import add_odd_size_findings
-from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedRow, add_rows
+from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedFrame, PlannedRow, add_rows
 from lightmeter.journal.commands.submissions import put_meta
 from lightmeter.journal.header import CHECKED_ONLY, fresh_run_id
 from lightmeter.journal.store import Journal
@@ -30,7 +30,7 @@ from lightmeter.planning.send_order import check_sample_column
 from lightmeter.prechecks.check import Checker, CheckLimits
 from lightmeter.prechecks.finding import CheckResult
 from lightmeter.prechecks.robots_rules import RobotsPolicy
-from lightmeter.pricing.estimate import frame_range
+from lightmeter.pricing.estimate import FrameRange, frame_range
 from lightmeter.settings import Settings
 from lightmeter.tempdirs import LockedTempDir, temp_dir_unless_error
 
@@ -118,6 +118,7 @@ async def _write_rows(
         limits=CheckLimits(settings.max_checks, settings.max_checks_per_host, settings.max_image_bytes),
         thresholds=settings.quality,
         robots=RobotsPolicy(settings.robots, settings.robots_txt),
+        max_distinct_frames=options.max_distinct_frames if options.video == "frames" else None,
     )
     pending_write = None
     find_near = NearDuplicates() if options.duplicates == "near" else nullcontext()
@@ -147,6 +148,8 @@ def _row(item: Item, checked: CheckResult | None, options: Options) -> PlannedRo
     kind = (checked.kind if checked else None) or item.kind or kind_from_name(item.path or item.url)
     duration = checked.duration_s if checked else None
     frames = frame_range(kind, duration, options.capture_interval, options.max_frames)
+    if chosen := checked.frames if checked else ():
+        frames = FrameRange(len(chosen), len(chosen))
     status, reason, error = "pending", None, None
     if item.problem:
         status, reason, error = "skipped", "bad_row", item.problem
@@ -177,4 +180,5 @@ def _row(item: Item, checked: CheckResult | None, options: Options) -> PlannedRo
             PlannedFinding(found.check, found.severity, found.message, found.value, orjson.dumps(found.facts).decode())
             for found in (checked.findings if checked else ())
         ),
+        frames=tuple(PlannedFrame(one.frame, one.index, one.time_s) for one in chosen),
     )

@@ -25,6 +25,7 @@ import orjson
 from lightmeter import __version__, sqlite
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, remove_thumbnails
 from lightmeter.manifest.item import Item
+from lightmeter.media.distinct_frames import DistinctFrame
 from lightmeter.options import Options
 from lightmeter.prechecks.finding import CheckResult, Finding
 from lightmeter.settings import Settings
@@ -128,7 +129,7 @@ def remove_kept_checks(manifest: str, options: Options, settings: Settings) -> N
 def _path(manifest: str, options: Options, settings: Settings) -> Path:
     relevant = (
         *(manifest, __version__, [field.name for field in fields(CheckResult)]),
-        *(options.capture_interval, options.max_frames),
+        *(options.capture_interval, options.max_frames, options.video, options.max_distinct_frames),
         *(settings.max_image_bytes, settings.robots, settings.robots_txt, settings.quality),
     )
     return settings.cache_dir / "checks" / f"{hashlib.sha256(repr(relevant).encode()).hexdigest()[:32]}.sqlite"
@@ -212,4 +213,5 @@ def _to_result(text: bytes) -> CheckResult:
     fields = orjson.loads(text)
     fields["findings"] = tuple(Finding(**found) for found in fields["findings"])
     fields["fingerprint"] = bytes.fromhex(fields.get("fingerprint", "")) or None
+    fields["frames"] = tuple(DistinctFrame(**frame) for frame in fields.get("frames", ()))
     return CheckResult(**fields)

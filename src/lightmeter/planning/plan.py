@@ -32,28 +32,21 @@ from lightmeter.journal.queries.items import (
     screened_frames,
     sendable_lengths,
     skipped_lengths,
-    unsent_frames,
 )
 from lightmeter.journal.queries.sample import StratumCount, count_affordable
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, copy_thumbnails
-from lightmeter.options import (
-    REQUEST_OPTIONS,
-    SAMPLE_OPTIONS,
-    SCREEN_OPTIONS,
-    SCREENED_WITH,
-    Options,
-    PlanOptions,
-    make_options,
-)
+from lightmeter.options import REQUEST_OPTIONS, SAMPLE_OPTIONS, Options, PlanOptions, make_options
 from lightmeter.planning.affordable_rows import RowRange, affordability_sentence, affordable_rows, sample_sentence
+from lightmeter.planning.changed_options import check_rows_stay_valid
 from lightmeter.planning.consent import consent_needed, provider_notes, raise_if_needed
+from lightmeter.planning.frame_savings import FrameSavings, frame_savings, unsent_credits
 from lightmeter.planning.plan_file import thumbnails_beside, write_plan_file
 from lightmeter.planning.plan_text import plan_as_html, plan_as_json, plan_as_text
 from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.planning.price_sources import price_meta, rates_for
 from lightmeter.planning.send_order import check_sample_column, set_send_order
-from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, frame_range, price_advice, price_range
+from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range, price_advice, price_range
 from lightmeter.pricing.video_coverage import VideoCoverage, coverage_advice, video_coverage
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tempdirs import LockedTempDir, temp_dir_unless_error
@@ -86,6 +79,7 @@ class Plan:
         skipped_credits: The most that the rows skipped by pre-checks would have cost; a service may refuse some for
             free.
         price_per_image_milli: Millicredits for an image or frame, before rounding.
+        frame_savings: What the run saves by sending only frames of videos; None if it sends no video so.
         retry_per_image_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame after an
             invalid answer; 0 if there is no such question.
         screen: How many rows the local back ends of the option `screen` passed and rejected; None if they have not
@@ -122,6 +116,7 @@ class Plan:
     retry_per_image_milli: int = 0
     screen: ScreenOutcome | None = None
     saved_by_screen: CreditRange = field(default_factory=lambda: CreditRange(0, 0))
+    frame_savings: FrameSavings | None = None
 
     @property
     def balance(self) -> int | None:
@@ -236,20 +231,10 @@ class Plan:
 
         Raises:
             SettingsError: an option is wrong (the message names it), or the service lacks a back end.
-            UsageError: pre-checks are turned on, but this plan was made without them; other findings skip rows;
-                duplicates are found by another rule; or local back ends have screened or must screen the rows, and the
-                options decide what they do.
+            UsageError: the option needs the rows to be checked or screened again: see `changed_options`.
         """
         options = make_options(**{**self.options.model_dump(), **changes})
-        screening = SCREEN_OPTIONS if self.screen is None else (*SCREEN_OPTIONS, *SCREENED_WITH)
-        if any(getattr(self.options, name) != getattr(options, name) for name in screening):
-            raise UsageError("These options change which rows a screen passes.", hint="Plan the manifest again.")
-        if options.precheck and not self.options.precheck:
-            raise UsageError("This plan was made without pre-checks.", hint="Plan the manifest again, with pre-checks.")
-        if set(options.skip) != set(self.options.skip):
-            raise UsageError("The rows of this plan were skipped for other findings.", hint="Plan the manifest again.")
-        if options.duplicates != self.options.duplicates:
-            raise UsageError("The duplicates of this plan are already found.", hint="Plan the manifest again.")
+        check_rows_stay_valid(self.options, options, is_screened=self.screen is not None)
         settings = read_settings()
         relevant = (*REQUEST_OPTIONS, *SAMPLE_OPTIONS, "base_url", "reuse", "prices")  # stored with the rows
         if all(getattr(self.options, name) == getattr(options, name) for name in relevant):
@@ -289,13 +274,13 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
     """
     with open_read_only(folder_owner.path) as db:
         meta, counts = get_meta(db), count_by_status(db)
-        frames = unsent_frames(db)
+        price, retry = int(meta["price_per_image_milli"]), int(meta.get("retry_per_image_milli", "0"))
         reason_counts = tuple(ReasonCount(*row) for row in count_by_reason(db))
         reused, rejected = cached_frames(db), screened_frames(db)
         skipped = _frames_to_skip(db, options)
+        credits_, saved_by_frames = unsent_credits(db, price, retry), frame_savings(db, options, price)
         videos = video_coverage(pending_video_lengths(db), options.capture_interval, options.max_frames)
-    price, rates = int(meta["price_per_image_milli"]), rates_for(options, settings, service)
-    retry = int(meta.get("retry_per_image_milli", "0"))
+    rates = rates_for(options, settings, service)
     # The defaults of the embedded service are known, so a run that names no back end is clear about its price.
     named = options.backends or (rates.defaults if is_embedded(options, settings) else ())
     return Plan(
@@ -305,7 +290,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         rows=sum(counts.values()),
         counts=counts,
         reasons=reason_counts,
-        credits=add_retry_cost(price_range(price, frames), retry, frames),
+        credits=credits_,
         saved=price_range(price, reused),
         skipped_credits=CreditRange(0, price_range(price, skipped).high),
         price_per_image_milli=price,
@@ -315,6 +300,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         options=options,
         base_url=options.base_url or settings.base_url,
         videos=videos,
+        frame_savings=saved_by_frames,
         advice=(
             *price_advice(rates, named, options.features),
             *provider_notes(rates, options, settings),

@@ -31,6 +31,7 @@ def plan_as_json(plan: Plan) -> dict[str, Any]:
             "near_duplicates": asdict(plan.saved_by_near_duplicates),
             "screen": asdict(plan.saved_by_screen),
         },
+        "frames": None if plan.frame_savings is None else plan.frame_savings.to_dict(),
         "screen": None if plan.screen is None else asdict(plan.screen),
         "price_per_image_millicredits": plan.price_per_image_milli,
         "retry_per_image_millicredits": plan.retry_per_image_milli,
@@ -66,6 +67,8 @@ def plan_as_text(plan: Plan) -> str:
     if plan.options.prices is not None:
         lines.append(f"  {describe_own_prices(plan.options.prices)}")
     lines += [f"  {sentence}" for sentence in plan.affordability_sentences]
+    if plan.frame_savings is not None:
+        lines.append(f"  {plan.frame_savings.sentence}")
     if plan.videos is not None and plan.videos.sentence is not None:
         lines.append(f"  {plan.videos.sentence}")
     if plan.service.note is not None:

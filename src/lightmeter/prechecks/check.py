@@ -19,6 +19,7 @@ from lightmeter.manifest.item import Item
 from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, kind_from_name, sniff
 from lightmeter.prechecks.decode_check import DecodedImage, check_image, check_image_head
 from lightmeter.prechecks.finding import CheckResult, Finding
+from lightmeter.prechecks.frame_choice import choose_frames
 from lightmeter.prechecks.host_limit import HostLimit
 from lightmeter.prechecks.host_requests import HostLimits, RobotsFiles, send_politely
 from lightmeter.prechecks.memory_limit import MemoryLimit, MemoryShare
@@ -75,6 +76,8 @@ class Checker:
         limits: How many rows are checked at the same time, and how much of each is read.
         thresholds: Thresholds of the findings about the quality of images.
         robots: How hosts that opt out of use by AI are treated.
+        max_distinct_frames: Most frames to choose of a video that is sent as single frames (0: no limit); None if
+            videos are sent whole.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Checker:
         limits: CheckLimits = _DEFAULT_LIMITS,
         thresholds: QualityThresholds = DEFAULT_THRESHOLDS,
         robots: RobotsPolicy = DEFAULT_POLICY,
+        max_distinct_frames: int | None = None,
     ) -> None:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         max_checks = limits.max_checks
@@ -93,6 +97,7 @@ class Checker:
         self._capture_interval_s = capture_interval_s
         self._max_frames = max_frames
         self._thresholds = thresholds
+        self._max_distinct_frames = max_distinct_frames
         self._prober = UrlProber(connections=max_checks)
         self._read_limits = ReadLimits(image_bytes=limits.max_image_bytes)
         self._memory = MemoryLimit(max(_MAX_MEMORY_BYTES, limits.max_image_bytes))
@@ -223,17 +228,19 @@ class Checker:
             return CheckResult(expected, (Finding("file", "error", message),))
         if not head:
             return CheckResult(expected, (Finding("file", "error", "The file is empty.", 0),))
-        if size_bytes > MAX_FILE_BYTES:
-            message = f"{size_bytes:,} bytes are more than the service takes as an upload ({MAX_FILE_BYTES:,})."
-            return CheckResult(expected, (Finding("size", "error", message, size_bytes),))
         found = sniff(head)
+        is_video = found is not None and found[0] == "video"
+        if size_bytes > MAX_FILE_BYTES and not (is_video and self._max_distinct_frames is not None):
+            return CheckResult(expected, (_too_large(size_bytes),))
         if found is None:
             unknown = Finding("type", "error", "Neither a picture nor a video of a known format.")
             return CheckResult(expected, (unknown,))
         checked = CheckResult(found[0], tuple(judge_format(found, expected)), size_bytes=size_bytes)
         if checked.kind == "video":
             sha256 = await asyncio.to_thread(_sha256, path)
-            return await self._decode_video(path, replace(checked, content_sha256=sha256))
+            video = await self._decode_video(path, replace(checked, content_sha256=sha256))
+            unsendable = size_bytes > MAX_FILE_BYTES and not video.frames
+            return replace(video, findings=(_too_large(size_bytes), *video.findings)) if unsendable else video
         async with self._decoders:
             decoded, sha256 = await asyncio.to_thread(_read_image, path, self._thresholds)
         return replace(_add_content(checked, decoded), content_sha256=sha256)
@@ -241,7 +248,21 @@ class Checker:
     async def _decode_video(self, path: Path, checked: CheckResult) -> CheckResult:
         async with self._decoders:
             decoded = await check_video(path, capture_interval_s=self._capture_interval_s, max_frames=self._max_frames)
-        return replace(_add_content(checked, decoded), duration_s=decoded.duration_s)
+            found = replace(_add_content(checked, decoded), duration_s=decoded.duration_s)
+            if self._max_distinct_frames is None or found.fatal is not None or found.duration_s is None:
+                return found
+            frames, finding = await choose_frames(
+                path,
+                capture_interval_s=self._capture_interval_s,
+                max_frames=self._max_frames,
+                max_distinct=self._max_distinct_frames,
+            )
+        return replace(found, findings=(*found.findings, finding), frames=tuple(frames))
+
+
+def _too_large(size_bytes: int) -> Finding:
+    message = f"{size_bytes:,} bytes are more than the service takes as an upload ({MAX_FILE_BYTES:,})."
+    return Finding("size", "error", message, size_bytes)
 
 
 def _add_content(checked: CheckResult, decoded: DecodedImage | DecodedVideo) -> CheckResult:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+from lightmeter.media.distinct_frames import DistinctFrame
 from lightmeter.media.media_info import MediaKind
 
 Severity: TypeAlias = Literal["info", "warning", "error"]
@@ -21,6 +22,7 @@ CheckName: TypeAlias = Literal[
     "decode",
     "pixels",
     "frames",
+    "distinct_frames",
     "blank",
     "dark",
     "light",
@@ -35,7 +37,7 @@ CheckName: TypeAlias = Literal[
     "frozen",
 ]
 
-_FACTS: Final = frozenset({"reach", "decode"})
+_FACTS: Final = frozenset({"reach", "decode", "distinct_frames"})
 """Checks that report sound rows too, as `info`."""
 
 
@@ -74,6 +76,7 @@ class CheckResult:
             frame. None if the picture was not decoded.
         thumbnail: The picture, or the first frame of a video that is not blank, as a small JPEG; None likewise.
         fingerprint: See `media.fingerprint`; None if the picture was not decoded or shows too little.
+        frames: The frames to send in place of a video (`--video frames`); empty if the row is sent as it is.
     """
 
     kind: MediaKind | None
@@ -86,6 +89,7 @@ class CheckResult:
     perceptual_hash: int | None = None
     thumbnail: bytes | None = None
     fingerprint: bytes | None = None
+    frames: tuple[DistinctFrame, ...] = ()
 
     @property
     def fatal(self) -> Finding | None:

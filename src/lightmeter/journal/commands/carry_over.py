@@ -15,6 +15,7 @@ from typing import Any, Final
 from lightmeter import sqlite
 from lightmeter.journal.compression import decompress
 from lightmeter.journal.files import journal_path
+from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, FRAMES_PER_ROW, HAS_FRAMES
 from lightmeter.journal.queries.latest_runs import add_credits
 from lightmeter.journal.submission_states import HOLDING, State
 
@@ -29,7 +30,16 @@ CREATE TEMP TABLE digests (submission_id INTEGER PRIMARY KEY, sha256 TEXT NOT NU
 _UNPAID: Final = "(n.status = 'pending' OR n.reason = 'screened')"
 """Rows of the next run without a result: to be sent, or rejected by local back ends (`--screen`)."""
 
+_LAST_ROW: Final = f"(SELECT coalesce(max(seq), -1) FROM main.items WHERE seq < {FIRST_FRAME_SEQ})"  # noqa: S608
+"""Number of the last row of the new manifest; the rows of frames have larger numbers."""
+
 _REACH: Final = "findings {0} ON {0}.seq = {1}.seq AND {0}.name = 'reach'"
+
+_WITHOUT_VIDEOS: Final = f"""
+DELETE FROM temp.same WHERE EXISTS (
+    SELECT 1 FROM main.items n WHERE n.seq = same.seq AND {HAS_FRAMES.format("n", "main.")});
+"""  # noqa: S608 (our own words, here and below)
+"""Leaves videos out whose frames are sent in their place: the rows of the frames are compared."""
 
 _SAME: Final = f"""
 CREATE TEMP TABLE same AS
@@ -41,9 +51,10 @@ LEFT JOIN main.{_REACH.format("f", "n")} LEFT JOIN old.{_REACH.format("g", "o")}
 WHERE {_UNPAID} AND coalesce(n.content_sha256 = o.content_sha256,
     coalesce(f.facts ->> '$.size_bytes' = g.facts ->> '$.size_bytes', 1)
     AND coalesce(f.facts ->> '$.etag' = g.facts ->> '$.etag', 1));
+{_WITHOUT_VIDEOS}
 """  # noqa: S608 (our own words, here and below)
 
-_SAME_BY_NEAR_DUPLICATES: Final = """
+_SAME_BY_NEAR_DUPLICATES: Final = f"""
 DELETE FROM temp.same;
 INSERT INTO temp.same
 WITH alike AS (
@@ -53,7 +64,8 @@ WITH alike AS (
 SELECT a.seq, coalesce(p.seq, o.seq) FROM alike a JOIN old.items o ON o.content_sha256 = a.content_sha256
 LEFT JOIN old.items p ON p.item_id = o.duplicate_of AND o.duplicate_distance IS NOT NULL
 WHERE (SELECT value ->> '$.duplicates' FROM main.meta WHERE key = 'options') = 'near' ORDER BY a.seq, o.seq;
-"""
+{_WITHOUT_VIDEOS}
+"""  # noqa: S608
 """Rows of which an image that looks the same was in the earlier run: so the plans of the two runs found."""
 
 _ANSWERED: Final = """
@@ -130,22 +142,22 @@ FROM old.items o JOIN main.submissions s USING (submission_id)
 WHERE o.identity = items.identity AND items.frames_low > 0
       AND (items.status = 'pending' OR items.reason = 'screened')
 """,
-    """
-INSERT INTO main.gone SELECT (SELECT coalesce(max(seq), -1) FROM main.items) + row_number() OVER (ORDER BY o.seq)
+    f"""
+INSERT INTO main.gone SELECT {_LAST_ROW} + row_number() OVER (ORDER BY o.seq)
 FROM old.items o JOIN main.submissions s USING (submission_id)
 WHERE NOT EXISTS (SELECT 1 FROM main.items n WHERE n.submission_id = o.submission_id AND n.identity = o.identity)
-""",
-    """
+""",  # noqa: S608
+    f"""
 INSERT INTO main.items (seq, item_id, url, path, identity, kind, extra, status, reason, error, frames_low, frames_high,
                         width, height, duration_s, content_sha256, size_bytes, perceptual_hash, submission_id)
-SELECT (SELECT coalesce(max(seq), -1) FROM main.items) + row_number() OVER (ORDER BY o.seq),
+SELECT {_LAST_ROW} + row_number() OVER (ORDER BY o.seq),
        iif(EXISTS (SELECT 1 FROM main.items n WHERE n.item_id = o.item_id),
            format('%s#request %d.%d', o.item_id, o.submission_id, o.seq), o.item_id),
        o.url, o.path, o.identity, o.kind, o.extra, o.status, o.reason, o.error, o.frames_low, o.frames_high,
        o.width, o.height, o.duration_s, o.content_sha256, o.size_bytes, o.perceptual_hash, o.submission_id
 FROM old.items o JOIN main.submissions s USING (submission_id)
 WHERE NOT EXISTS (SELECT 1 FROM main.items n WHERE n.submission_id = o.submission_id AND n.identity = o.identity)
-""",
+""",  # noqa: S608
 )
 """Move open requests with their rows. Rows that the new manifest lacks come after its rows and stand in `gone`."""
 
@@ -164,10 +176,10 @@ _FORGET_OPEN: Final = (
 )
 
 _FOLD: Final = (
-    """
-INSERT INTO temp.found SELECT o.seq + (SELECT coalesce(max(seq), -1) + 1 FROM main.items), o.seq
+    f"""
+INSERT INTO temp.found SELECT o.seq + ({_LAST_ROW} + 1) * iif(o.seq < {FIRST_FRAME_SEQ}, 1, {FRAMES_PER_ROW}), o.seq
 FROM old.items o WHERE o.item_id NOT IN (SELECT item_id FROM main.items)
-""",
+""",  # noqa: S608
     """
 INSERT INTO main.items (seq, item_id, url, path, identity, kind, extra, status, reason, error, duplicate_of,
                         frames_low, frames_high, width, height, duration_s, content_sha256, asset, name,

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
+import orjson
+
 from lightmeter import sqlite
+from lightmeter.journal.frame_rows import HAS_FRAMES, IS_ROW, ROW_OF, frame_seq
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 
 
@@ -49,6 +52,15 @@ class CachedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedFrame:
+    """A frame of a video that is to be sent as an image: its number among the captures, its index, its time."""
+
+    frame: int
+    index: int
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedRow:
     """A row of the manifest after planning: to be sent (`pending`), or not, with a reason.
 
@@ -77,6 +89,7 @@ class PlannedRow:
         duplicate_distance: Number of bits in which this hash differs from that of `duplicate_of`; None if the two
             contents, URLs or paths are equal.
         fingerprint: See `media.fingerprint`; it is compared with those of other rows, and not stored.
+        frames: The frames that are sent in place of a video; `add_rows` writes each as a row. Empty if none are.
     """
 
     seq: int
@@ -102,6 +115,7 @@ class PlannedRow:
     perceptual_hash: int | None = None
     duplicate_distance: int | None = None
     fingerprint: bytes | None = None
+    frames: tuple[PlannedFrame, ...] = ()
 
 
 class NearDuplicate(NamedTuple):
@@ -151,19 +165,39 @@ def add_rows(
         near_duplicates: Also finds images that look the same; None finds none.
     """
     for row in rows:
-        own = _with_unused_id(db, row)
+        own = _with_own_id(db, row)
         if own.status == "pending" and find_duplicates:
             own = _without_same_asset(db, own)
         if own.status == "pending" and near_duplicates is not None:
             own = _without_near_duplicate(db, own, near_duplicates)
-        _insert(db, own if own.status == "pending" else replace(own, frames_low=0, frames_high=0))
+        if own.status != "pending":
+            own = replace(own, frames_low=0, frames_high=0, frames=())
+        _insert(db, own)
+        for frame in own.frames:
+            _insert(db, _with_unused_id(db, _frame_row(own, frame)))
 
 
-def _with_unused_id(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
+def _frame_row(video: PlannedRow, frame: PlannedFrame) -> PlannedRow:
+    """Return the row of a video's frame; its identity and hash say which frame of which content it is."""
+    return PlannedRow(
+        seq=frame_seq(video.seq, frame.frame),
+        item_id=f"{video.item_id}#frame {frame.frame}",
+        url=video.url,
+        path=video.path,
+        identity=f"{video.identity}#frame {frame.index}",
+        kind="image",
+        extra=orjson.dumps(frame).decode(),
+        own_id=False,
+        frames_low=1,
+        frames_high=1,
+        content_sha256=None if video.content_sha256 is None else f"{video.content_sha256}#frame {frame.index}",
+    )
+
+
+def _with_own_id(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
     """Return the row with an unused id; skipped if an earlier row has the id that the manifest gives it."""
-    own_id, is_used = row.item_id, "SELECT 1 FROM items WHERE item_id = ?"
-    while db.execute(is_used, (row.item_id,)).fetchone():
-        row = replace(row, item_id=f"{row.item_id}#{row.seq}")
+    own_id = row.item_id
+    row = _with_unused_id(db, row)
     if row.item_id != own_id and row.own_id and row.status == "pending":
         error = f"The id {own_id!r} stands in an earlier row."
         return replace(row, status="skipped", reason="id_repeated", error=error)
@@ -188,6 +222,12 @@ def _without_near_duplicate(db: sqlite.Connection, row: PlannedRow, search: Near
         duplicate_of=original,
         duplicate_distance=found.distance,
     )
+
+
+def _with_unused_id(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
+    while db.execute("SELECT 1 FROM items WHERE item_id = ?", (row.item_id,)).fetchone():
+        row = replace(row, item_id=f"{row.item_id}#{row.seq}")
+    return row
 
 
 def _insert(db: sqlite.Connection, row: PlannedRow) -> None:
@@ -230,6 +270,8 @@ ORDER BY r.seq
 def planned_rows(db: sqlite.Connection) -> Iterator[tuple[PlannedRow, tuple[int, str | None, str] | None]]:
     """Yield all rows of the plan in manifest order, each with its cached answer of an earlier run, or None.
 
+    The rows of frames that are sent in place of videos come last.
+
     A cached answer is (position of the row's image or video in the answer, its name there, the answer's sha256).
     """
     findings: Iterator[Any] = iter(db.execute(_FINDINGS))
@@ -261,18 +303,28 @@ def set_frames(db: sqlite.Connection, groups: Sequence[tuple[str | None, int | N
         db.execute(
             "UPDATE items SET frames_low = low, frames_high = high FROM lengths "  # noqa: S608 (a constant expression)
             f"WHERE items.kind IS lengths.kind AND {WHOLE_SECONDS_SQL} IS lengths.seconds "
-            "AND status IN ('pending', 'over_budget', 'ok')"
+            f"AND status IN ('pending', 'over_budget', 'ok') AND NOT {HAS_FRAMES.format('items', '')}"
         )
     finally:
         db.execute("DROP TABLE lengths")
 
 
+_PLACE_FRAMES: Final = f"""
+UPDATE items SET send_order = (SELECT v.send_order FROM items v WHERE v.seq = {ROW_OF.format("items.seq")})
+WHERE NOT {IS_ROW}
+"""  # noqa: S608 (constant expressions)
+
+
 @sqlite.command
 def set_places(db: sqlite.Connection, seqs: Sequence[int]) -> None:
-    """Store the order in which rows are sent: all rows of the manifest by number; empty means manifest order."""
+    """Store the order in which rows are sent: all rows of the manifest by number; empty means manifest order.
+
+    The rows of frames that are sent in place of a video get the place of the video.
+    """
     if not seqs:
         db.execute("UPDATE items SET send_order = NULL WHERE send_order IS NOT NULL")
     db.executemany("UPDATE items SET send_order = ? WHERE seq = ?", enumerate(seqs))
+    db.execute(_PLACE_FRAMES)
 
 
 @sqlite.command

@@ -17,6 +17,7 @@ import orjson
 
 from lightmeter import sqlite
 from lightmeter.journal.commands.submissions import put_meta
+from lightmeter.journal.frame_rows import IS_ROW, ROW_OF
 
 SCREENED: Final = "screened"
 """Reason of rows that a screen rejected, and name of the finding of rows that are paid for nevertheless."""
@@ -28,6 +29,14 @@ AUDIT_SEED: Final = 20_240_229
 """Seed of the random sample of rejected rows, so that the same plan always pays for the same ones."""
 
 _IS_AUDITED: Final = f"findings.name = '{SCREENED}' AND json_extract(facts, '$.audited')"
+
+_COUNT_PENDING: Final = f"SELECT count(*) FROM items WHERE status = 'pending' AND {IS_ROW}"  # noqa: S608 (our own words)
+
+_SKIP_FRAMES: Final = f"""
+UPDATE items SET status = 'skipped', reason = ?, error = ?
+WHERE status = 'pending' AND NOT {IS_ROW} AND {ROW_OF.format("seq")} IN (SELECT seq FROM temp.rejected)
+"""  # noqa: S608
+"""Skips the frames that would be sent in place of rejected videos."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,7 @@ def apply_screen(
         rejected = [seq for (seq,) in db.execute("SELECT seq FROM temp.rejected ORDER BY seq")]
         sample = Random(AUDIT_SEED).sample(rejected, min(len(rejected), ceil(audit * len(rejected))))  # noqa: S311 (no secret)
         db.executemany("DELETE FROM temp.rejected WHERE seq = ?", [(seq,) for seq in sample])
-        passed, pending = _count_passed(db), int(db.execute("SELECT count(*) FROM items WHERE status = 'pending'").get)
+        passed, pending = _count_passed(db), int(db.execute(_COUNT_PENDING).get)
         undecided = pending - passed - len(rejected)
         outcome = ScreenOutcome(backends, rule, AUDIT_SEED, passed, undecided, len(rejected), len(sample))
         _add_findings(db, sample, rule)
@@ -123,8 +132,8 @@ def _add_findings(db: sqlite.Connection, sample: Iterable[int], rule: str) -> No
     facts = orjson.dumps({"audited": True}).decode()  # as `Plan.save` writes them
     db.executemany(insert, [(seq, SCREENED, "info", audited, facts) for seq in sample])
     db.execute(
-        "INSERT INTO findings SELECT seq, ?, 'warning', ?, NULL, ? FROM items "
-        "WHERE status = 'pending' AND item_id NOT IN (SELECT item_id FROM temp.decided)",
+        "INSERT INTO findings SELECT seq, ?, 'warning', ?, NULL, ? FROM items "  # noqa: S608 (a constant expression)
+        f"WHERE status = 'pending' AND {IS_ROW} AND item_id NOT IN (SELECT item_id FROM temp.decided)",
         (
             SCREENED,
             "No local back end could analyze the row without errors, so it is paid for.",
@@ -134,14 +143,15 @@ def _add_findings(db: sqlite.Connection, sample: Iterable[int], rule: str) -> No
 
 
 def _skip_rejected(db: sqlite.Connection, why: str) -> None:
-    """Mark rejected rows and their duplicates as skipped; the number of their frames stays known."""
+    """Mark rejected rows, their frames and their duplicates as skipped; the number of their frames stays known."""
     db.execute(
         "UPDATE items SET status = 'skipped', reason = ?, error = ?, duplicate_of = NULL "
         "WHERE status = 'duplicate' AND duplicate_of IN "
         "(SELECT item_id FROM items JOIN temp.rejected USING (seq))",
         (SCREENED, why),
     )
-    db.execute(
+    db.execute(_SKIP_FRAMES, (SCREENED, why))
+    db.execute(  # after the frames: their trigger sets the status of their video
         "UPDATE items SET status = 'skipped', reason = ?, error = ? WHERE seq IN (SELECT seq FROM temp.rejected)",
         (SCREENED, why),
     )

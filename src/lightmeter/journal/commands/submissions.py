@@ -13,10 +13,10 @@ import orjson
 from lightmeter import sqlite
 from lightmeter.errors import BudgetReached, InvalidTransition
 from lightmeter.journal.compression import compress
+from lightmeter.journal.frame_rows import IS_SENT, ROW_OF, SEND_ORDER
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, Refusal
 from lightmeter.journal.queries.answer_retries import RetryRow
 from lightmeter.journal.queries.charges import credit_totals
-from lightmeter.journal.queries.items import SEND_ORDER
 from lightmeter.journal.submission_states import HOLDING, Event, State, step
 
 
@@ -310,22 +310,31 @@ def resend(db: sqlite.Connection, submission_id: int, at: float) -> None:
 def mark_over_budget(db: sqlite.Connection, reason: str, first: int, last: int) -> int:
     """Mark the pending rows in places `first` to `last` of the send order as over budget, and return their number.
 
-    `reason` names the limit on credits.
+    A video of which frames are marked counts as one row; `reason` names the limit on credits.
     """
+    selected = f"status = 'pending' AND submission_id IS NULL AND {SEND_ORDER} BETWEEN ? AND ? AND {IS_SENT}"
+    count = f"SELECT count(DISTINCT {ROW_OF.format('seq')}) FROM items WHERE {selected}"  # noqa: S608 (our own words)
+    rows = int(db.execute(count, (first, last)).get)
+    db.execute(f"UPDATE items SET status = 'over_budget', reason = ? WHERE {selected}", (reason, first, last))  # noqa: S608
+    return rows
+
+
+@sqlite.command
+def mark_row_over_budget(db: sqlite.Connection, reason: str, seq: int) -> None:
+    """Mark one pending row or frame as over budget; `reason` names the limit on credits."""
     db.execute(
-        "UPDATE items SET status = 'over_budget', reason = ? "  # noqa: S608 (a constant expression)
-        f"WHERE status = 'pending' AND submission_id IS NULL AND {SEND_ORDER} BETWEEN ? AND ?",
-        (reason, first, last),
+        "UPDATE items SET status = 'over_budget', reason = ? "
+        "WHERE status = 'pending' AND submission_id IS NULL AND seq = ?",
+        (reason, seq),
     )
-    return db.changes()
 
 
 @sqlite.command
 def clear_over_budget(db: sqlite.Connection, first: int, last: int) -> None:
-    """Make the rows in places `first` to `last` of the send order that were over budget pending again."""
+    """Make the rows and frames in places `first` to `last` of the send order that were over budget pending again."""
     db.execute(
         "UPDATE items SET status = 'pending', reason = NULL "  # noqa: S608 (a constant expression)
-        f"WHERE status = 'over_budget' AND {SEND_ORDER} BETWEEN ? AND ?",
+        f"WHERE status = 'over_budget' AND {SEND_ORDER} BETWEEN ? AND ? AND {IS_SENT}",
         (first, last),
     )
 
@@ -350,4 +359,12 @@ def set_retry_obstacle(db: sqlite.Connection, reason: str | None, first: int, la
         "WHERE submission_id IS NULL AND (reason IS NULL OR ?1 IS NULL) AND "
         f"(SELECT {SEND_ORDER} FROM items WHERE items.seq = answer_retries.seq) BETWEEN ?2 AND ?3",
         (reason, first, last),
+    )
+
+
+@sqlite.command
+def set_row_retry_obstacle(db: sqlite.Connection, reason: str, seq: int) -> None:
+    """Record why one row or frame that waits for a second answer to `--ask` cannot be sent."""
+    db.execute(
+        "UPDATE answer_retries SET reason = ? WHERE submission_id IS NULL AND reason IS NULL AND seq = ?", (reason, seq)
     )

@@ -14,7 +14,8 @@ from typing import Any, Final
 import orjson
 
 from lightmeter import sqlite
-from lightmeter.journal.queries.items import CHUNK_ROWS, SEND_ORDER, AnswerRetry, PendingRow
+from lightmeter.journal.frame_rows import SEND_ORDER
+from lightmeter.journal.queries.items import CHUNK_ROWS, AnswerRetry, PendingRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +64,17 @@ SELECT {SEND_ORDER} AS place, i.seq, i.url, i.path, i.kind, i.frames_high, r.err
 FROM answer_retries r JOIN items i USING (seq)
 """  # noqa: S608 (a constant expression)
 _WAITING: Final = (
-    _RETRIES + "WHERE r.submission_id IS NULL AND r.reason IS NULL AND place BETWEEN ? AND ? ORDER BY place LIMIT ?"
+    _RETRIES + "WHERE r.submission_id IS NULL AND r.reason IS NULL AND place BETWEEN ?1 AND ?2 "
+    "AND (place > ?1 OR i.seq > ?3) ORDER BY place, i.seq LIMIT ?4"
 )
 
 
 def waiting_retries(db: sqlite.Connection, first: int, last: int) -> Iterator[PendingRow]:
     """Yield the rows in places `first` to `last` of the send order whose question (`--ask`) is to be repeated."""
-    while rows := list(db.execute(_WAITING, (first, last, CHUNK_ROWS))):
+    after = -1
+    while rows := list(db.execute(_WAITING, (first, last, after, CHUNK_ROWS))):
         yield from map(_to_pending_row, rows)
-        first = rows[-1][0] + 1
+        first, after = rows[-1][:2]
 
 
 def retried_row(db: sqlite.Connection, submission_id: int) -> PendingRow | None:

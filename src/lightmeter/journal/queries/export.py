@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from lightmeter import sqlite
 from lightmeter.journal.compression import decompress
+from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, FRAME_OF, FRAME_SEQS, HAS_FRAMES, ROW_OF
 
 _ANSWERS_AT_ONCE: Final = 256
 _BYTES_AT_ONCE: Final = 2**20
@@ -70,6 +71,13 @@ _IN_LAST_RANGE: Final = f"(s.state <> 'settled' OR {_NOT_EARLIER})"
 _NEWEST_STATE: Final = "coalesce((SELECT run FROM latest.stated WHERE item_id = i.item_id), :run) = :run"
 _NEWEST_ANSWER: Final = "coalesce((SELECT run FROM latest.answered WHERE item_id = i.item_id), :run) = :run"
 
+_OF_FRAMES: Final = f"""CASE WHEN i.kind = 'video' THEN (
+    SELECT {{0}} FROM items f LEFT JOIN submissions fs ON fs.submission_id = f.submission_id
+    LEFT JOIN reused fr ON fr.seq = f.seq LEFT JOIN earlier fe ON fe.earlier_id = fr.earlier_id
+    LEFT JOIN answer_retries fa ON fa.seq = f.seq LEFT JOIN submissions fg ON fg.submission_id = fa.submission_id
+    WHERE f.seq {FRAME_SEQS.format("{1}")}) END"""  # noqa: S608
+"""SQL: an aggregate `{0}` over the frames that were sent in place of the video with row number `{1}`."""
+
 _ASSETS: Final = f"""
 SELECT i.item_id, i.url, i.status,
        iif(:run < (SELECT max(run) FROM latest.changed) OR i.seq IN (SELECT seq FROM gone), 'gone', i.reason) AS reason,
@@ -82,18 +90,22 @@ SELECT i.item_id, i.url, i.status,
        coalesce(i.size_bytes, o.size_bytes) AS size_bytes,
        iif(coalesce(i.perceptual_hash, o.perceptual_hash) IS NULL, NULL,
            printf('%016x', coalesce(i.perceptual_hash, o.perceptual_hash))) AS perceptual_hash, i.duplicate_distance,
-       coalesce(s.answered_at, e.answered_at) AS answered_at, i.extra,
-       iif(i.submission_id IS NULL, NULL, s.paid) AS paid,
-       (SELECT count(*) FROM items p WHERE p.submission_id = i.submission_id) AS sharers,
+       coalesce(s.answered_at, e.answered_at, {
+    _OF_FRAMES.format("max(coalesce(fs.answered_at, fe.answered_at))", "coalesce(o.seq, i.seq)")
+}) AS answered_at, i.extra,
+       iif(i.submission_id IS NULL, {_OF_FRAMES.format("sum(fs.paid)", "i.seq")}, s.paid) AS paid,
+       iif(i.submission_id IS NULL, 1,
+           (SELECT count(*) FROM items p WHERE p.submission_id = i.submission_id)) AS sharers,
        (SELECT count(*) FROM items p WHERE p.submission_id = i.submission_id AND p.seq < i.seq) AS place,
-       (SELECT paid FROM answer_retries g JOIN submissions USING (submission_id) WHERE g.seq = i.seq) AS paid_again,
+       coalesce((SELECT paid FROM answer_retries g JOIN submissions USING (submission_id) WHERE g.seq = i.seq),
+                {_OF_FRAMES.format("sum(fg.paid)", "i.seq")}) AS paid_again,
        (SELECT credits FROM latest.paid WHERE item_id = i.item_id) AS paid_in_all
 FROM items i LEFT JOIN items o ON o.item_id = i.duplicate_of
      LEFT JOIN submissions s ON s.submission_id = coalesce(i.submission_id, o.submission_id)
      LEFT JOIN reused r ON r.seq = coalesce(o.seq, i.seq) LEFT JOIN earlier e ON e.earlier_id = r.earlier_id
      LEFT JOIN (SELECT seq AS of, max(json_extract(facts, '$.size_bytes')) AS content_bytes FROM findings
                 WHERE name IN ('reach', 'decode') AND severity = 'info' GROUP BY seq) z ON z.of = i.seq
-WHERE {_NEWEST_STATE} AND {{selected}} ORDER BY i.seq
+WHERE i.seq < {FIRST_FRAME_SEQ} AND {_NEWEST_STATE} AND {{selected}} ORDER BY i.seq
 """  # noqa: S608
 _ASSETS_IN_RANGE: Final = f"""i.seq IN (
     SELECT p.seq FROM submissions s JOIN items p ON p.submission_id = s.submission_id WHERE {_SETTLED_IN_RANGE}
@@ -106,30 +118,37 @@ _ASSETS_IN_LAST_RANGE: Final = f"(s.submission_id IS NULL OR {_IN_LAST_RANGE})"
 # The rows are in the order of the manifest, so that tables do not depend on the order of the answers.
 _ANSWERS: Final = """
 SELECT f.submission_id, f.request_id, a.raw
-FROM (SELECT s.submission_id, s.request_id, min(i.seq) AS first
+FROM (SELECT s.submission_id, s.request_id, min({row}) AS first
       FROM submissions s LEFT JOIN items i USING (submission_id)
       WHERE s.state IN ('settled', 'charge_unknown') AND {selected}
-      GROUP BY s.submission_id ORDER BY first, s.submission_id LIMIT -1) f
+      GROUP BY s.submission_id ORDER BY first, min(i.seq), s.submission_id LIMIT -1) f
 CROSS JOIN answers a ON a.submission_id = f.submission_id
 """
 _EARLIER: Final = """
 SELECT f.earlier_id, e.request_id, e.raw
-FROM (SELECT earlier_id, min(seq) AS first FROM reused GROUP BY earlier_id ORDER BY first LIMIT -1) f
+FROM (SELECT earlier_id, min({row}) AS first FROM reused
+      GROUP BY earlier_id ORDER BY first, min(seq) LIMIT -1) f
 CROSS JOIN earlier e ON e.earlier_id = f.earlier_id
-"""
+""".format(row=ROW_OF.format("seq"))  # noqa: S608
 
 # One statement reads the items of many answers, duplicates after originals: a statement for each answer would take
 # longer than all other work on it.
 _ITEMS_OF: Final = """
-SELECT w.value, i.item_id, i.url, iif({newest}, o.asset, NULL)
-FROM json_each(:keys) w CROSS JOIN {answered} CROSS JOIN items i ON i.item_id = o.item_id
+SELECT w.value, i.item_id, i.url, iif({newest}, o.asset, NULL), {frame}
+FROM json_each(:keys) w CROSS JOIN {answered} CROSS JOIN items i ON i.seq = {row}
 UNION ALL
-SELECT w.value, i.item_id, i.url, iif({newest}, o.asset, NULL)
-FROM json_each(:keys) w CROSS JOIN {answered} CROSS JOIN items i ON i.duplicate_of = o.item_id
+SELECT w.value, i.item_id, i.url, iif({newest}, o.asset, NULL), {frame}
+FROM json_each(:keys) w CROSS JOIN {answered} CROSS JOIN items p ON p.seq = {row}
+     CROSS JOIN items i ON i.duplicate_of = p.item_id
 """
-_ITEMS_OF_SUBMISSIONS: Final = _ITEMS_OF.format(newest=_NEWEST_ANSWER, answered="items o ON o.submission_id = w.value")
+_ROW_AND_FRAME: Final = {"row": ROW_OF.format("o.seq"), "frame": FRAME_OF.format("o.seq")}
+_ITEMS_OF_SUBMISSIONS: Final = _ITEMS_OF.format(
+    newest=_NEWEST_ANSWER, answered="items o ON o.submission_id = w.value", **_ROW_AND_FRAME
+)
 _ITEMS_OF_EARLIER: Final = _ITEMS_OF.format(
-    newest=_NEWEST_ANSWER, answered="reused r ON r.earlier_id = w.value CROSS JOIN items o ON o.seq = r.seq"
+    newest=_NEWEST_ANSWER,
+    answered="reused r ON r.earlier_id = w.value CROSS JOIN items o ON o.seq = r.seq",
+    **_ROW_AND_FRAME,
 )
 
 _REQUESTS: Final = """
@@ -143,20 +162,22 @@ SELECT i.item_id, i.url, f.name AS "check", f.severity, f.message, f.value, f.fa
 FROM findings f JOIN items i USING (seq) WHERE {_NEWEST_STATE} ORDER BY f.seq, f.rowid
 """  # noqa: S608
 
-_QUESTION: Final = """
-SELECT i.item_id, i.url, o.status, o.reason, o.error, o.asset, o.submission_id, f.earlier_id, coalesce(a.raw, e.raw),
+_QUESTION: Final = f"""
+SELECT i.item_id, i.url, {FRAME_OF.format("o.seq")}, o.status, o.reason, o.error, o.asset,
+       o.submission_id, f.earlier_id, coalesce(a.raw, e.raw),
        coalesce(g.seq, b.seq) IS NOT NULL, g.reason, iif(b.seq IS NULL, s.state, 'settled'), s.error,
        coalesce(n.raw, x.raw), o.url, o.path
-FROM items i JOIN items o ON o.item_id = coalesce(i.duplicate_of, i.item_id)
+FROM items i JOIN items v ON v.item_id = coalesce(i.duplicate_of, i.item_id)
+     JOIN items o ON o.seq = v.seq AND NOT {HAS_FRAMES.format("v", "")} OR o.seq {FRAME_SEQS.format("v.seq")}
      LEFT JOIN answers a ON a.submission_id = o.submission_id
      LEFT JOIN reused f ON f.seq = o.seq LEFT JOIN earlier e ON e.earlier_id = f.earlier_id
      LEFT JOIN answer_retries g ON g.seq = o.seq LEFT JOIN submissions s ON s.submission_id = g.submission_id
      LEFT JOIN answers n ON n.submission_id = g.submission_id
      LEFT JOIN repeated b ON b.seq = o.seq LEFT JOIN earlier x ON x.earlier_id = b.earlier_id
-WHERE coalesce((SELECT run FROM latest.answered WHERE item_id = i.item_id),
-               (SELECT run FROM latest.stated WHERE item_id = i.item_id), :run) = :run
-ORDER BY i.seq
-"""
+WHERE i.seq < {FIRST_FRAME_SEQ} AND coalesce((SELECT run FROM latest.answered WHERE item_id = i.item_id),
+    (SELECT run FROM latest.stated WHERE item_id = i.item_id), :run) = :run
+ORDER BY i.seq, o.seq
+"""  # noqa: S608
 
 _OPEN_OR_SETTLED: Final = f"""
 SELECT submission_id, state = 'settled' FROM submissions s
@@ -167,12 +188,14 @@ WHERE state <> 'voided' AND {_NOT_EARLIER} ORDER BY submission_id
 class AnsweredItem(NamedTuple):
     """An item (manifest row), and the position `asset` of its image or video in the answer of a request with the item.
 
-    `asset` is None if the answer has no entry for the item, or if a later run has a newer answer about it.
+    `asset` is None if the answer has no entry for the item, or if a later run has a newer answer about it. `frame` is
+    the frame that was sent in place of the item, a video; None if the item was sent whole.
     """
 
     item_id: str
     url: str
     asset: int | None
+    frame: int | None
 
 
 class JournalAnswer(NamedTuple):
@@ -232,6 +255,8 @@ def finding_rows(db: sqlite.Connection, run: int) -> sqlite.Cursor:
 def question_rows(db: sqlite.Connection, run: int) -> Iterator[tuple[Any, ...]]:
     """Yield each item of a run with its answers to the user's question (`--ask`), as tuples of database columns.
 
+    A video whose frames were sent in its place comes once for each frame.
+
     An item has a second answer if the first was invalid. The order is that of the manifest. Duplicates have the answers
     of their original. An item that a later run of the folder answered is left out.
     """
@@ -247,7 +272,8 @@ def journal_answers(db: sqlite.Connection, run: int, submissions: SubmissionRang
         submissions: The range of submissions.
     """
     parameters = submissions.parameters(run)
-    answers = db.execute(_ANSWERS.format(selected=_selected(submissions)), parameters)
+    query = _ANSWERS.format(selected=_selected(submissions), row=ROW_OF.format("i.seq"))
+    answers = db.execute(query, parameters)
     yield from _with_items(db, answers, _ITEMS_OF_SUBMISSIONS, run)
     if submissions.through is None:
         yield from _with_items(db, db.execute(_EARLIER), _ITEMS_OF_EARLIER, run)

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from lightmeter import sqlite
+from lightmeter.journal.frame_rows import IS_ROW, IS_SENT, SEND_ORDER, frame_of
 from lightmeter.media.media_info import MediaKind
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 from lightmeter.pricing.estimate import FrameRange
 
 CHUNK_ROWS: Final = 512
 """Number of rows that the queries for waiting rows read at a time."""
-
-SEND_ORDER: Final = "coalesce(send_order, seq)"
-"""SQL expression for the place of a row in the order in which rows are sent; the index `items_by_status` has it."""
 
 STATUSES: Final = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_budget", "pending")
 
@@ -31,7 +29,7 @@ class AnswerRetry:
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A manifest row to be sent, with its place in the send order.
+    """A manifest row, or a frame of a video, to be sent as it is, with its place in the send order.
 
     If `retry` is set, the row was answered, and the user's question (`--ask`) is asked again.
     """
@@ -44,10 +42,24 @@ class PendingRow:
     retry: AnswerRetry | None = None
     place: int = 0
 
+    @property
+    def frame(self) -> int | None:
+        """The frame that is sent as an image; None for a whole row of the manifest."""
+        return frame_of(self.seq)
+
 
 def count_by_status(db: sqlite.Connection) -> dict[str, int]:
-    """Return the number of rows in each status, including statuses without rows."""
-    counted = dict(db.execute("SELECT status, count(*) FROM items GROUP BY status"))
+    """Return the number of rows of the manifest in each status, including statuses without rows."""
+    return _count_by_status(db, IS_ROW)
+
+
+def count_requests_by_status(db: sqlite.Connection) -> dict[str, int]:
+    """Return as `count_by_status` the number of rows and frames: frames that are sent count in place of their video."""
+    return _count_by_status(db, IS_SENT)
+
+
+def _count_by_status(db: sqlite.Connection, condition: str) -> dict[str, int]:
+    counted = dict(db.execute(f"SELECT status, count(*) FROM items WHERE {condition} GROUP BY status"))  # noqa: S608
     return {status: counted.get(status, 0) for status in STATUSES}
 
 
@@ -59,8 +71,8 @@ def has_failed_with(db: sqlite.Connection, reason: str) -> bool:
 def count_by_reason(db: sqlite.Connection) -> list[tuple[str, str, int, str]]:
     """Return (status, reason, number of rows, URL and error of an example) for each reason, most frequent first."""
     query = (
-        "SELECT status, reason, count(*) AS rows, max(url || coalesce(': ' || error, '')) FROM items "
-        "WHERE reason IS NOT NULL GROUP BY status, reason ORDER BY rows DESC, status, reason"
+        "SELECT status, reason, count(*) AS rows, max(url || coalesce(': ' || error, '')) FROM items "  # noqa: S608
+        f"WHERE reason IS NOT NULL AND {IS_ROW} GROUP BY status, reason ORDER BY rows DESC, status, reason"
     )
     return [(status, reason, rows, example) for status, reason, rows, example in db.execute(query)]
 
@@ -86,15 +98,19 @@ def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int]]
 
 def first_pending_image(db: sqlite.Connection, first: int, last: int) -> PendingRow | None:
     """Return the first pending row with at most one frame, as images have, in places `first` to `last`; or None."""
-    row = db.execute(_PENDING.format(condition="AND frames_high = 1"), (first, last, 1)).fetchone()
+    row = db.execute(_PENDING.format(condition="AND frames_high = 1"), (first, last, -1, 1)).fetchone()
     return None if row is None else _to_pending_row(row)
 
 
 def pending_rows(db: sqlite.Connection, first: int, last: int) -> Iterator[PendingRow]:
-    """Yield the pending rows in places `first` to `last` of the send order, reading `CHUNK_ROWS` rows at a time."""
-    while rows := list(db.execute(_PENDING.format(condition=""), (first, last, CHUNK_ROWS))):
+    """Yield the pending rows in places `first` to `last` of the send order, reading `CHUNK_ROWS` rows at a time.
+
+    The frames that are sent in place of a video come at the video's place, in their order.
+    """
+    after = -1
+    while rows := list(db.execute(_PENDING.format(condition=""), (first, last, after, CHUNK_ROWS))):
         yield from map(_to_pending_row, rows)
-        first = rows[-1][0] + 1
+        first, after = rows[-1][:2]
 
 
 def _to_pending_row(row: Sequence[Any]) -> PendingRow:
@@ -158,42 +174,45 @@ class AssetMarks(NamedTuple):
 
 _PENDING: Final = f"""
 SELECT {SEND_ORDER}, seq, url, path, kind, frames_high FROM items
-WHERE status = 'pending' AND submission_id IS NULL AND {SEND_ORDER} BETWEEN ? AND ? {{condition}}
-ORDER BY {SEND_ORDER} LIMIT ?
-"""  # noqa: S608 (constant expressions)
+WHERE status = 'pending' AND submission_id IS NULL AND {SEND_ORDER} BETWEEN ?1 AND ?2
+      AND ({SEND_ORDER} > ?1 OR seq > ?3) AND {IS_SENT} {{condition}}
+ORDER BY {SEND_ORDER}, seq LIMIT ?4
+"""  # noqa: S608 (constant expressions, here and below)
 
 _DUPLICATES: Final = """
 SELECT o.kind, o.frames_low, o.frames_high, count(*) FROM items i JOIN items o ON o.item_id = i.duplicate_of
 WHERE i.status = 'duplicate' AND o.status = 'ok' AND (i.duplicate_distance IS NOT NULL OR NOT ?) GROUP BY 1, 2, 3
 """
 
-_GROUPS: Final = """
-SELECT kind, frames_low, frames_high, count(*) FROM items WHERE status = ? AND reason = ? GROUP BY 1, 2, 3
-"""
+_GROUPS: Final = f"""
+SELECT kind, frames_low, frames_high, count(*) FROM items WHERE status = ? AND reason = ? AND {IS_SENT} GROUP BY 1, 2, 3
+"""  # noqa: S608
 
 _LENGTHS: Final = f"""
-SELECT kind, {WHOLE_SECONDS_SQL}, count(*) FROM items WHERE {{condition}} GROUP BY 1, 2 ORDER BY 1, 2
+SELECT kind, {WHOLE_SECONDS_SQL}, count(*) FROM items
+WHERE {{condition}} AND {IS_SENT} GROUP BY 1, 2 ORDER BY 1, 2
 """  # noqa: S608 (a constant expression)
 
-_OVER_BUDGET: Final = """
+_OVER_BUDGET: Final = f"""
 SELECT reason, count(*), coalesce(sum(frames_low), 0), sum(frames_high), count(*) - count(frames_high), max(frames_high)
-FROM items WHERE status = 'over_budget' GROUP BY reason ORDER BY reason
-"""
+FROM items WHERE status = 'over_budget' AND {IS_ROW} GROUP BY reason ORDER BY reason
+"""  # noqa: S608
 
-_FRAMES: Final = """
+_FRAMES: Final = f"""
 SELECT coalesce(sum(frames_low), 0), CASE WHEN count(frames_high) = count(*) THEN coalesce(sum(frames_high), 0) END
-FROM items WHERE {condition}
-"""
+FROM items WHERE {{condition}} AND {IS_SENT}
+"""  # noqa: S608
 
-_PENDING_MARKS: Final = """
-SELECT i.seq, i.identity, i.path, i.content_sha256, f.facts
-FROM items i LEFT JOIN findings f ON f.seq = i.seq AND f.name = 'reach' WHERE i.status = 'pending' ORDER BY i.seq
-"""
+_PENDING_MARKS: Final = f"""
+SELECT items.seq, items.identity, items.path, items.content_sha256, f.facts
+FROM items LEFT JOIN findings f ON f.seq = items.seq AND f.name = 'reach'
+WHERE items.status = 'pending' AND {IS_SENT} ORDER BY items.seq
+"""  # noqa: S608
 
 
 def count_rows(db: sqlite.Connection) -> int:
     """Return the number of rows of the manifest."""
-    return int(db.execute("SELECT count(*) FROM items").get)
+    return int(db.execute(f"SELECT count(*) FROM items WHERE {IS_ROW}").get)  # noqa: S608
 
 
 def planned_frames(db: sqlite.Connection) -> FrameRange:
@@ -222,7 +241,7 @@ def _frames(db: sqlite.Connection, condition: str) -> FrameRange:
 
 def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | None]]:
     """Yield (least, most) frames of each pending row, 1 for an image, in the send order; None without a bound."""
-    query = f"SELECT frames_low, frames_high FROM items WHERE status = 'pending' ORDER BY {SEND_ORDER}"  # noqa: S608
+    query = f"SELECT frames_low, frames_high FROM items WHERE status = 'pending' AND {IS_ROW} ORDER BY {SEND_ORDER}"  # noqa: S608
     yield from db.execute(query)
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from lightmeter import sqlite
 from lightmeter.journal.files import journal_path
+from lightmeter.journal.frame_rows import FRAME_SEQS, ROW_OF
 
 CREDIT_STEP: Final = 2**-20
 """Shares of credits are whole multiples of this (about a millionth), so that sums of such floats are exact."""
@@ -21,26 +22,30 @@ CREATE TABLE changed (run INTEGER NOT NULL);
 _ADD_RUN: Final = (
     "INSERT INTO changed SELECT ? WHERE EXISTS (SELECT 1 FROM j.items JOIN stated USING (item_id))",
     "INSERT OR REPLACE INTO stated SELECT item_id, ? FROM j.items",
-    """
+    f"""
 INSERT OR REPLACE INTO answered SELECT i.item_id, ? FROM j.items i LEFT JOIN j.items o ON o.item_id = i.duplicate_of
-WHERE coalesce(i.asset, o.asset) IS NOT NULL
-""",
+WHERE coalesce(i.asset, o.asset) IS NOT NULL OR (coalesce(i.kind, o.kind) = 'video' AND EXISTS (
+    SELECT 1 FROM j.items f WHERE f.seq {FRAME_SEQS.format("coalesce(o.seq, i.seq)")} AND f.asset IS NOT NULL))
+""",  # noqa: S608 (our own words)
 )
 
+_ITEM: Final = f"(SELECT v.item_id FROM {{run}}.items v WHERE v.seq = {ROW_OF.format('i.seq')})"  # noqa: S608
+"""SQL: the manifest's row that row `i` belongs to: itself, or the video whose frame it is."""
+
 _ADD_CREDITS: Final = (
-    """
-INSERT INTO {target}
-SELECT item_id, share(s.paid, (SELECT count(*) FROM {run}.items p WHERE p.submission_id = i.submission_id),
-    (SELECT count(*) FROM {run}.items p WHERE p.submission_id = i.submission_id AND p.seq < i.seq))
-FROM {run}.items i JOIN {run}.submissions s USING (submission_id) WHERE s.paid > 0
+    f"""
+INSERT INTO {{target}}
+SELECT {_ITEM}, share(s.paid, (SELECT count(*) FROM {{run}}.items p WHERE p.submission_id = i.submission_id),
+    (SELECT count(*) FROM {{run}}.items p WHERE p.submission_id = i.submission_id AND p.seq < i.seq))
+FROM {{run}}.items i JOIN {{run}}.submissions s USING (submission_id) WHERE s.paid > 0
 ON CONFLICT DO UPDATE SET credits = credits + excluded.credits
-""",
-    """
-INSERT INTO {target}
-SELECT item_id, s.paid FROM {run}.answer_retries g JOIN {run}.items i USING (seq)
-     JOIN {run}.submissions s ON s.submission_id = g.submission_id WHERE s.paid > 0
+""",  # noqa: S608
+    f"""
+INSERT INTO {{target}}
+SELECT {_ITEM}, s.paid FROM {{run}}.answer_retries g JOIN {{run}}.items i USING (seq)
+     JOIN {{run}}.submissions s ON s.submission_id = g.submission_id WHERE s.paid > 0
 ON CONFLICT DO UPDATE SET credits = credits + excluded.credits
-""",
+""",  # noqa: S608
     """
 INSERT INTO {target} SELECT item_id, credits FROM {run}.paid_before WHERE true
 ON CONFLICT DO UPDATE SET credits = credits + excluded.credits

@@ -1,7 +1,8 @@
 """Queries on the order in which rows are sent, and on the rows that a budget has bought in that order.
 
 The population of a sample is the rows that can be analyzed: all but skipped rows and duplicates. A stratum is the rows
-with the same value in a column of the manifest; rows without a value are a stratum, whose value is None.
+with the same value in a column of the manifest; rows without a value are a stratum, whose value is None. A video whose
+frames are sent in its place is one row too.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from lightmeter import sqlite
-from lightmeter.journal.queries.items import SEND_ORDER
+from lightmeter.journal.frame_rows import IS_ROW, SEND_ORDER
 
-_IS_IN_POPULATION: Final = "status NOT IN ('skipped', 'duplicate') AND seq NOT IN (SELECT seq FROM gone)"
+_IS_IN_POPULATION: Final = f"""
+{IS_ROW} AND status NOT IN ('skipped', 'duplicate') AND seq NOT IN (SELECT seq FROM gone)
+"""  # noqa: S608 (constant expressions)
 
 
 class OrderedRow(NamedTuple):
@@ -60,7 +63,7 @@ def ordered_rows(db: sqlite.Connection, column: str | None) -> Iterator[OrderedR
     """Yield all rows of the manifest in its order, with their values in `column` (None: without values)."""
     query = (
         f"SELECT seq, identity, perceptual_hash, {_stratum(column)}, {_IS_IN_POPULATION} "  # noqa: S608
-        "FROM items ORDER BY seq"
+        f"FROM items WHERE {IS_ROW} ORDER BY seq"
     )
     for seq, identity, bits, value, in_population in db.execute(query, (column,)):
         yield OrderedRow(seq, identity, None if bits is None else bits % (1 << 64), value, bool(in_population))
@@ -78,7 +81,7 @@ def count_affordable(db: sqlite.Connection, column: str, low: int, high: int) ->
     query = (
         "SELECT value, count(*) AS rows, sum(place <= ?), sum(place <= ?) FROM ("  # noqa: S608
         f"SELECT {_stratum(column)} AS value, row_number() OVER (ORDER BY {SEND_ORDER}) AS place FROM items "
-        "WHERE status = 'pending') GROUP BY value ORDER BY rows DESC, value"
+        f"WHERE status = 'pending' AND {IS_ROW}) GROUP BY value ORDER BY rows DESC, value"
     )
     return [StratumCount(*row) for row in db.execute(query, (low, high, column))]
 
@@ -97,8 +100,8 @@ def sent_rows(db: sqlite.Connection, column: str | None) -> Iterator[tuple[str, 
     """
     query = f"""
     SELECT item_id, {_stratum(column)} FROM items WHERE {_IS_IN_POPULATION} AND {SEND_ORDER} < coalesce(
-        (SELECT min({SEND_ORDER}) FROM items WHERE status = 'pending'
-         OR (status = 'over_budget' AND reason NOT IN ('at_risk', 'no_bound'))), 1 << 62)
+        (SELECT min({SEND_ORDER}) FROM items WHERE {IS_ROW} AND (status = 'pending'
+         OR (status = 'over_budget' AND reason NOT IN ('at_risk', 'no_bound')))), 1 << 62)
     ORDER BY {SEND_ORDER}
     """  # noqa: S608 (constant expressions)
     yield from db.execute(query, (column,))

@@ -1,0 +1,59 @@
+"""Rows of the journal's table `items` that are frames of a video, sent as images of their own (`--video frames`).
+
+A video in frame mode has one row of the manifest and one more row for each frame to be sent. The row of a frame has a
+status, a request and an answer as any image. The numbers (`seq`) of these rows start at `FIRST_FRAME_SEQ`, above all
+rows of the manifest, and give the video's row and the frame. A trigger of the schema sets the status of the video.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+FRAMES_PER_ROW: Final = 1 << 17
+"""Room for the frames of one video: more than `media.video.MAX_CAPTURES`."""
+
+FIRST_FRAME_SEQ: Final = 1 << 40
+"""Least number of a frame's row; rows of the manifest have smaller numbers."""
+
+FRAME_SEQS: Final = (
+    f"BETWEEN {FIRST_FRAME_SEQ} + {{0}} * {FRAMES_PER_ROW} AND {FIRST_FRAME_SEQ - 1} + ({{0}} + 1) * {FRAMES_PER_ROW}"
+)
+"""SQL: the numbers of the rows of a video's frames; `{0}` is the number of the video's row."""
+
+ROW_OF: Final = f"iif({{0}} < {FIRST_FRAME_SEQ}, {{0}}, ({{0}} - {FIRST_FRAME_SEQ}) / {FRAMES_PER_ROW})"
+"""SQL: the number of the manifest's row that `{0}`, the number of a row, belongs to."""
+
+FRAME_OF: Final = f"iif({{0}} < {FIRST_FRAME_SEQ}, NULL, ({{0}} - {FIRST_FRAME_SEQ}) % {FRAMES_PER_ROW})"
+"""SQL: the frame that the row with number `{0}` is; null for a row of the manifest."""
+
+HAS_FRAMES: Final = (
+    f"({{0}}.kind IS 'video' AND EXISTS (SELECT 1 FROM {{1}}items x WHERE x.seq {FRAME_SEQS.format('{0}.seq')}))"  # noqa: S608 (our own words)
+)
+"""SQL: whether row `{0}` is a video whose frames are sent in its place; `{1}` is empty, or the database and a dot."""
+
+IS_ROW: Final = f"seq < {FIRST_FRAME_SEQ}"
+"""SQL: the row of `items` is one of the manifest, not a frame of a video."""
+
+IS_SENT: Final = f"NOT {HAS_FRAMES.format('items', '')}"
+"""SQL: the row of `items` is sent, or would be, as it is: it is no video whose frames are sent in its place."""
+
+SEND_ORDER: Final = f"coalesce(send_order, {ROW_OF.format('seq')})"
+"""SQL: the place of a row of `items` in the order in which rows are sent; the index `items_by_status` has it.
+
+A frame has the place of its video: a range of places always has all frames of a video or none.
+"""
+
+
+def frame_seq(seq: int, frame: int) -> int:
+    """Return the number of the row of a video's frame; `seq` is the number of the video's row."""
+    return FIRST_FRAME_SEQ + seq * FRAMES_PER_ROW + frame
+
+
+def frame_of(seq: int) -> int | None:
+    """Return the frame that the row with this number is; None for a row of the manifest."""
+    return None if seq < FIRST_FRAME_SEQ else (seq - FIRST_FRAME_SEQ) % FRAMES_PER_ROW
+
+
+def row_of(seq: int) -> int:
+    """Return the number of the manifest's row that a row belongs to: itself, or the video whose frame it is."""
+    return seq if seq < FIRST_FRAME_SEQ else (seq - FIRST_FRAME_SEQ) // FRAMES_PER_ROW

@@ -1,0 +1,81 @@
+"""Which captured frames of a video are worth sending: those that differ from one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lightmeter.errors import MediaTooLarge
+from lightmeter.media.frame_differences import FrameFeatures, frame_features, is_near_identical, scene_difference
+from lightmeter.media.video import iter_video
+
+MAX_COMPARED_FRAMES: Final = 3600
+"""Most captured frames of a video that are compared: an hour at one a second."""
+
+_SIDE: Final = 256
+_SLICE_FRAMES: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctFrame:
+    """A captured frame of a video that differs from the others.
+
+    Attributes:
+        frame: Number among the captured frames, from 0, as in the answer to a whole video.
+        index: Index in the video, from 0.
+        time_s: Capture time, in seconds from the start.
+    """
+
+    frame: int
+    index: int
+    time_s: float
+
+
+async def find_distinct_frames(
+    path: Path, *, interval_s: int, max_frames: int, max_distinct: int
+) -> tuple[list[DistinctFrame], int]:
+    """Return the captured frames of a video without near-identical ones, and the number of captured frames.
+
+    Args:
+        path: The video file.
+        interval_s: Seconds between captured frames, at least 1.
+        max_frames: Most captured frames; 0 means no limit.
+        max_distinct: Most frames to return; 0 means no limit.
+
+    Raises:
+        MediaError: the video does not decode within the limits, or has too many captured frames.
+        UsageError: no video decoder is installed.
+    """
+    found: list[DistinctFrame] = []
+    features: list[FrameFeatures] = []
+    captured = 0
+    slices = iter_video(path, interval_s=interval_s, max_frames=max_frames, max_side=_SIDE, slice_frames=_SLICE_FRAMES)
+    async for _, frames in slices:
+        for frame in frames:
+            if captured == MAX_COMPARED_FRAMES:
+                raise MediaTooLarge(f"The video has more than {MAX_COMPARED_FRAMES} captured frames.")
+            current = frame_features(frame.rgb)
+            if not any(is_near_identical(current, kept) for kept in reversed(features)):
+                found.append(DistinctFrame(captured, frame.index, frame.time_s))
+                features.append(current)
+            captured += 1
+    return [found[position] for position in most_different(features, max_distinct)], captured
+
+
+def most_different(frames: Sequence[FrameFeatures], limit: int) -> list[int]:
+    """Return the indices, ascending, of up to `limit` frames that differ most; 0 means all.
+
+    The first frame is taken, then always the frame with the largest `scene_difference` to those taken (farthest-first
+    traversal: Gonzalez 1985, at most twice the distance of the best choice). So each scene comes before a second frame
+    of another.
+    """
+    if not limit or len(frames) <= limit:
+        return list(range(len(frames)))
+    taken, nearest = [0], [float("inf")] * len(frames)
+    while len(taken) < limit:
+        last = frames[taken[-1]]
+        nearest = [min(old, scene_difference(last, frame)) for old, frame in zip(nearest, frames, strict=True)]
+        taken.append(max(set(range(len(frames))) - {*taken}, key=lambda index: (nearest[index], -index)))
+    return sorted(taken)

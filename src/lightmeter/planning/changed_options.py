@@ -1,0 +1,37 @@
+"""Which options of a plan may change while its rows stay as they are."""
+
+from __future__ import annotations
+
+from lightmeter.errors import UsageError
+from lightmeter.options import SCREEN_OPTIONS, SCREENED_WITH, VIDEO_OPTIONS, Options
+
+_PLAN_AGAIN = "Plan the manifest again."
+
+
+def check_rows_stay_valid(before: Options, after: Options, *, is_screened: bool) -> None:
+    """Check that the rows of a plan need not be read, checked or screened again for other options.
+
+    Args:
+        before: The options of the plan.
+        after: The other options.
+        is_screened: Whether local back ends have screened the rows.
+
+    Raises:
+        UsageError: pre-checks are turned on, but the plan was made without them; other findings skip rows; duplicates
+            are found by another rule; other frames of videos would be sent; or local back ends have screened or must
+            screen the rows, and the options decide what they do.
+    """
+
+    def differ(*names: str) -> bool:
+        return any(getattr(before, name) != getattr(after, name) for name in names)
+
+    if differ(*SCREEN_OPTIONS, *(SCREENED_WITH if is_screened else ())):
+        raise UsageError("These options change which rows a screen passes.", hint=_PLAN_AGAIN)
+    if differ(*VIDEO_OPTIONS, *(("capture_interval", "max_frames") if after.video == "frames" else ())):
+        raise UsageError("Other frames of the videos would be sent.", hint=_PLAN_AGAIN)
+    if after.precheck and not before.precheck:
+        raise UsageError("This plan was made without pre-checks.", hint="Plan the manifest again, with pre-checks.")
+    if set(after.skip) != set(before.skip):
+        raise UsageError("The rows of this plan were skipped for other findings.", hint=_PLAN_AGAIN)
+    if differ("duplicates"):
+        raise UsageError("The duplicates of this plan are already found.", hint=_PLAN_AGAIN)

@@ -1,0 +1,83 @@
+"""What a plan saves by sending only the distinct frames of videos (`--video frames`) instead of the whole videos."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lightmeter import sqlite
+from lightmeter.journal.queries.items import unsent_frames
+from lightmeter.journal.queries.video_frames import frame_mode_lengths, unsent_video_frames
+from lightmeter.media.sampling import frame_count
+from lightmeter.options import Options
+from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, price_range
+from lightmeter.pricing.rates import whole_credits
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSavings:
+    """Frames and credits of the videos that a plan sends as single frames, beside those of the whole videos.
+
+    Attributes:
+        videos: Number of these videos.
+        frames: Frames to send, each in a request of its own.
+        whole_frames: Frames that the service would capture of the whole videos.
+        credits: Price of `frames`.
+        whole_credits: Price of the whole videos.
+    """
+
+    videos: int
+    frames: int
+    whole_frames: int
+    credits: int
+    whole_credits: CreditRange
+
+    @property
+    def sentence(self) -> str:
+        """One line, without a full stop, that compares the two."""
+        videos = "1 video" if self.videos == 1 else f"{self.videos} videos"
+        differ = f"{self.frames} of {self.whole_frames} captured frames of {videos} are sent"
+        return f"frames: {differ}: {self.credits} instead of {self.whole_credits}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as plain JSON values."""
+        return asdict(self)
+
+
+def unsent_credits(db: sqlite.Connection, per_image_milli: int, retry_milli: int) -> CreditRange:
+    """Return the price of the rows to send; it is exact for frames, because each has a request of its own.
+
+    Args:
+        db: The journal with the rows of the plan.
+        per_image_milli: Millicredits for one image or video frame.
+        retry_milli: Millicredits to repeat the user's question (`--ask`) about one; 0 without a question.
+    """
+    all_frames, single = unsent_frames(db), unsent_video_frames(db)
+    high = None if all_frames.high is None else all_frames.high - single
+    price = single * whole_credits(per_image_milli)
+    credits_ = price_range(per_image_milli, FrameRange(all_frames.low - single, high)) + CreditRange(price, price)
+    return add_retry_cost(credits_, retry_milli, all_frames)
+
+
+def frame_savings(db: sqlite.Connection, options: Options, per_image_milli: int) -> FrameSavings | None:
+    """Return what frames save in place of whole videos; None if no video is sent as frames.
+
+    Args:
+        db: The journal with the rows of the plan.
+        options: The options of the run.
+        per_image_milli: Millicredits for one image or video frame.
+    """
+    lengths = frame_mode_lengths(db)
+    if not lengths:
+        return None
+    frames = sum(sent for _, _, sent in lengths)
+    whole = sum(
+        videos * frame_count(seconds, options.capture_interval, options.max_frames) for seconds, videos, _ in lengths
+    )
+    return FrameSavings(
+        videos=sum(videos for _, videos, _ in lengths),
+        frames=frames,
+        whole_frames=whole,
+        credits=frames * whole_credits(per_image_milli),
+        whole_credits=price_range(per_image_milli, FrameRange(whole, whole)),
+    )
