@@ -102,7 +102,7 @@ def estimate_stratified_share(strata: Sequence[StratumSample], *, confidence: fl
 
 
 def _collapsed(strata: Sequence[StratumSample]) -> list[StratumSample]:
-    """Return the strata, those with fewer than `LEAST_SAMPLED` sampled rows as one, unless it is complete."""
+    """Return the strata, with all those merged of which fewer than `LEAST_SAMPLED` rows, but not all, are sampled."""
     small = [one for one in strata if one.sampled < min(LEAST_SAMPLED, one.population)]
     if not small:
         return list(strata)
