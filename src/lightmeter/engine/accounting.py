@@ -188,7 +188,7 @@ class Accounting:
     ) -> tuple[AnswerOutcome, str | None]:
         """Return what an answer says about charge and rows, and a note about an unexpected charge, or None.
 
-        Also learn from the answer prices, and whether the service names each asset by the URL that was sent. `raw` is
+        Also learn prices from the answer, and whether the service names each asset by the URL that was sent. `raw` is
         the body; `answer` is the body as a JSON object, or None if it is not parsed yet or is no JSON object.
         """
         outcome = outcome_of(raw, request.rows, request.hold, answer)

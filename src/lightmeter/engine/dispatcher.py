@@ -77,10 +77,11 @@ class Dispatcher:
             return await self._send_all(batches)
 
     async def dispatch_retries(self, first: int, last: int) -> int:
-        """Repeat the user's question (`--ask`) for rows whose answer is not valid, in places `first` to `last`.
+        """Repeat the user's question (`--ask`) for rows `first` to `last` of the send order whose answer is not valid.
 
         Each row has a request of its own, because the prompt names the error in the row's first answer. Return the
-        number of requests sent; return early when the run stops or `RunState.must_resolve` is set.
+        number of requests sent. Return early when the run stops, or when the caller must first find out what requests
+        without an answer cost.
         """
         with open_read_only(self._session.out) as db:
             rows = waiting_retries(db, first, last)
@@ -110,7 +111,7 @@ class Dispatcher:
         return sent
 
     def _launch(self, batch: Batch) -> None:
-        """Send a batch that `_admit` returned, in a background task."""
+        """Send a batch in a background task, now that rate limit, budget and the cap on credits at risk allow it."""
         self._limiter.on_admitted(self._session.clock.monotonic())
         self._run_state.admit(batch)
         self._sending.add(asyncio.create_task(self._send(batch)))
@@ -185,7 +186,11 @@ class Dispatcher:
         return None if within_cap is None else await self._wait_for_room(within_cap)
 
     async def _wait_for_room(self, batch: Batch) -> Batch | None:
-        """Wait until a batch that is within `max_at_risk` may be sent, and trim it to the budget: see `_admit`."""
+        """Wait until a batch that costs at most `max_at_risk` may be sent; return it trimmed to the budget.
+
+        Return None if the run stops, if the first row alone exceeds the budget, or if the engine must first find out
+        what unanswered requests cost.
+        """
         state = self._run_state
         while not state.stopping.is_set():
             batch = replace(batch, hold=self._prices.max_credits(batch.rows))  # by all charges known so far

@@ -155,7 +155,7 @@ class Engine:
         return total
 
     async def _resolve_if_required(self) -> bool:
-        """If `RunState.must_resolve` is set, find out what lost requests cost, or else stop; False if it is not set."""
+        """If unanswered requests block further sending, find out their charges or stop the run; False if none do."""
         if not self.run_state.must_resolve:
             return False
         self.run_state.set_must_resolve(required=False)

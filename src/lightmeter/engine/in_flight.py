@@ -40,7 +40,7 @@ class PolledRequest:
     """A request that the service accepted and whose answer must be polled for, ordered by the time of the next poll.
 
     Attributes:
-        due_s: When to poll next, in monotonic seconds; before that is planned, when this object was made.
+        due_s: When to poll next, in monotonic seconds; until the first poll is planned, when this object was made.
         request: The request.
         request_id: The id that the service gave it.
         acked_at: When the service accepted it, in seconds since the epoch.

@@ -117,7 +117,7 @@ def has_requests_to_move(plan: Plan, out: Path, before: RunHeader) -> bool:
     """Return whether the run in `out`, with the header `before`, has requests without a known answer or charge.
 
     Raises:
-        SettingsError: it has, and they were sent with other options than those of the plan.
+        SettingsError: such requests exist, and were sent with other options than those of the plan.
     """
     with open_read_only(out) as db:
         if not has_open_requests(db):

@@ -141,7 +141,7 @@ class Reconciler:
         await self._session.journal.write(put_meta({_ACCOUNT_KEY: self._account()}))
 
     def _account(self, run_id: str | None = None) -> str:
-        """Return a hash of run id and API key: balances are compared only if they are of the same account."""
+        """Return a hash of run id and API key, stored with a balance to tell if a later balance is of that account."""
         key = self._session.endpoint.api_key
         secret = "" if key is None else key.get_secret_value()
         return hashlib.sha256(f"{run_id or self._session.header.run_id}\0{secret}".encode()).hexdigest()[:16]
@@ -253,12 +253,12 @@ class Reconciler:
         return None
 
     async def _rule(self, opening: BalanceReading | None, readings: BalancePair, *, again: bool = False) -> int:
-        """Decide from the balance before and after what requests cost, and record it; return the rows pending again.
+        """Decide from two balances what the requests between them cost; return how many rows are pending again.
 
         Args:
             opening: The balance before the requests; None if no balance of this account was read before.
             readings: Two equal readings of the balance after the requests.
-            again: Whether an earlier decision, made when others might also spend, used these readings.
+            again: Whether an earlier decision used these readings, on the assumption that others might spend, too.
         """
         if opening is None:
             await self._rule_unprovable(readings[1])

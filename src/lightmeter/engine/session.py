@@ -192,7 +192,7 @@ def has_unsettled_former_run(out: Path, plan: Plan) -> bool:
     """Return whether `out` holds a run of another manifest that has requests without a known answer or charge.
 
     Raises:
-        SettingsError: it does, and they were sent with other options than those of the plan.
+        SettingsError: such requests exist, and were sent with other options than those of the plan.
     """
     header = _find_run(out)
     if header is None or header.manifest_sha256 == plan.manifest_sha256:

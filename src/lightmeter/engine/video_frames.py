@@ -60,7 +60,7 @@ class FrameExtractor:
         return b64encode((folder.path / f"{frame}.jpg").read_bytes()).decode("ascii")
 
     async def close(self) -> None:
-        """Stop the extraction of frames and remove those on disk."""
+        """Stop the extraction of frames and remove the extracted frames from the disk."""
         tasks, self._videos = list(self._videos.values()), {}
         for task in tasks:
             task.cancel()
@@ -85,7 +85,7 @@ class FrameExtractor:
         return folder
 
     async def _local_file(self, video: VideoSource, target: Path) -> Path:
-        """Return the path of a video's file; one at a URL is downloaded to `target`. Its content is compared."""
+        """Return a video's file, downloaded to `target` if it has a URL. Raise MediaError if its content changed."""
         if video.path is not None:
             try:
                 sha256 = await asyncio.to_thread(_sha256, Path(video.path))

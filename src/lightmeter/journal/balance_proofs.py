@@ -102,7 +102,7 @@ def record_balance(db: sqlite.Connection, balance: int, at: float, *, opens: boo
 
 
 def opening_reading(db: sqlite.Connection) -> BalanceReading | None:
-    """Return the balance that the next balance is compared with, to prove what requests have cost; None without one."""
+    """Return the account balance that later ones are compared with to prove what requests cost; None if not stored."""
     row = db.execute(
         "SELECT reading_id, at, balance, place FROM readings WHERE opens ORDER BY reading_id DESC LIMIT 1"
     ).fetchone()
@@ -172,8 +172,8 @@ def unknown_charges_since(db: sqlite.Connection, after: int) -> dict[int, float]
 def windows_in_doubt(db: sqlite.Connection) -> list[tuple[BalanceReading, BalanceReading]]:
     """Return pairs of (earlier, later) balances that could not prove whether some request between them was charged.
 
-    For each earlier balance, only its latest comparison is returned. The same pair may prove more once the user says
-    that nobody else spends from the account.
+    If an earlier balance was compared with several later ones, only the newest of these pairs is returned. A pair may
+    prove more once the user says that nobody else spends from the account.
     """
     windows = db.execute(
         "SELECT o.reading_id, o.at, o.balance, o.place, c.reading_id, c.at, c.balance, c.place "
@@ -236,12 +236,13 @@ def _apply_resolution(db: sqlite.Connection, resolution: SubmissionResolution, a
 def requeue_unanswered_rows(db: sqlite.Connection, allowance: int, at: float) -> tuple[int, int]:
     """Make rows of unanswered requests pending again, although these requests may have been charged.
 
-    The oldest requests come first. Their credits stay reserved. Return (reserved credits of the requests whose rows
-    are pending again, number of these rows).
+    The oldest requests come first. The credits reserved for the requests stay reserved. Return (reserved credits of
+    the requests whose rows are pending again, number of these rows).
 
     Args:
         db: The journal, in a transaction.
-        allowance: Most credits to pay twice; a request that reserves more than what is left of it is passed over.
+        allowance: Most credits that may be paid twice. Each request uses up as many as are reserved for it, and is
+            left out if fewer are left.
         at: Seconds since the epoch.
     """
     left, rows = allowance, 0

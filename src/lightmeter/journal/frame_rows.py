@@ -50,7 +50,7 @@ def frame_seq(seq: int, frame: int) -> int:
 
 
 def frame_of(seq: int) -> int | None:
-    """Return the frame that the row with this number is; None for a row of the manifest."""
+    """Return the frame number of row `seq` if the row is a frame of a video; None if it is a row of the manifest."""
     return None if seq < FIRST_FRAME_SEQ else (seq - FIRST_FRAME_SEQ) % FRAMES_PER_ROW
 
 

@@ -80,7 +80,7 @@ class RunHeader:
         return (*(run_id for run_id, _ in self.former_runs), self.run_id)
 
     def idempotency_key(self, submission_id: int) -> str:
-        """Return the idempotency key of a submission (POST); it contains the run's id at the time it was first sent."""
+        """Return the idempotency key of a submission (POST); it contains the run's id when it was first sent."""
         ids = (run_id for run_id, last in (*self.carried_from, *self.former_runs) if submission_id <= last)
         return f"{next(ids, self.run_id)}-{submission_id}"
 

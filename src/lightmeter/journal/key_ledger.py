@@ -69,7 +69,7 @@ class _CapExceeded(Exception):
 class KeyLedger:
     """A file that counts the credits that all runs on this machine spend with one API key in each period.
 
-    Any number of processes may use the file at once.
+    A period is a UTC day, week or month, as text such as `2026-03`. Any number of processes may use the file at once.
 
     Args:
         path: The SQLite file; created if it is missing.
@@ -135,7 +135,11 @@ class KeyLedger:
         return True
 
     def latest_period(self, period: str) -> str:
-        """Return `period`, or a later one of its length with records of this key: the clock may have been set back."""
+        """Return the latest period with credits of this API key, or `period` if that is later.
+
+        A period is a day, week or month, as text such as `2026-03`; only periods as long as `period`, the present one,
+        are compared. A recorded period is later than the present one if the machine's clock was set back.
+        """
         # Names of periods of one length have the same number of characters, and sort by time.
         query = "SELECT coalesce(max(period), '') FROM runs WHERE account = ? AND length(period) = length(?)"
         return max(period, str(self._db.execute(query, (self._run[0], period)).get))
@@ -144,7 +148,7 @@ class KeyLedger:
         """Add the credits that older versions of lightmeter recorded for this API key under other account names.
 
         Args:
-            period: The first period to migrate.
+            period: The current day, week or month, such as `2026-03`; accounts last used before it are left out.
             is_mine: Returns whether (account name, folder of a run recorded under it) belongs to this API key.
         """
         with self._errors_translated(), sqlite.write_transaction(self._db):
@@ -169,7 +173,7 @@ class KeyLedger:
 
         Args:
             former: Ids that the run had before.
-            period: The current period.
+            period: The current day, week or month, such as `2026-03`.
             totals_: Credits of this run, including those spent under a former id that are not in the journal.
         """
         account, run_id = self._run
@@ -183,7 +187,7 @@ class KeyLedger:
                 )
 
     def spent(self, period: str) -> int:
-        """Return the credits that all runs have paid in a period, and that they reserve for requests in flight."""
+        """Return the credits that all runs paid in a period such as `2026-03`, plus those reserved for requests."""
         query = "SELECT coalesce(sum(paid - paid_before + held), 0) FROM runs WHERE account = ? AND period = ?"
         return int(self._db.execute(query, (self._run[0], period)).get)
 
@@ -194,15 +198,15 @@ class KeyLedger:
                 raise _CapExceeded
 
     def correct_earlier_runs(self, period: str) -> None:
-        """Release the credits that earlier runs of this folder hold in the ledger of the key, in this budget period.
+        """Release the credits that the ledger reserves for earlier runs of this folder in `period`, such as `2026-03`.
 
-        Their requests of unknown charge have moved to this run, which holds the credits instead.
+        Requests of unknown charge have moved from those runs to this run, for which their credits are reserved.
         """
         with self._errors_translated(), sqlite.write_transaction(self._db):
             self._correct_dead_runs(self.latest_period(period), self._folder)
 
     def _correct_dead_runs(self, period: str, only: str | None = None) -> None:
-        """Set the credits of runs whose process has ended to those in their journals; with `only`, in that folder."""
+        """Set the credits of runs whose process has ended to those in their journals; `only` limits it to a folder."""
         account, run_id = self._run
         query = "SELECT run_id, folder, process FROM runs WHERE account = ? AND period = ? AND run_id <> ?"
         for other, folder, process in list(self._db.execute(query, (account, period, run_id))):

@@ -31,7 +31,7 @@ class RowResult:
     Attributes:
         seq: Number of the row in the manifest.
         asset: Position in `all.assets`; None without an asset.
-        name: The asset's name there.
+        name: The asset's name in the answer.
         error: Why there is no asset; None when there is one.
     """
 
@@ -69,7 +69,7 @@ class AnswerOutcome:
 
     @property
     def charge_evidence(self) -> int:
-        """How exact the charge is: 0 if the answer reports none, 1 with an error, 2 without one (the full price)."""
+        """What the answer reports: 0 no charge, 1 a charge with an error, 2 a charge without error, the full price."""
         return self.charge_reported + (self.charge_reported and self.error_free)
 
     @property

@@ -129,7 +129,9 @@ class Journal:
         self._writer.after_commit = callback
 
     async def write(self, change: Change[T]) -> T:
-        """Apply a change to the journal and return its result when it is on disk; a cancelled caller does not undo it.
+        """Call a function that changes the journal; return its result once the change is on disk.
+
+        If the caller is cancelled, the change is made all the same.
 
         Raises:
             JournalError: the journal is closed, or cannot be written.

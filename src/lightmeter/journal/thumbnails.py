@@ -77,7 +77,7 @@ class ThumbnailStore:
                 self._give_up(error)
 
     def _open(self) -> bool:
-        """Open the file; return whether it was damaged and is removed."""
+        """Open the file; return True if it was damaged and has been removed."""
         try:
             self._db = _open_for_writing(self._path)
         except sqlite.Error as error:
@@ -173,7 +173,7 @@ def add_thumbnails(source: Path, target: Path, max_bytes: int) -> None:
 
 
 def copy_thumbnails(source: Path, target: Path) -> None:
-    """Replace a file of thumbnails by a copy of another one that nobody writes; remove it if there is no other."""
+    """Replace `target` by a copy of `source`, to which nobody may be writing; without `source`, remove `target`."""
     try:
         if not source.exists():
             target.unlink(missing_ok=True)

@@ -59,7 +59,7 @@ class WatermarkRecord:
 
     Attributes:
         folder: Folder of the run when it was last started on this machine.
-        position: How many requests and changes the run's journal contained when the file was last written.
+        position: How many requests and changes of their states the run's journal contained at the last write.
         checked: Whether that journal was known to be, or accepted as, the latest one of the run.
     """
 
@@ -69,7 +69,7 @@ class WatermarkRecord:
 
 
 def read_position(db: sqlite.Connection) -> JournalPosition:
-    """Return how many requests, changes of their states and credits a journal contains."""
+    """Return how many requests and state changes a journal records, and how many credits are paid or reserved."""
     return JournalPosition(*db.execute(_POSITION).get)
 
 
@@ -106,12 +106,12 @@ class Watermark:
         self._flushed_at = 0
 
     def begin(self, run_id: str, folder: Path, position: JournalPosition, *, checked: bool) -> None:
-        """Write the watermark file of a run, which records how far its journal has come, and unlock it for readers.
+        """Write the run's id, its folder and the extent of its journal to this file; let other processes open the file.
 
         Args:
             run_id: The run.
             folder: The run's folder.
-            position: How many requests and changes the run's journal contains now.
+            position: How many requests, state changes of requests and credits the run's journal records now.
             checked: Whether the journal is known to be, or accepted as, the latest one of the run.
 
         Raises:
@@ -128,7 +128,7 @@ class Watermark:
         self._written, self._checked, self._flushed_at = position, checked, position.requests
 
     def advance(self, db: sqlite.Connection) -> None:
-        """Write how many requests and changes the journal contains now; to be called after each commit.
+        """Write how many requests, state changes and credits the journal records; to be called after each commit.
 
         An error is logged once and does not stop the run.
         """

@@ -124,7 +124,7 @@ class ConcurrencyProbe:
         self._not_accepted_since_doubt += 1
 
     def on_sent(self, record: SendRecord, limit: int, rejection_rtt_s: float) -> int:
-        """Note a sent request; return the limit on requests in flight.
+        """Note a sent request, which may be a test; return the limit on requests in flight, perhaps raised.
 
         The limit is raised once the service has accepted three test requests above it. A test request counts as
         accepted if no rejection came within about twice the time that rejections take (`rejection_rtt_s`).
@@ -140,7 +140,7 @@ class ConcurrencyProbe:
         return limit
 
     def _accepted_probes(self, record: SendRecord, rejection_rtt_s: float) -> int:
-        """Return how many test requests were sent so long before `record` that their rejection would have arrived."""
+        """Return how many test requests count as accepted: a rejection would have come before `record` was sent."""
         return sum(record.sent_at - at > 2 * rejection_rtt_s + _MARGIN_S for at in self._probes_sent_at)
 
     def _limit_if_reordered(self, now: float, record: SendRecord, limit: int, latency_s: float) -> int | None:

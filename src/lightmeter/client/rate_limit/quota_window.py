@@ -48,7 +48,7 @@ class QuotaWindow:
         return self.quota / self.length_s
 
     def catch_up_factor(self, now: float) -> float:
-        """Return the factor by which `rate` must rise to use up the quota in a time window noticed late.
+        """Return the factor by which `rate` must rise to use up the quota if the window's start was noticed late.
 
         The factor is 1 if the start of the present time window was noticed in time, or if that window has ended.
         """

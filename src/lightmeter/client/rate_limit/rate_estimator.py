@@ -315,7 +315,7 @@ class RateEstimator:
         return self._window.next_reset_at(now, blocked_since)
 
     def start_window(self, count: AcceptedCount) -> None:
-        """Begin to infer the quota and length of a possible fixed time window; `count` counts the requests so far."""
+        """Begin to infer a quota per fixed time window, from the requests that `count` has counted since its start."""
         self._window = QuotaWindow(count.start, count.not_accepted)
 
     def on_congestion(self, now: float, measured: float) -> None:

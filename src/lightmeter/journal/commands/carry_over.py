@@ -198,7 +198,7 @@ FROM temp.found f JOIN old.findings o ON o.seq = f.old_seq ORDER BY o.rowid
 
 @contextmanager
 def _attached(db: sqlite.Connection, folder: Path) -> Iterator[None]:
-    """For a `with` block, attach the journal of `folder` to `db` as `old`, in a transaction with temporary tables."""
+    """For a `with` block, begin a transaction on `db`, to which the journal in `folder` is attached as `old`."""
     digest: Any = _digest
     db.create_scalar_function("digest", digest, 1, deterministic=True)
     db.execute("ATTACH ? AS old", (str(journal_path(folder)),))
@@ -238,9 +238,10 @@ def forget_open_requests(db: sqlite.Connection) -> None:
 
 
 def carry_results(db: sqlite.Connection, folder: Path) -> None:
-    """Give pending rows of `db` the answer, or charged failure, of the same image or video in the run in `folder`.
+    """Copy answers and charged failures of the older run in `folder` to pending rows of the next run's journal `db`.
 
-    With `--duplicates near`, a row also gets the answer of a near-duplicate that the plan of one of the runs found.
+    A row gets the answer about the same image or video; with `--duplicates near`, also the answer about a
+    near-duplicate that the plan of one of the two runs found.
     """
     with _attached(db, folder):
         found = (_SAME, _ANSWERED, _CHARGED, _SAME_BY_NEAR_DUPLICATES, _ANSWERED)

@@ -32,7 +32,11 @@ FROM items WHERE kind = 'image' AND width * height > 0 AND sqrt(width * height) 
 
 @sqlite.command
 def add_odd_size_findings(db: sqlite.Connection, interquartile_ranges: float) -> None:
-    """Add the finding `odd_size` to each image whose side is that many interquartile ranges outside the quartiles."""
+    """Add the finding `odd_size` to each image of the plan that is much smaller or larger than the others.
+
+    An image's side is the square root of width x height. A side more than `interquartile_ranges` interquartile ranges
+    below the first quartile of all sides, or above the third, gets the finding.
+    """
     images: int = db.execute(_COUNT).get
     if images == 0:
         return
@@ -44,7 +48,7 @@ def add_odd_size_findings(db: sqlite.Connection, interquartile_ranges: float) ->
 
 
 def _quantile(sides: dict[int, float], position: float) -> float:
-    """Return the side at a position among all sides; between two places, the mean weighted by distance."""
+    """Return the value at the rank `position` from `sides` (rank → value); interpolate between two whole ranks."""
     lower = sides[int(position)]
     upper = sides.get(int(position) + 1, lower)
     return lower + position % 1 * (upper - lower)

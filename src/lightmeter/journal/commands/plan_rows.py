@@ -43,7 +43,7 @@ class CachedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CachedRow:
-    """Manifest row `seq` with its answer from an earlier run, and its image's or video's position and name in there."""
+    """Manifest row `seq`, its answer from an earlier run, and the position and name of its asset in that answer."""
 
     seq: int
     asset: int
@@ -53,7 +53,13 @@ class CachedRow:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFrame:
-    """A frame of a video that is to be sent as an image: its number among the captures, its index, its time."""
+    """A frame of a video that is to be sent as an image.
+
+    Attributes:
+        frame: Number among the frames that the service would analyze of the whole video, from 0.
+        index: Index among all frames of the video, from 0.
+        time_s: Seconds from the start of the video.
+    """
 
     frame: int
     index: int
@@ -86,9 +92,9 @@ class PlannedRow:
         duplicate_of: `item_id` of an earlier row with the same image or video; None without one.
         size_bytes: Length of the content; None if it is not known.
         perceptual_hash: 64 bits, see `media.perceptual_hash`; None if the content was not decoded.
-        duplicate_distance: Number of bits in which this hash differs from that of `duplicate_of`; None if the two
-            contents, URLs or paths are equal.
-        fingerprint: See `media.fingerprint`; it is compared with those of other rows, and not stored.
+        duplicate_distance: Number of bits in which `perceptual_hash` differs from that of `duplicate_of`; None if the
+            two contents, URLs or paths are equal.
+        fingerprint: A small copy of the image, to find images that look the same; it is not stored.
         frames: The frames that are sent in place of a video; `add_rows` writes each as a row. Empty if none are.
     """
 
@@ -119,7 +125,7 @@ class PlannedRow:
 
 
 class NearDuplicate(NamedTuple):
-    """The earlier row `seq` with an image that looks the same; the hashes differ in `distance` bits."""
+    """The earlier row `seq` with an image that looks the same; the perceptual hashes differ in `distance` bits."""
 
     seq: int
     distance: int
@@ -129,7 +135,7 @@ class NearDuplicateSearch(Protocol):
     """Finds images that look the same among the rows of a plan."""
 
     def find_or_add(self, row: PlannedRow) -> NearDuplicate | None:
-        """Return the earlier row with an image that looks the same; without one, add `row` and return None."""
+        """Return an earlier row with an image that looks the same. Without one, remember `row` and return None."""
 
 
 _INSERT: Final = """
@@ -178,7 +184,7 @@ def add_rows(
 
 
 def _frame_row(video: PlannedRow, frame: PlannedFrame) -> PlannedRow:
-    """Return the row of a video's frame; its identity and hash say which frame of which content it is."""
+    """Return the row for a frame of a video; its identity and hash are the video's, with the frame's index appended."""
     return PlannedRow(
         seq=frame_seq(video.seq, frame.frame),
         item_id=f"{video.item_id}#frame {frame.frame}",
@@ -195,7 +201,7 @@ def _frame_row(video: PlannedRow, frame: PlannedFrame) -> PlannedRow:
 
 
 def _with_own_id(db: sqlite.Connection, row: PlannedRow) -> PlannedRow:
-    """Return the row with an unused id; skipped if an earlier row has the id that the manifest gives it."""
+    """Return the row with an unused id; if its id from the manifest was in use, also with the status `skipped`."""
     own_id = row.item_id
     row = _with_unused_id(db, row)
     if row.item_id != own_id and row.own_id and row.status == "pending":
@@ -241,7 +247,7 @@ def _insert(db: sqlite.Connection, row: PlannedRow) -> None:
 
 
 def _signed(bits: int | None) -> int | None:
-    """Return 64 bits as the signed number that SQLite can store."""
+    """Return an unsigned 64-bit hash as the signed integer that SQLite can store; None stays None."""
     return bits if bits is None or bits < 1 << 63 else bits - (1 << 64)
 
 
@@ -317,9 +323,9 @@ WHERE NOT {IS_ROW}
 
 @sqlite.command
 def set_places(db: sqlite.Connection, seqs: Sequence[int]) -> None:
-    """Store the order in which rows are sent: all rows of the manifest by number; empty means manifest order.
+    """Store the order in which rows are sent: `seqs` has the number of each manifest row; empty means manifest order.
 
-    The rows of frames that are sent in place of a video get the place of the video.
+    Frames that are sent in place of a video get the video's position in this order.
     """
     if not seqs:
         db.execute("UPDATE items SET send_order = NULL WHERE send_order IS NOT NULL")

@@ -31,7 +31,7 @@ class _ReceiveAndSettle:
 
     @staticmethod
     def apply_all(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[None]:
-        """Record the answer and charge of each of these objects in the journal, or raise and record none."""
+        """Record the answer and charge of each object in `settled` in the journal; after an error, none is recorded."""
         steps = _steps(db, settled)
         db.executemany(
             "INSERT OR REPLACE INTO answers VALUES (?, ?)",

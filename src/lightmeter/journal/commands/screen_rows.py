@@ -41,7 +41,7 @@ WHERE status = 'pending' AND NOT {IS_ROW} AND {ROW_OF.format("seq")} IN (SELECT 
 
 @dataclass(frozen=True, slots=True)
 class ScreenOutcome:
-    """What a screen decided about the rows of a plan that would have been sent.
+    """What local back ends decided (`--screen`) about the rows of a plan: which rows are to be sent and paid for.
 
     Attributes:
         backends: Local back ends that analyzed the rows.
@@ -49,8 +49,8 @@ class ScreenOutcome:
         seed: Seed of the random sample.
         passed: Rows that match.
         undecided: Rows that no back end could analyze without errors; they are paid for.
-        rejected: Rows that do not match, with those in the sample.
-        audited: Rejected rows in the random sample, which are paid for all the same.
+        rejected: Rows that do not match, including those in the random sample.
+        audited: Rejected rows in a random sample, which are paid for all the same to check the rule.
     """
 
     backends: tuple[str, ...]
@@ -63,7 +63,7 @@ class ScreenOutcome:
 
     @classmethod
     def from_json(cls, text: str | None) -> ScreenOutcome | None:
-        """Return the outcome that the table `meta` holds as JSON; None without one."""
+        """Return the outcome from the JSON `text` that the journal's table `meta` holds; None if `text` is None."""
         if text is None:
             return None
         fields = json.loads(text)
@@ -81,7 +81,7 @@ class ScreenOutcome:
         )
 
     def to_json(self) -> str:
-        """Return the outcome as the table `meta` holds it."""
+        """Return the outcome as JSON, for the journal's table `meta`."""
         return json.dumps(asdict(self))
 
 
@@ -89,12 +89,12 @@ class ScreenOutcome:
 def apply_screen(
     db: sqlite.Connection, backends: tuple[str, ...], rule: str, decisions: Iterable[tuple[str, bool]], audit: float
 ) -> None:
-    """Mark the pending rows that do not match the rule as skipped, and draw the random sample.
+    """Mark the pending rows that do not match a rule as skipped, except a random sample, which is paid for.
 
     Args:
         db: The journal of the plan.
         backends: Local back ends that analyzed the rows.
-        rule: The SQL condition.
+        rule: SQL condition that rows must match.
         decisions: Item ids of the rows that were decided, and whether each matches the rule.
         audit: Share of the rejected rows to sample, 0 to 1; unless it is 0, at least one row is sampled.
     """
@@ -126,7 +126,7 @@ def _count_passed(db: sqlite.Connection) -> int:
 
 
 def _add_findings(db: sqlite.Connection, sample: Iterable[int], rule: str) -> None:
-    """Add a finding to each row in the random sample, and to each row that could not be decided."""
+    """Add a finding to each row in `sample` (rows that fail `rule` but are paid for), and to each undecided row."""
     insert = "INSERT INTO findings VALUES (?, ?, ?, ?, NULL, ?)"
     audited = f"The row does not match the rule {rule}; it is paid for as part of the random audit sample."
     facts = orjson.dumps({"audited": True}).decode()  # as `Plan.save` writes them
@@ -143,7 +143,7 @@ def _add_findings(db: sqlite.Connection, sample: Iterable[int], rule: str) -> No
 
 
 def _skip_rejected(db: sqlite.Connection, why: str) -> None:
-    """Mark rejected rows, their frames and their duplicates as skipped; the number of their frames stays known."""
+    """Mark the rows that the screen (`--screen`) rejected, with their frames and duplicates, as skipped."""
     db.execute(
         "UPDATE items SET status = 'skipped', reason = ?, error = ?, duplicate_of = NULL "
         "WHERE status = 'duplicate' AND duplicate_of IN "
@@ -158,6 +158,6 @@ def _skip_rejected(db: sqlite.Connection, why: str) -> None:
 
 
 def audited_items(db: sqlite.Connection) -> list[str]:
-    """Return the item ids of the rejected rows in the random sample, in the order of the manifest."""
+    """Return the ids of items that `--screen` rejected but that are paid for as a random sample, in manifest order."""
     query = f"SELECT item_id FROM items JOIN findings USING (seq) WHERE {_IS_AUDITED} ORDER BY seq"  # noqa: S608 (our own words)
     return [item_id for (item_id,) in db.execute(query)]

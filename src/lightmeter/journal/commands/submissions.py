@@ -74,7 +74,7 @@ class _HoldAndSend:
 
     @staticmethod
     def apply_all(db: sqlite.Connection, holds: Sequence[_HoldAndSend]) -> list[int]:
-        """Reserve these requests' credits and return their ids; raise BudgetReached if the sum exceeds the budget."""
+        """Reserve the price of each request in `holds`; return the submission ids, or raise BudgetReached."""
         held = step(State.PLANNED, Event.HOLD)
         sent = step(held, Event.SEND)
         total = sum(one.hold for one in holds)
@@ -331,7 +331,7 @@ def mark_row_over_budget(db: sqlite.Connection, reason: str, seq: int) -> None:
 
 @sqlite.command
 def clear_over_budget(db: sqlite.Connection, first: int, last: int) -> None:
-    """Make the rows and frames in places `first` to `last` of the send order that were over budget pending again."""
+    """Make rows and frames pending again that were over budget, in places `first` to `last` of the send order."""
     db.execute(
         "UPDATE items SET status = 'pending', reason = NULL "  # noqa: S608 (a constant expression)
         f"WHERE status = 'over_budget' AND {SEND_ORDER} BETWEEN ? AND ? AND {IS_SENT}",

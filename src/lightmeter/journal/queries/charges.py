@@ -71,7 +71,7 @@ def credit_totals(db: Connection) -> tuple[int, int]:
 
 
 def charged_frames(db: Connection, recent: int | None = None) -> Iterator[ChargedFrames]:
-    """Yield the charge and number of frames of each request, oldest first; with `recent`, of that many newest ones.
+    """Yield the charge and number of frames of each request, oldest first, or only of the newest `recent` requests.
 
     Requests whose answer reports an error are left out: they may have been charged less than their price.
     """
@@ -84,9 +84,9 @@ def paid_frames(db: Connection) -> PaidFrames:
 
 
 def spent_since(db: Connection, transition_id: int) -> int:
-    """Return the most credits that requests active after a moment can have cost: their charge, or upper price.
+    """Return the most credits spent on requests whose state changed after the state change with id `transition_id`.
 
-    The moment is that of the recorded change of a request's state with the id `transition_id`.
+    A request counts with its charge, or with the credits reserved for it while the charge is unknown.
     """
     query = (
         "SELECT coalesce(sum(coalesce(paid, hold)), 0) FROM submissions "

@@ -293,7 +293,7 @@ def _with_items(db: sqlite.Connection, answers: sqlite.Cursor, items_of: str, ru
 
 
 def _decompress_in_batches(answers: sqlite.Cursor) -> Iterator[list[tuple[int, str | None, bytes]]]:
-    """Yield lists of (id, request id, decompressed answer) that are short and small enough to be held in memory."""
+    """Yield the rows of `answers` as lists of (id, request id, decompressed answer) that fit into memory."""
     batch, size_bytes = [], 0
     for key, request_id, compressed in answers:
         batch.append((key, request_id, decompress(compressed)))

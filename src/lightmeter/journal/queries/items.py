@@ -21,7 +21,7 @@ STATUSES: Final = ("ok", "failed", "skipped", "duplicate", "in_doubt", "over_bud
 
 @dataclass(frozen=True, slots=True)
 class AnswerRetry:
-    """How to ask the user's question (`--ask`) again: the first answer's error, and the back ends (empty: all)."""
+    """How to ask the user's question (`--ask`) again: the first answer's error, and back ends to ask (empty: all)."""
 
     error: str
     backends: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class AnswerRetry:
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A manifest row, or a frame of a video, to be sent as it is, with its place in the send order.
+    """A manifest row, or one frame of a video, that is to be sent; `place` is its position in the send order.
 
     If `retry` is set, the row was answered, and the user's question (`--ask`) is asked again.
     """
@@ -54,7 +54,7 @@ def count_by_status(db: sqlite.Connection) -> dict[str, int]:
 
 
 def count_requests_by_status(db: sqlite.Connection) -> dict[str, int]:
-    """Return as `count_by_status` the number of rows and frames: frames that are sent count in place of their video."""
+    """Return the number of rows in each status; if a video's frames are sent as images, the frames count instead."""
     return _count_by_status(db, IS_SENT)
 
 
@@ -119,7 +119,7 @@ def _to_pending_row(row: Sequence[Any]) -> PendingRow:
 
 
 class FrameGroup(NamedTuple):
-    """Number of manifest rows with this type (None: unknown) and this least and most (None: no bound) frames."""
+    """Number of manifest rows with equal media type (None: unknown), least and most frames (None: no upper bound)."""
 
     kind: MediaKind | None
     frames_low: int
@@ -128,7 +128,7 @@ class FrameGroup(NamedTuple):
 
 
 class LengthGroup(NamedTuple):
-    """Number of manifest rows with this media type and this video length, rounded up; None where unknown."""
+    """Number of manifest `rows` with media type `kind` and video length `seconds` (rounded up); None: not known."""
 
     kind: MediaKind | None
     seconds: int | None
@@ -248,7 +248,7 @@ def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | Non
 def duplicate_groups(db: sqlite.Connection, *, only_near: bool = False) -> Iterator[FrameGroup]:
     """Yield the number of rows that repeat an earlier row's image or video, by media type and number of its frames.
 
-    Only duplicates of rows that have a result count; with `only_near`, only those whose image merely looks the same.
+    A duplicate is counted only if its original has a result; with `only_near`, only if its image merely looks the same.
     """
     yield from map(FrameGroup._make, db.execute(_DUPLICATES, (only_near,)))
 

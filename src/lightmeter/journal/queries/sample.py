@@ -42,8 +42,8 @@ class StratumCount(NamedTuple):
     Attributes:
         value: The value; None for rows without one.
         rows: Number of rows to be sent.
-        low: How many of those a budget pays for, at the upper price of each row.
-        high: The same at the lower price.
+        low: How many of the rows a budget pays for, at the upper price of each row.
+        high: How many of the rows a budget pays for, at the lower price of each row.
     """
 
     value: str | None
@@ -53,7 +53,7 @@ class StratumCount(NamedTuple):
 
 
 def _stratum(column: str | None) -> str:
-    """Return an SQL expression for the value of a column of the manifest; it has one placeholder, for its name."""
+    """Return SQL for a row's value in a manifest column; its one placeholder `?` takes the name of the column."""
     if column == "kind":
         return "iif(? = 'kind', kind, NULL)"
     return "(SELECT nullif(CAST(value AS TEXT), '') FROM json_each(extra) WHERE key = ?)"
@@ -70,13 +70,13 @@ def ordered_rows(db: sqlite.Connection, column: str | None) -> Iterator[OrderedR
 
 
 def count_affordable(db: sqlite.Connection, column: str, low: int, high: int) -> list[StratumCount]:
-    """Return for each value of a column how many of its rows are among the first rows to be sent, most rows first.
+    """Return, for each value of a column, how many rows with the value a budget pays for; most frequent value first.
 
     Args:
         db: The journal.
         column: The column of the manifest.
-        low: Number of rows that a budget pays for, at their upper prices.
-        high: The same at the lower prices.
+        low: Number of rows, in the send order, that the budget pays for at their upper prices.
+        high: Number of rows that the budget pays for at their lower prices.
     """
     query = (
         "SELECT value, count(*) AS rows, sum(place <= ?), sum(place <= ?) FROM ("  # noqa: S608
@@ -87,7 +87,7 @@ def count_affordable(db: sqlite.Connection, column: str, low: int, high: int) ->
 
 
 def count_population(db: sqlite.Connection, column: str | None) -> dict[str | None, int]:
-    """Return the number of rows that can be analyzed, for each value of a column (None: all with the value None)."""
+    """Return value → number of rows that can be analyzed with it in `column`; without a column, None → all rows."""
     query = f"SELECT {_stratum(column)}, count(*) FROM items WHERE {_IS_IN_POPULATION} GROUP BY 1"  # noqa: S608
     return dict(db.execute(query, (column,)))
 

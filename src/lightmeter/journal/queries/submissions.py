@@ -125,7 +125,7 @@ class SubmissionRow(NamedTuple):
 
 
 class SettledAsset(NamedTuple):
-    """A manifest row with its answer, the position of its image or video in the answer, and what identifies that.
+    """A manifest row with its answer, and the position of the row's image or video in the answer.
 
     Attributes:
         transition_id: Id of the state change that recorded the charge: the same for all rows of one answer.
