@@ -36,7 +36,7 @@ class Location:
 
     Attributes:
         text: As the user wrote it.
-        name: Name for messages: the text, or the URI without credentials and options.
+        name: Name for messages: `text`, but a URI without credentials and options.
         path: The local path; None for standard input and URIs.
         is_remote: Whether it is a URI of a file system (`s3://…`, `gs://…`, `file://…`).
         suffixes: The last two suffixes in lower case, such as `[".csv", ".gz"]`.
@@ -90,7 +90,7 @@ def _uri_parts(uri: str) -> tuple[str, PurePosixPath]:
 
 
 class HashingReader(io.RawIOBase):
-    """Stream that reads from another stream and computes the SHA-256 of the bytes."""
+    """Stream that reads from the stream `raw` and computes the SHA-256 of the bytes."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -101,14 +101,14 @@ class HashingReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read bytes of the other stream into `buffer`; return how many were read, 0 at the end."""
+        """Read bytes of the wrapped stream into `buffer`; return how many were read, 0 at the end."""
         chunk = self._raw.read(len(buffer))
         self._digest.update(chunk)
         buffer[: len(chunk)] = chunk
         return len(chunk)
 
     def finish(self) -> str:
-        """Read the rest of the stream; return the SHA-256 of all its bytes, in hexadecimal digits."""
+        """Read the wrapped stream to its end; return the SHA-256 of all its bytes, in hexadecimal digits."""
         while self.read(CHUNK_BYTES):
             pass
         return self._digest.hexdigest()
@@ -230,7 +230,7 @@ class LineReader:
             yield line
 
     def first(self) -> str:
-        """Return the next line that is not blank, to be read again later; an empty text if there is none."""
+        """Return the next line that is not blank; the iterator returns it again. Return `""` if there is none."""
         for line in self:
             if line.strip():
                 self.push_back([line])
@@ -243,7 +243,7 @@ class LineReader:
         self.number -= len(lines)
 
     def head(self) -> bytes:
-        """Return about the first 64 bytes, which will be read again; call this before any line is read."""
+        """Return about the first 64 bytes of the text without consuming them; call this before any line is read."""
         return self._read(self._stream.peek, 64)
 
     def read_all(self, max_bytes: int) -> bytes:

@@ -37,7 +37,7 @@ class UnterminatedQuote(Exception):
 
     Attributes:
         line: Line number of the quote, from 1.
-        consumed: Lines from the start of the record to where the search for the closing quote ended.
+        consumed: The lines from the start of the record to where the search for the closing quote ended.
     """
 
     def __init__(self, reason: str, line: int, consumed: list[str]) -> None:
@@ -124,7 +124,7 @@ def _is_media_name(text: str) -> bool:
 
 
 def opening_line(lines: Sequence[str], delimiter: str) -> int:
-    """Return the index in `lines`, the lines of one CSV record, of the line where the last quoted field begins."""
+    """Return the index of the line in which the last quoted field of a CSV record with these lines begins."""
     opened, state = 0, "start"
     for number, line in enumerate(lines):
         for char in line:

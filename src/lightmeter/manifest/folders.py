@@ -50,7 +50,7 @@ class FileSet:
     filesystem: Any = None
 
     def media_rows(self) -> Iterator[tuple[RawRow, bytes]]:
-        """Yield for each media file a row with its name as `path`, and bytes for `digest`: name, size, change time."""
+        """Yield for each media file a row with its name as `path`, and its name, size and change time as bytes."""
         for name in self.list_names():
             size, modified_ns = -1, -1  # of a file that was deleted; its row cannot be read later
             with suppress(FileNotFoundError):
@@ -151,9 +151,9 @@ def _remote_files(location: Location, filesystem: Any, path: str) -> FileSet | N
 
 
 def _select_files(location: Location, base: Path | str, names: _Names, filesystem: Any = None) -> FileSet:
-    """Return the pictures and videos, or the Parquet files, among the names.
+    """Return the pictures and videos, or the Parquet files, among the files that `names` lists.
 
-    The argument `names` returns the names of all files, relative to `base`; `location` is for messages.
+    The function `names` returns the names of all files, relative to `base`; `location` is for messages.
 
     Raises:
         ManifestError: the files are both media and Parquet, or neither, or images and videos on a remote file system.

@@ -49,7 +49,7 @@ class ReadOptions:
         return {role: name for role, name in named.items() if name is not None}
 
     def missing(self, names: Iterable[str]) -> str | None:
-        """Return the first column set in these options that is not in `names`, a manifest's columns; else None."""
+        """Return the first column that these options name but a manifest with the columns `names` lacks; else None."""
         available = list(names)
         return next((wanted for wanted in self.named.values() if _same_name(wanted, available) is None), None)
 

@@ -176,7 +176,7 @@ def _header_error(lines: LineReader, first: str, delimiters: tuple[str, ...], op
 
 
 def _header(records: RecordReader, lines: LineReader, options: ReadOptions) -> list[str]:
-    """Read and return the column names of a CSV file; an unnamed third column is called `column_3`."""
+    """Read and return the column names of a CSV file; a third column without a name is `column_3`."""
     try:
         names = records.read() or []
     except BrokenRecord as error:

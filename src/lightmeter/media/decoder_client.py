@@ -125,7 +125,7 @@ class Decoder:
     async def frames(self, times: list[float], max_side: int | None) -> list[VideoFrame]:
         """Return the frames that the video shows at `times` (seconds), shrunk to a longest side of `max_side` pixels.
 
-        If the file's time stamps are missing or unordered, the average frame rate tells which frames these are.
+        If the file's time stamps are missing or unordered, the average frame rate tells which frame belongs to a time.
 
         Raises:
             MediaTooLarge: the frames together exceed `DecoderLimits.result_bytes`.

@@ -81,7 +81,7 @@ def _import_decoder() -> Any:
 
 
 def _open(job: dict[str, Any]) -> tuple[_OpenVideo, dict[str, Any], bytes]:
-    """Open the file `job["path"]`; return the video, its metadata, and all frames' start times and the last end."""
+    """Open the file `job["path"]`; return the video, its metadata, and when each frame starts and the last ends."""
     decord = _import_decoder()
     import numpy as np  # noqa: PLC0415 (imported after the limits are set)
 
@@ -123,7 +123,7 @@ class _OpenVideo:
 def _without_padding(pixels: Any) -> Any:
     """Return the pixels of a frame as height x width x 3.
 
-    decord2 takes the padding of rows for further channels if it is as long as the width or longer: 96 or 144 pixels.
+    decord2 may return the padding at the end of each row as a fourth channel, for example at a width of 96 pixels.
     """
     height, width, _ = pixels.shape
     return pixels.reshape(height, -1)[:, : width * 3].reshape(height, width, 3)

@@ -47,7 +47,7 @@ _CROP_STEPS: Final = 4
 
 
 def fingerprint(rgb: NDArray[np.uint8]) -> bytes | None:
-    """Return the fingerprint of a picture (height x width x 3, RGB); None if the picture is nearly blank."""
+    """Return a tiny copy of a picture (height x width x 3, RGB) for `looks_same`; None if it is nearly blank."""
     picture = Image.fromarray(rgb).convert("YCbCr")
     luma = np.asarray(picture.getchannel("Y").resize((_LUMA, _LUMA), Image.Resampling.BILINEAR))
     if luma.std() < _MIN_DEVIATION:
@@ -75,7 +75,7 @@ def _channels(content: bytes) -> tuple[Floats, Floats]:
 
 
 def _normalize(lumas: Floats) -> Floats:
-    """Return each luma with mean 0 and length 1, so that the product of two is their correlation."""
+    """Return each grid of brightnesses with mean 0 and norm 1: the dot product of two is their correlation."""
     centered: Floats = lumas - lumas.mean(axis=(-2, -1), keepdims=True)
     centered /= np.maximum(np.sqrt((centered**2).sum(axis=(-2, -1), keepdims=True)), 1e-6)
     return centered
@@ -87,7 +87,7 @@ def _is_graphic(luma: Floats) -> bool:
 
 
 def _has_same_colors(first: Floats, second: Floats) -> bool:
-    """Whether the colors are equal up to saturation, a small cast, and small differences; each is (cells, 2)."""
+    """Whether two pictures' chroma values (cells x 2) agree, apart from saturation, a small color cast and noise."""
     centered = first - first.mean(axis=0)
     factor = np.vdot(centered, second - second.mean(axis=0)) / max(float(np.vdot(centered, centered)), 1e-6)
     difference = second - np.clip(factor, *_SATURATION) * first
@@ -96,7 +96,7 @@ def _has_same_colors(first: Floats, second: Floats) -> bool:
 
 
 def _crop_matrices() -> Floats:
-    """Return for each side and place of a crop the matrix that stretches that part of 24 cells to 24 cells."""
+    """Return a matrix for each tried crop (by side and position) that stretches its part of 24 cells to 24."""
     matrices = []
     for side in _CROP_SIDES:
         for start in np.linspace(0, _LUMA * (1 - side), _CROP_STEPS):

@@ -25,10 +25,12 @@ BYTES_PER_HASH: Final = 24
 
 
 class HashIndex:
-    """64-bit hashes in memory, numbered from 0 in the order in which they are added; at most 2³².
+    """Index of 64-bit hashes in memory that finds those similar to a given hash.
+
+    The hashes, at most 2³², are numbered from 0 in the order in which they are added.
 
     Args:
-        radius: Most bits in which a hash that is found differs.
+        radius: Most bits in which a found hash differs from the given one.
     """
 
     def __init__(self, radius: int) -> None:
@@ -51,13 +53,13 @@ class HashIndex:
             self._add_block(self._count - TAIL_HASHES)
 
     def _add_block(self, start: int) -> None:
-        """Index the hashes from `start` on, together with the blocks before that are not longer than the new one."""
+        """Make a `_Block` of the hashes from number `start` on; merge earlier blocks into it that are not longer."""
         while self._blocks and self._blocks[-1].length <= self._count - start:
             start = self._blocks.pop().start
         self._blocks.append(_Block(self._hashes[start : self._count], start))
 
     def search(self, bits: int) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-        """Return the numbers of all hashes within the radius, in rising order, and their distances."""
+        """Return the numbers of all hashes within the radius of the hash `bits`, ascending, and their distances."""
         value = np.uint64(bits)
         tail = self._count - self._count % TAIL_HASHES
         candidates = [block.candidates(value, self._masks) for block in self._blocks]
@@ -71,11 +73,11 @@ class HashIndex:
 
 
 class _Block:
-    """For each band, the numbers of a range of hashes, sorted by the band's value.
+    """Sorted index of consecutive hashes of a `HashIndex`: for each 16-bit band, the hash numbers by the band's value.
 
     Args:
         hashes: The hashes.
-        start: The number of the first of them.
+        start: The number in the `HashIndex` of the first of `hashes`.
     """
 
     def __init__(self, hashes: NDArray[np.uint64], start: int) -> None:
@@ -90,7 +92,7 @@ class _Block:
             self._offsets.append(np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32))
 
     def candidates(self, value: np.uint64, masks: list[NDArray[np.uint16]]) -> NDArray[np.uint32]:
-        """Return the numbers of all hashes with a band near to that of `value`, some of them more than once."""
+        """Return the numbers of hashes with a 16-bit band as in `value`, up to bit flips in `masks`; some repeat."""
         found = []
         for order, offsets, band, band_masks in zip(
             self._orders, self._offsets, _band_values(np.atleast_1d(value)), masks, strict=True
@@ -109,7 +111,7 @@ def _band_values(hashes: NDArray[np.uint64]) -> list[NDArray[np.uint16]]:
 
 
 def _band_masks(radius: int) -> list[NDArray[np.uint16]]:
-    """Return for each band all differences that must be tried.
+    """Return for each of a hash's four 16-bit bands the bit patterns to flip (XOR) to find hashes within `radius` bits.
 
     With radius = 4 q + m, two near hashes differ in at most q bits of one of the first m + 1 bands, or in at most q - 1
     bits of one of the others: else they would differ in (m + 1) (q + 1) + (3 - m) q = radius + 1 bits or more.

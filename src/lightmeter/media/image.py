@@ -204,7 +204,7 @@ def load_views(content: bytes, views: Iterable[InputTransform]) -> dict[InputTra
 
 @contextmanager
 def _load_picture(content: bytes, draft_side: int | None) -> Iterator[tuple[Image.Image, Image.Transpose | None]]:
-    """Decode an image, a JPEG reduced towards `draft_side` pixels; yield it and the rotation that makes it upright."""
+    """Decode an image, a JPEG shrunk to `draft_side` pixels or more; yield it and the rotation to turn it upright."""
     with _open_picture(content) as picture:
         width, height = picture.size
         if width * height > MAX_PIXELS:

@@ -89,9 +89,9 @@ def transform_array(rgb: NDArray[np.uint8], transform: InputTransform) -> NDArra
 
 @dataclass(frozen=True, slots=True)
 class LetterboxedImage:
-    """Picture on a plain canvas (height x width x 3).
+    """Picture at the center of a plain `canvas` (height x width x 3).
 
-    The picture's corner (`left`, `top`) and its `width` and `height` are in pixels of the canvas.
+    The picture's upper left corner (`left`, `top`), `width` and `height` are in pixels of the canvas.
     """
 
     canvas: NDArray[np.uint8]

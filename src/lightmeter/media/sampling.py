@@ -30,7 +30,8 @@ Videos with the same value have the same number of captured frames, because inte
 def duration_of(stamped_s: float | None, frames: int = 0, fps: float = 0.0) -> float | None:
     """Return the plausible duration of a video in seconds, to a tenth of a millisecond; None if it is unknown.
 
-    A duration is plausible if it is above 0 and at most `MAX_DURATION_S`. If `stamped_s` is not, `frames / fps` counts.
+    A duration is plausible if it is above 0 and at most `MAX_DURATION_S`. If `stamped_s` is not plausible,
+    `frames / fps` takes its place.
 
     Args:
         stamped_s: Duration by the time stamps, in seconds; None without time stamps.

@@ -91,7 +91,7 @@ async def iter_frames_at(
     slice_frames: int,
     limits: DecoderLimits = _DEFAULT_LIMITS,
 ) -> AsyncGenerator[list[VideoFrame], None]:
-    """Yield the frames that a video shows at these times, in slices as `iter_video` does; the errors are the same.
+    """Yield the frames that a video shows at given times in slices; raise the errors of `decoder_session`.
 
     Args:
         path: The video file.

@@ -34,7 +34,7 @@ _NAMES: Final = {
 def read_codec(path: Path) -> str | None:
     """Return the codec of a video file, such as `h264`; None if its header does not say.
 
-    A codec without a common name here is returned as the container names it, in lower case.
+    A codec that this module has no name for is returned as the container names it, in lower case.
 
     Raises:
         OSError: the file cannot be read.

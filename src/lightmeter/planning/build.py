@@ -56,7 +56,7 @@ async def stream_plan(
     """Build a plan: yield progress while rows are read, and the plan at the end.
 
     Before the first row is read, request the balance and the back ends of the service, unless it is the embedded one.
-    Results of checks that an earlier plan or check of the manifest kept are used, unless the option `reuse` is off.
+    Pre-check results that an earlier plan or check of the manifest stored are used, unless the option `reuse` is off.
 
     Args:
         source: The manifest.
@@ -175,7 +175,7 @@ def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
 
 
 def _with_planned_service(saved: PlanFile, options: Options, settings: Settings) -> Options:
-    """Return the options with the plan's base URL; raise PlanChanged if only the settings name a base URL."""
+    """Return the options with the plan's base URL; raise PlanChanged if the plan has none, but one is set now."""
     planned, now = saved.head["base_url"], options.base_url or settings.base_url
     if planned is None and now is not None:
         raise PlanChanged(
@@ -204,7 +204,7 @@ def _check_manifest(saved: PlanFile) -> None:
 
 
 def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
-    """Return the values of a plan file for the journal's table `meta`; raise PlanChanged if the price changed."""
+    """Return the plan's values for a journal's table `meta`, by name; raise PlanChanged if `prices` differ."""
     head: dict[str, Any] = saved.head
     _check_price(head["price_per_image_millicredits"], prices, "the price table")
     manifest = head["manifest"]

@@ -9,17 +9,17 @@ _PLAN_AGAIN = "Plan the manifest again."
 
 
 def check_rows_stay_valid(before: Options, after: Options, *, is_screened: bool) -> None:
-    """Check that the rows of a plan need not be read, checked or screened again for other options.
+    """Check that the rows of a plan need not be read, pre-checked or screened by local back ends again for new options.
 
     Args:
         before: The options of the plan.
-        after: The other options.
+        after: The new options.
         is_screened: Whether local back ends have screened the rows.
 
     Raises:
-        UsageError: pre-checks are turned on, but the plan was made without them; other findings skip rows; duplicates
-            are found by another rule; other frames of videos would be sent; or local back ends have screened or must
-            screen the rows, and the options decide what they do.
+        UsageError: pre-checks are turned on, but the plan was made without them; the option `skip` names other checks;
+            duplicates are found by another rule; other frames of videos would be sent; or an option changes which rows
+            the local back ends of the option `screen` pass.
     """
 
     def differ(*names: str) -> bool:

@@ -40,7 +40,8 @@ async def stream_check(
 ) -> AsyncGenerator[Progress | LockedTempDir]:
     """Read and check the rows of a manifest: yield progress, and at the end a temporary folder with a journal of them.
 
-    Nothing is priced, and no service is contacted. Kept results of checks are used as for `stream_plan`.
+    Nothing is priced, and no service is contacted. Check results that an earlier plan or check of the manifest stored
+    are used, unless the option `reuse` is off.
 
     Args:
         source: The manifest.
@@ -66,7 +67,7 @@ async def stream_check(
 async def write_checked_rows(
     reader: ManifestReader, stored_at: str | None, options: Options, settings: Settings, clock: Clock, journal: Journal
 ) -> AsyncGenerator[Progress]:
-    """Write the checked rows of a manifest, stored at a location or in memory, to a journal; yield progress."""
+    """Check the rows of a manifest (stored at `stored_at`, if not None) and write them to a journal; yield progress."""
     started = clock.monotonic()
     kept = open_kept_checks(stored_at or reader.name, options, settings) if options.precheck and options.reuse else None
     own = journal.folder / THUMBNAILS_NAME
@@ -83,13 +84,13 @@ async def write_checked_rows(
 
 
 def stored_location(source: ManifestSource) -> str | None:
-    """Return the absolute location of a stored manifest; None for one in memory and for standard input."""
+    """Return the absolute path or URI of a manifest; None if it is in memory or comes from standard input."""
     location = location_of(source)
     return None if location is None or location.is_stdin else location.absolute
 
 
 def plan_meta(reader: ManifestReader, stored_at: str | None, options: Options, clock: Clock) -> dict[str, str]:
-    """Return values for the table `meta` of a plan's journal, such as the hash of the manifest, now read to its end."""
+    """Return values for a journal's table `meta`, by name, such as the hash of the manifest; call after reading it."""
     return {
         "run_id": fresh_run_id(clock),
         "manifest": reader.name,

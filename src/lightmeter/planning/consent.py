@@ -22,7 +22,7 @@ def provider_notes(rates: RateTable, options: Options, settings: Settings) -> It
 
 
 def consent_needed(options: Options, settings: Settings, service: ServiceInfo) -> tuple[str, ...]:
-    """Return what the user must allow before a run on a named service, as sentences; see `Plan.needs_consent`."""
+    """Return what the user must allow before a run, a sentence each; empty if the service is the embedded one."""
     if is_embedded(options, settings):
         return ()
     needed = []
@@ -37,11 +37,11 @@ def consent_needed(options: Options, settings: Settings, service: ServiceInfo) -
 
 
 def must_be_explicit(options: Options, settings: Settings) -> None:
-    """Raise UsageError if no back end is named, or `max_frames` is 0; never for the embedded service."""
+    """Raise UsageError unless the options name a back end and a frame limit, or the service is the embedded one."""
     raise_if_needed(consent_needed(options, settings, ServiceInfo()))
 
 
 def raise_if_needed(needed: Sequence[str]) -> None:
-    """Raise UsageError with the sentences of `consent_needed`, if there are any."""
+    """Raise UsageError if `needed`, the sentences on what the user must allow before a run, is not empty."""
     if needed:
         raise UsageError(" ".join(needed), hint="Name back ends and a frame limit, or consent with --yes")

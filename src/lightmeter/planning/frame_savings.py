@@ -34,23 +34,25 @@ class FrameSavings:
 
     @property
     def sentence(self) -> str:
-        """One line, without a full stop, that compares the two."""
+        """One line, without a full stop, that compares the frames to send with the whole videos."""
         videos = "1 video" if self.videos == 1 else f"{self.videos} videos"
         differ = f"{self.frames} of {self.whole_frames} captured frames of {videos} are sent"
         return f"frames: {differ}: {self.credits} instead of {self.whole_credits}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as plain JSON values."""
+        """Return the attributes as plain JSON values."""
         return asdict(self)
 
 
 def unsent_credits(db: sqlite.Connection, per_image_milli: int, retry_milli: int) -> CreditRange:
-    """Return the price of the rows to send; it is exact for frames, because each has a request of its own.
+    """Return the price range of the rows of a plan that a run would send.
+
+    The price of video frames that are sent as single images is exact, because each has a request of its own.
 
     Args:
         db: The journal with the rows of the plan.
         per_image_milli: Millicredits for one image or video frame.
-        retry_milli: Millicredits to repeat the user's question (`--ask`) about one; 0 without a question.
+        retry_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame; 0 if there is none.
     """
     all_frames, single = unsent_frames(db), unsent_video_frames(db)
     high = None if all_frames.high is None else all_frames.high - single
@@ -60,7 +62,7 @@ def unsent_credits(db: sqlite.Connection, per_image_milli: int, retry_milli: int
 
 
 def frame_savings(db: sqlite.Connection, options: Options, per_image_milli: int) -> FrameSavings | None:
-    """Return what frames save in place of whole videos; None if no video is sent as frames.
+    """Return what a plan saves by sending frames in place of whole videos; None if it sends no video as frames.
 
     Args:
         db: The journal with the rows of the plan.

@@ -45,7 +45,7 @@ class KeptChecks:
     """A file with results of the pre-checks of a manifest. `open_kept_checks` opens it.
 
     Attributes:
-        thumbnails_path: Path of a file for the thumbnails of these rows, which is removed together with the results.
+        thumbnails_path: Path of a file for the thumbnails of the checked rows, which is removed with the results.
     """
 
     def __init__(self, path: Path, lock: int, db: sqlite.Connection) -> None:
@@ -91,7 +91,7 @@ class KeptChecks:
 
 
 def open_kept_checks(manifest: str, options: Options, settings: Settings) -> KeptChecks | None:
-    """Open the file with pre-check results of a manifest, or make an empty one; delete files that are old or too many.
+    """Open or create the file with pre-check results of a manifest; delete such files that are old or too large.
 
     Args:
         manifest: Location of the manifest, or its name if it has none.
@@ -136,12 +136,12 @@ def _path(manifest: str, options: Options, settings: Settings) -> Path:
 
 
 def _thumbnails_path(path: Path) -> Path:
-    """Return the path of the thumbnails that belong to a file of results."""
+    """Return the path of the thumbnails that belong to a file of pre-check results."""
     return path.with_name(f"{path.stem}-{THUMBNAILS_NAME}")
 
 
 def _lock(path: Path) -> int:
-    """Lock a file of results against other processes; return the descriptor that holds the lock.
+    """Lock a file of pre-check results against other processes; return the file descriptor that holds the lock.
 
     Raises:
         OSError: another process has the lock.
@@ -164,7 +164,7 @@ def _open(path: Path) -> sqlite.Connection:
 
 
 def _remove_old(opened: Path) -> None:
-    """Delete the files of results beside `opened` that are older than 3 days, and the oldest beyond `MAX_BYTES`."""
+    """Delete pre-check result files beside `opened`: those over 3 days old, and the oldest above `MAX_BYTES` in all."""
     stats = {path: path.stat() for path in opened.parent.glob("*.sqlite") if not path.name.endswith(THUMBNAILS_NAME)}
     size_bytes = 0
     for path, stat in sorted(stats.items(), key=lambda entry: -entry[1].st_mtime):
@@ -174,7 +174,7 @@ def _remove_old(opened: Path) -> None:
 
 
 def _remove_unused(path: Path) -> None:
-    """Delete a file of results, unless another process uses it."""
+    """Delete a file of pre-check results, unless another process uses it."""
     with suppress(OSError):
         if not path.exists():
             return
@@ -205,7 +205,7 @@ def _is_sound(result: CheckResult) -> bool:
 
 
 def _to_json(result: CheckResult) -> bytes:
-    """Return a result as JSON, without the thumbnail, which stands in another file."""
+    """Return a pre-check result as JSON, without the thumbnail, which is stored in another file."""
     return orjson.dumps({**asdict(replace(result, thumbnail=None)), "fingerprint": (result.fingerprint or b"").hex()})
 
 

@@ -24,7 +24,7 @@ MAX_COMPARED: Final = 32
 
 
 class NearDuplicates(AbstractContextManager["NearDuplicates"]):
-    """The images of a plan's rows that will be paid, in the order of the manifest."""
+    """Index of the images that a plan pays for; it finds an earlier image that looks the same as a new one."""
 
     def __init__(self) -> None:
         self._index = HashIndex(RADIUS)

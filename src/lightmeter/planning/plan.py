@@ -84,7 +84,8 @@ class Plan:
             invalid answer; 0 if there is no such question.
         screen: How many rows the local back ends of the option `screen` passed and rejected; None if they have not
             analyzed the rows.
-        saved_by_screen: Price range of the rows that they rejected, without those in the audit sample.
+        saved_by_screen: Price range of the rows that these back ends rejected, except for a random sample that is
+            paid for all the same.
         options: The options of the run.
         base_url: The base URL of the service; None for the embedded service.
         videos: How much of the videos the captured frames cover; None if there are no videos.
@@ -130,7 +131,7 @@ class Plan:
 
     @property
     def saved_by_near_duplicates(self) -> CreditRange:
-        """The price of the rows that `near_duplicates` counts."""
+        """What the run would pay for the rows whose image looks the same as an earlier row's."""
         return price_range(self.price_per_image_milli, FrameRange(self.near_duplicates, self.near_duplicates))
 
     @property
@@ -147,17 +148,20 @@ class Plan:
 
     @cached_property
     def affordable_rows(self) -> RowRange | None:
-        """How many rows to be sent the balance pays for, in the send order; None if the balance is unknown."""
+        """How many rows the account's balance pays for, as a range; None if the balance is unknown."""
         return self._rows_for(self.balance)
 
     @cached_property
     def budget_rows(self) -> RowRange | None:
-        """How many rows to be sent the budget pays for, in the send order; None if there is no budget."""
+        """How many rows the option `budget` pays for, as a range; None without a budget."""
         return self._rows_for(self.options.budget)
 
     @cached_property
     def budget_strata(self) -> tuple[StratumCount, ...]:
-        """How many rows with each value of the column in `sample` the budget pays for; empty without the two."""
+        """How many rows the budget pays for, for each value of the column that the option `sample` names.
+
+        Empty without a budget, or if `sample` names no column.
+        """
         column, paid = self.options.sample_column, self.budget_rows
         if column is None or paid is None:
             return ()
@@ -166,9 +170,9 @@ class Plan:
 
     @property
     def affordability_sentences(self) -> tuple[str, ...]:
-        """How many rows the balance and the budget pay for, a sentence each; unknown amounts are left out.
+        """Sentences on how many rows the balance (if known) and the budget (if set) pay for.
 
-        With the option `sample`, a sentence more says how a budget that is too small for all rows chooses them.
+        With the option `sample`, one more sentence says how a budget that is too small for all rows chooses them.
         """
         amounts = (("balance", self.balance, self.affordable_rows), ("budget", self.options.budget, self.budget_rows))
         rows = self.counts["pending"]
@@ -203,7 +207,7 @@ class Plan:
     def save(self, path: Path | str, *, thumbnails: bool = True) -> Path:
         """Write a plan file for `run --plan` and `load_plan`, and return its path.
 
-        Many rows and the thumbnails stand in files beside it: see `lightmeter.planning.plan_file`.
+        The thumbnails, and the rows if there are many, are written to further files in the same folder.
 
         Args:
             path: The plan file.
@@ -246,7 +250,7 @@ class Plan:
 
     @property
     def screen_sentence(self) -> str | None:
-        """One sentence that says how many rows the local back ends passed, and what that saves; None without them."""
+        """How many rows the option `screen` (local back ends) passed, and what that saves; None without it."""
         return None if self.screen is None else f"{self.screen.sentence}; saves {self.saved_by_screen}"
 
     def must_not_need_consent(self) -> None:
@@ -314,7 +318,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
 
 
 def _frames_to_skip(db: sqlite.Connection, options: Options) -> FrameRange:
-    """Return how many images and frames the rows have that pre-checks skip."""
+    """Return how many images and video frames the run does not send because pre-checks skip their rows."""
     total = FrameRange(0, 0)
     for kind, seconds, rows in skipped_lengths(db):
         one = frame_range(kind, seconds, options.capture_interval, options.max_frames)

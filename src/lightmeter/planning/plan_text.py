@@ -55,7 +55,7 @@ def plan_as_json(plan: Plan) -> dict[str, Any]:
 
 
 def plan_as_text(plan: Plan) -> str:
-    """Return the plan as lines of text: what is sent and what not, the price, and what it needs."""
+    """Return the plan as lines of text: what is sent and what not, the price, and what needs the user's consent."""
     lines = [f"{plan.manifest}: {plan.rows} rows read, {plan.counts['pending']} to send, {plan.credits}"]
     lines += [f"  {sentence}" for sentence in plan.savings_sentences]
     lines += [f"  {reason.status:<10} {reason.rows:>8}  {reason.reason}: {reason.example}" for reason in plan.reasons]

@@ -73,7 +73,7 @@ async def check_rows(
 
 
 class _Window:
-    """The rows of a manifest that are being checked, or are checked and wait for an earlier row."""
+    """Queue of manifest rows that are being checked, or are checked and wait for an earlier row."""
 
     def __init__(self, checker: Checker | None, kept: KeptChecks | None, thumbnails: ThumbnailStore) -> None:
         self._checker = checker

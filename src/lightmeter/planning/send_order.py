@@ -81,10 +81,12 @@ def _random_number(seed: bytes, identity: str | None) -> int:
 
 
 def _apportion(strata: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return sort keys for which each prefix has rows of each stratum in proportion to their number, at least one.
+    """Return sort keys that order rows so that the first n, for any n, hold each stratum in proportion to its size.
+
+    A stratum is all rows with one value in the column that the option `sample` names.
 
     This is Adams's method of apportionment: the row with the random rank j in a stratum of n rows comes at j / n. Of
-    divisor methods like this one, none takes a row from a stratum when the prefix grows: M. L. Balinski and H. P.
+    divisor methods like this one, none takes a row from a stratum when n grows: M. L. Balinski and H. P.
     Young, "Fair Representation", 1982. Of equal quotients, the larger stratum comes first.
 
     Args:
@@ -98,15 +100,16 @@ def _apportion(strata: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[n
 
 
 def _spread(hashes: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return sort keys for which each prefix has as few similar perceptual hashes as possible.
+    """Return sort keys that order rows so that the first n, for any n, have few similar perceptual hashes.
 
-    A row comes in a later round for each row before it with the same 16 bits in one of four parts of the hash, and
-    within a round likewise by eight parts of 8 bits. Hashes that differ in fewer bits than there are parts agree in a
-    part: M. Norouzi, A. Punjani and D. J. Fleet, "Fast search in Hamming space with multi-index hashing", 2012.
+    For each of the four 16-bit parts of a row's hash, count the rows with the same part and a smaller random number.
+    The largest of these counts is the sort key; of equal ones, the counts for the eight 8-bit parts decide. Hashes that
+    differ in fewer bits than there are parts agree in a part: M. Norouzi, A. Punjani and D. J. Fleet, "Fast search in
+    Hamming space with multi-index hashing", 2012.
 
     Args:
         hashes: The perceptual hash of each row.
-        keys: The random number of each row, which chooses among rows of the same round.
+        keys: The random number of each row.
     """
     rounds = np.zeros((2, len(keys)), dtype=np.int64)
     for most, width in zip(rounds, _PART_BITS, strict=True):
@@ -118,7 +121,7 @@ def _spread(hashes: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.
 
 
 def _ranks(groups: NDArray[np.int64], keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return each row's rank by random number among the rows of its group, from 0, and the size of the group."""
+    """Return each row's rank by `keys` among the rows with the same number in `groups`, from 0, and their number."""
     order = np.lexsort((keys, groups))
     _, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
     ranks, sizes = np.empty((2, len(order)), dtype=np.int64)

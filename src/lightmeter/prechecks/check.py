@@ -166,7 +166,7 @@ class Checker:
             return CheckResult(expected, (Finding("reach", "warning", message),))
 
     async def _check_allowed_url(self, item: Item, expected: MediaKind | None, host: HostLimit) -> CheckResult:
-        """Check a URL; in the mode `respect`, do not request it if robots.txt disallows it."""
+        """Check a URL; do not request it if robots.txt disallows it and opt-outs are errors (`RobotsPolicy`)."""
         opt_out = None if self._robots_files is None else await self._robots_files.opt_out(item.url, host)
         if opt_out is None:
             return await self._check_url(item, expected, host)
@@ -266,7 +266,7 @@ def _too_large(size_bytes: int) -> Finding:
 
 
 def _add_content(checked: CheckResult, decoded: DecodedImage | DecodedVideo) -> CheckResult:
-    """Return a copy of `checked` with what the content of the image or video adds."""
+    """Return a copy of the row's result `checked` with the findings, size, hash and thumbnail from `decoded`."""
     return replace(
         checked,
         findings=(*checked.findings, *decoded.findings),
@@ -279,7 +279,7 @@ def _add_content(checked: CheckResult, decoded: DecodedImage | DecodedVideo) -> 
 
 
 def _examine_image(response: ProbeResponse, thresholds: QualityThresholds) -> DecodedImage:
-    """Check an image's first bytes, and decode it if they are all."""
+    """Check the first bytes of an image, and decode the image if these bytes are the whole content."""
     size, findings = check_image_head(response.head, response.size_bytes)
     if response.is_whole and not findings:
         return check_image(response.head, thresholds, remote=True)

@@ -33,7 +33,7 @@ class DecodedImage:
     """What the checks learned from the content of an image.
 
     Attributes:
-        findings: What they found.
+        findings: Problems and facts that the checks found.
         width: In pixels, upright; None if the header cannot be read.
         height: Likewise.
         perceptual_hash: See `media.perceptual_hash`; None if the image was not decoded.

@@ -74,7 +74,7 @@ class CheckResult:
         size_bytes: Length of the whole content; None if it is not known.
         perceptual_hash: 64 bits that are similar for pictures that look similar; that of a video is of its thumbnail's
             frame. None if the picture was not decoded.
-        thumbnail: The picture, or the first frame of a video that is not blank, as a small JPEG; None likewise.
+        thumbnail: The picture, or the first frame of a video that is not blank, as a small JPEG; None if not decoded.
         fingerprint: See `media.fingerprint`; None if the picture was not decoded or shows too little.
         frames: The frames to send in place of a video (`--video frames`); empty if the row is sent as it is.
     """
@@ -97,7 +97,10 @@ class CheckResult:
         return next((finding for finding in self.findings if finding.severity == "error"), None)
 
     def reason_to_skip(self, names: Collection[str]) -> Finding | None:
-        """Return the finding that keeps the row from being sent: the first error, else the first of these checks."""
+        """Return the finding that keeps the row from being sent; None if the row is sent.
+
+        It is the first error, else the first problem that a check in `names` found: the user skips rows by these.
+        """
         if self.fatal is not None:
             return self.fatal
         named = (found for found in self.findings if found.check in names)

@@ -13,9 +13,9 @@ from lightmeter.prechecks.finding import Finding
 async def choose_frames(
     path: Path, *, capture_interval_s: int, max_frames: int, max_distinct: int
 ) -> tuple[Sequence[DistinctFrame], Finding]:
-    """Return the frames to send in place of a video, and what to tell the user.
+    """Return the frames to send in place of a video, and a finding that tells the user how many.
 
-    There are none if the frames cannot be compared; the video is then sent whole.
+    If the frames cannot be decoded and compared, return no frames: the video is then sent whole.
 
     Args:
         path: The video file.

@@ -107,11 +107,11 @@ class HostLimit:
             self._skip_until_s = now_s + SKIP_S
 
     def skip_reason(self, now_s: float) -> str | None:
-        """Return why requests to the host failed, if it gets none for a while because of that; else None."""
+        """Return why the last request to the host failed, while it gets no requests because many failed; else None."""
         return self._last_failure if now_s < self._skip_until_s else None
 
     def _shrink(self, factor: float, now_s: float) -> None:
-        """Multiply the limit on requests by `factor`, but not again for requests in flight at the last reduction."""
+        """Multiply the limit on requests by `factor` (below 1), unless it was lowered less than a response time ago."""
         if now_s - self._shrunk_at_s >= min(self._quickest_s, 1.0):
             self._shrunk_at_s = now_s
             self.limit = max(1.0, self.limit * factor)

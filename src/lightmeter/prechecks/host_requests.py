@@ -65,9 +65,9 @@ async def send_politely(
     most. If the connection breaks or times out, send it once again.
 
     Args:
-        host: The limit of the host, in one of whose slots the caller is.
+        host: The limit on requests to the host; the caller is inside `host.slot()`.
         request: Sends the request.
-        slots: Limit on requests to all hosts; no slot is held in a pause.
+        slots: Semaphore that limits requests to all hosts together; it is released during a pause.
         timed: Whether a slow response lowers the limit of the host; false for downloads of very different lengths.
 
     Raises:
@@ -109,7 +109,7 @@ class RobotsFiles:
 
     Args:
         prober: The HTTP client.
-        slots: Limit on requests to all hosts.
+        slots: Semaphore that limits requests to all hosts together.
     """
 
     def __init__(self, prober: UrlProber, slots: asyncio.Semaphore) -> None:
@@ -125,7 +125,7 @@ class RobotsFiles:
 
         Args:
             url: The URL.
-            host: The limit of its host, in one of whose slots the caller is.
+            host: The limit on requests to the URL's host; the caller is inside `host.slot()`.
         """
         try:
             parts = urlsplit(url)
@@ -145,14 +145,14 @@ class RobotsFiles:
         return None if rule is None else f"robots.txt disallows it: Disallow: {rule}"
 
     async def close(self) -> None:
-        """Cancel the requests that still run."""
+        """Cancel the requests for robots.txt files that still run."""
         files, self._files = list(self._files.values()), {}
         for file in files:
             file.cancel()
         await asyncio.gather(*files, return_exceptions=True)
 
     async def _read(self, origin: str, host: HostLimit) -> RobotsRules | str:
-        """Return the rules in the robots.txt of an origin, or why the file cannot be read."""
+        """Return the rules in the robots.txt of an origin (`https://host:port`), or why the file cannot be read."""
         url, limits = f"{origin}/robots.txt", ReadLimits(head_bytes=ROBOTS_BYTES)
         try:
             async with asyncio.timeout(ROBOTS_TIMEOUT_S):

@@ -11,7 +11,7 @@ class MemoryLimit:
     """Limit on the sum of bytes that concurrent tasks hold; tasks wait in order of arrival until there is room.
 
     Args:
-        max_bytes: The limit; no single share may be larger.
+        max_bytes: The limit; no task may ask for more.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -20,7 +20,7 @@ class MemoryLimit:
 
     @asynccontextmanager
     async def share(self) -> AsyncIterator[MemoryShare]:
-        """Yield a share of the memory, at first of 0 bytes; its bytes are free again at the end of the block."""
+        """Yield a reservation, at first of 0 bytes; its bytes are free again at the end of the `with` block."""
         share = MemoryShare(self)
         try:
             yield share
@@ -28,27 +28,27 @@ class MemoryLimit:
             await share.release()
 
     async def take(self, size_bytes: int) -> None:
-        """Wait until there is room for `size_bytes`, and take it."""
+        """Wait until `size_bytes` are free, and count them as in use."""
         async with self._released:
             await self._released.wait_for(lambda: self._free_bytes >= size_bytes)
             self._free_bytes -= size_bytes
 
     async def give_back(self, size_bytes: int) -> None:
-        """Make `size_bytes` free again."""
+        """Count `size_bytes` as free again, for tasks that wait for memory."""
         async with self._released:
             self._free_bytes += size_bytes
             self._released.notify_all()
 
 
 class MemoryShare:
-    """Part of the memory of a `MemoryLimit` for one content."""
+    """Bytes of a `MemoryLimit` that one task has reserved, for example for one downloaded image."""
 
     def __init__(self, limit: MemoryLimit) -> None:
         self._limit = limit
         self.size_bytes = 0
 
     async def reserve(self, size_bytes: int) -> None:
-        """Wait until there is room for `size_bytes`; what was reserved before is released first."""
+        """Wait until `size_bytes` are free, and reserve them; the bytes reserved before are released first."""
         await self.release()
         await self._limit.take(size_bytes)
         self.size_bytes = size_bytes

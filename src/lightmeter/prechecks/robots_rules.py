@@ -39,7 +39,7 @@ class RobotsPolicy:
     """How the pre-checks treat hosts that opt out of use by AI or robots.
 
     Attributes:
-        mode: What follows from an opt-out.
+        mode: Whether an opt-out is ignored, a warning, or an error for which a run skips the row.
         reads_robots_txt: Whether the robots.txt of each host is read too.
     """
 

@@ -81,7 +81,7 @@ class ReadLimits:
 
     @property
     def most(self) -> int:
-        """Most bytes that are read."""
+        """Most bytes that are read of any content, image or not."""
         return max(self.head_bytes, self.image_bytes)
 
 
@@ -195,7 +195,7 @@ class UrlProber:
 
 
 def _new_file(path: Path) -> BinaryIO:
-    """Create a file in this thread: a cancelled caller could not delete one that another thread creates later."""
+    """Create a file without a worker thread, which could create it after a cancelled caller has cleaned up."""
     return path.open("wb")
 
 
@@ -213,7 +213,7 @@ def _to_fetch_error(error: Exception) -> FetchError:
 async def _read_content(
     answer: aiohttp.ClientResponse, limits: ReadLimits, memory: MemoryShare | None
 ) -> ProbeResponse:
-    """Return the response with the first bytes of its decompressed content; with none if the status is not 2xx."""
+    """Read the first bytes of a response's content, within `limits`; read none if the status is not 2xx."""
     response = _to_probe_response(answer, limits.most)
     encoding = answer.headers.get("Content-Encoding", "").strip().lower()
     if not response.ok or encoding in _OPAQUE_ENCODINGS:
@@ -242,7 +242,7 @@ async def _read_content(
 
 
 async def _read_until(answer: aiohttp.ClientResponse, content: bytearray, length: int) -> bool:
-    """Append to `content` until it has `length` bytes; return whether the response ended before."""
+    """Read from `answer` into `content` until it has `length` bytes; return whether the response ended earlier."""
     while len(content) < length:
         chunk = await answer.content.read(length - len(content))
         if not chunk:

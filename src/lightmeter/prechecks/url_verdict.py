@@ -48,7 +48,7 @@ class ProbeResponse:
         size_bytes: Length of the whole content; None if the server does not send it.
         final_url: URL after redirects.
         head: First bytes of the content.
-        content_requested: Whether `head` was read; false for an error status and for an encoding unknown here.
+        content_requested: Whether `head` was read; false for an error status or an unknown `Content-Encoding`.
         is_whole: Whether `head` is certainly the whole content.
         broke_off: Whether the transfer broke off after `head`.
         sha256: SHA-256 of the whole content in hexadecimal digits; None if it was not read to its end.
@@ -148,7 +148,7 @@ def _judge_content(response: ProbeResponse, expected: MediaKind | None) -> tuple
 
 
 def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: MediaKind | None) -> list[Finding]:
-    """Return a warning if content is of no known format or, where it was not read, has an unexpected media type."""
+    """Return a warning if content is of no known format, or was not read and its media type is not as expected."""
     if response.content_requested:
         message = f"Announced as {response.content_type}, but not of a format that is known here."
         return [Finding("type", "warning", message)]

@@ -36,12 +36,12 @@ class DecodedVideo:
     """What the checks learned from the content of a video. Values that the video does not tell are None.
 
     Attributes:
-        findings: What they found.
+        findings: Problems and facts that the checks found.
         width: In pixels, upright.
         height: Likewise.
         duration_s: Length, in seconds.
         perceptual_hash: Hash of the first frame that is not blank; see `media.perceptual_hash`.
-        thumbnail: This frame as a small JPEG.
+        thumbnail: The first frame that is not blank, else the first one, as a small JPEG.
     """
 
     findings: tuple[Finding, ...]
@@ -93,7 +93,7 @@ def _not_decoded(finding: Finding, info: VideoInfo | None) -> DecodedVideo:
 
 
 def _check_frames(info: VideoInfo, frames: Sequence[VideoFrame], facts: dict[str, Any]) -> DecodedVideo:
-    """Check the sampled frames of a video; `facts` (codec and number of captured frames) join those of `decode`."""
+    """Check decoded frames of a video for blank and unchanging pictures; `facts` are its codec and number of frames."""
     features = [frame_features(frame.rgb) for frame in frames]
     blank = [is_blank(frame.rgb) for frame in frames]
     repeats = [is_near_identical(first, second) for first, second in pairwise(features)]
@@ -127,7 +127,7 @@ def _check_frames(info: VideoInfo, frames: Sequence[VideoFrame], facts: dict[str
 
 
 def _is_frozen(features: Sequence[FrameFeatures]) -> bool:
-    """Whether all frames are near-identical to the first one: a slow fade is not."""
+    """Whether all frames are near-identical to the first frame; false for a slow fade."""
     return all(is_near_identical(features[0], other) for other in features[1:])
 
 

@@ -159,7 +159,7 @@ class _Segment:
 
     @property
     def unexplained(self) -> int:
-        """Missing credits that only requests without an answer, or other users of the account, can have cost."""
+        """Part of `missing` that answered requests cannot explain: unanswered ones or other users have cost it."""
         return max(0, self.missing - self.unreported)
 
 
@@ -191,9 +191,10 @@ def reconcile(window: BalanceWindow, *, sole_spender: bool = False) -> Reconcili
 
 
 def _segments(window: BalanceWindow) -> list[_Segment]:
-    """Split the requests of `window` into segments: each ends at a balance that an answer reports, or at the end.
+    """Split the requests of `window`, in the order sent, at each answer that reports a balance.
 
-    If two requests were in flight together, balances in answers prove nothing: return one segment of all requests.
+    The last segment ends at the closing balance. If two requests were in flight together, balances in answers prove
+    nothing: return one segment of all requests.
     """
     requests, segments, balance, first = window.requests, [], window.opening, 0
     for end, one in enumerate(requests, 1):
@@ -220,9 +221,9 @@ def _prove_nothing(window: BalanceWindow, expected: int, missing: int, why: str,
 
 
 def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, sole_spender: bool) -> Reconciliation:
-    """Return what balances prove about requests without an answer, if the balance never rose between two readings.
+    """Return what balances prove about requests without an answer; no balance may be above the one before.
 
-    `expected` is what the last balance would be if none of these requests had been charged.
+    `expected` is what the last balance would be if no request without an answer had been charged.
     """
     charged = _must_be_charged(segments)
     capacities = accumulate(sum(one.hold for one in segment.uncertain) for segment in segments)

@@ -129,7 +129,7 @@ class PriceLearner:
     def likely_rounding(self) -> Rounding | None:
         """Whether the service rounds up each picture or each request, if the price table, `prior`, is right.
 
-        None if the charges fit both roundings, or neither.
+        None if the charges and the table fit both roundings, or neither.
         """
         observed = [(self.prior.get(kind), known) for kind, known in self._learned.items() if known.agreeing]
         fitting = [
@@ -140,7 +140,7 @@ class PriceLearner:
         return self.rounding or (fitting[0] if len(fitting) == 1 else None)
 
     def observe(self, charge: Charge) -> PriceChange | None:
-        """Learn from one charge; if it contradicts earlier ones, start again and return a `PriceChange`, else None."""
+        """Learn from a charge; if it contradicts earlier charges, learn anew from it and return a `PriceChange`."""
         known = self._learned.setdefault(charge.kind, _LearnedPrice({one: _PriceBounds() for one in Rounding}))
         narrowed = {one: _narrowed(known.bounds[one], _bounds_from_charge(charge, one)) for one in self.roundings}
         left = tuple(one for one in self.roundings if narrowed[one] is not None)
@@ -163,10 +163,10 @@ class PriceLearner:
         return _union(_priced(milli, frames, one) for one, milli in bounds)
 
     def expected(self, kind: str, frames: FrameRange) -> CreditRange:
-        """Return the range of credits that a request costs if the price of its kind in the table, `prior`, is right.
+        """Return the credits that a request of `kind` (such as `image`) costs if the price table, `prior`, is right.
 
-        If charges contradict the table, return what `price` returns. The range is too narrow
-        for reserving credits, because the table may be wrong.
+        If charges contradict the table, return what `price` returns. The range is too narrow for reserving credits,
+        because the table may be wrong.
         """
         prior = self.prior.get(kind)
         bounds = [(one, self._bounds(kind, one)) for one in self.roundings]
@@ -186,7 +186,10 @@ class PriceLearner:
         return _PriceBounds() if prior is None else _PriceBounds(prior, prior)
 
     def _start_again(self, charge: Charge) -> PriceChange:
-        """Forget the learned prices except the highest of each kind of request; learn anew, from `charge`."""
+        """Learn anew from `charge`, which contradicts the learned prices; return the price change.
+
+        Of the learned prices, keep only the highest of each kind of request (such as `image`) for upper bounds.
+        """
         change = PriceChange(charge, self.price(charge.kind, charge.frames))
         self.changes.append(change)
         for known in self._learned.values():

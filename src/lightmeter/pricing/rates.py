@@ -52,8 +52,8 @@ class RateTable:
         rates: Back end → feature → millicredits for each image or video frame, 0 or more.
         defaults: Back ends used by a request that names none (an account can change its own).
         local: Back ends that run on the machine of the service and call no provider.
-        prompt_block_chars: The price of the feature `descriptions` includes a custom prompt of so many characters; each
-            further block of so many characters, even if incomplete, costs the same price again.
+        prompt_block_chars: Characters of a custom prompt that the price of the feature `descriptions` includes; each
+            further block of that length, even if incomplete, costs this price again.
     """
 
     as_of: date
@@ -86,7 +86,7 @@ class RateTable:
         return replace(self, defaults=tuple(backends))
 
     def with_own_prices(self, own: OwnPrices) -> RateTable:
-        """Return this price table with the user's prices; a back end in `own` has only the prices given there."""
+        """Return this price table with the user's prices; a back end named in `own` keeps no price of the table."""
         return replace(
             self,
             rates={**self.rates, **own.rates},
