@@ -1,7 +1,7 @@
 """Clocks: the time of day, a time for durations, and sleep. Tests pass clocks of their own.
 
 The time of day can jump: NTP corrects it, people set it, and virtual machines resume with an old time. Times on which
-charges depend are therefore measured with `RunClock`, which reads it once and then adds the uptime of the machine.
+charges depend are therefore from `RunClock`: it reads the time of day once and then adds the uptime of the machine.
 """
 
 from __future__ import annotations
@@ -118,9 +118,9 @@ class RunClock:
     def min_age_s(self, at: float, *, earlier: bool) -> float:
         """Return the seconds, 0 or more, that certainly passed since a stored time, even if the clock was set.
 
-        For a time stored by this process, the result is exact. For one stored by an earlier process, it is `now()` less
-        that time, at most the uptime after a reboot. It is never less than the age of this clock; it is just that age
-        if the time of day was set between the starts of the two processes.
+        For a time stored by this process, the result is exact. For a time stored by an earlier process, the result is
+        `now()` less that time; after a reboot, at most the uptime; and never less than the age of this clock. If the
+        time of day was set between the starts of the two processes, the result is the age of this clock.
 
         Args:
             at: The stored time, in seconds since the epoch.

@@ -126,8 +126,8 @@ class CheckOptions(TypedDict, total=False):
         max_distinct_frames: Most frames of a video to send with `video="frames"`, those that differ most; 0 means no
             limit other than `max_frames`.
         url_column: The manifest's column of URLs and paths; None means `url`, else `path`.
-        id_column: Its column of ids; None means `id`.
-        kind_column: Its column of kinds (image or video); None means `kind`.
+        id_column: The manifest's column of ids; None means `id`.
+        kind_column: The manifest's column of media types (image or video); None means `kind`.
         lenient: Read a CSV record whose quote is not closed as a bad row. By default it is an error.
         skip: Findings of the pre-checks, such as `blank` and `blurry`, that keep a row from being sent; rows with an
             error are never sent.
@@ -171,8 +171,8 @@ class PlanOptions(ResumeOptions, CheckOptions, total=False):
             `nsfw.severity BETWEEN .1 AND .9`. See `lightmeter.tables.query.row_condition`.
         screen_audit: Share, 0 to 1, of the rows that do not match which is paid for all the same, as a random sample
             that shows what the screen misses.
-        screen_positive: SQL condition over the tables of the paid answers that says which of these rows the screen
-            missed. None means `screen_rule`.
+        screen_positive: SQL condition over the tables of the paid answers. A row of that random sample that matches
+            the condition was missed by the screen. None means `screen_rule`.
     """
 
     features: Sequence[str] | str | None
@@ -312,7 +312,7 @@ class Options(BaseModel):
 
     @property
     def read_options(self) -> ReadOptions:
-        """Those options that decide how a manifest is read, such as the names of its columns."""
+        """The options that decide how a manifest is read, such as the names of its columns."""
         return ReadOptions(**{name: getattr(self, name) for name in READ_OPTIONS})
 
     @property
@@ -338,11 +338,11 @@ class Options(BaseModel):
     def request(
         self, *, urls: Sequence[str] = (), files: Sequence[str] = (), names: Sequence[str] = ()
     ) -> AnalyzeRequest:
-        """Return the request for these assets with these options.
+        """Return a request to the service: to analyze the given images and videos with these options.
 
         Args:
-            urls: Assets by URL.
-            files: Assets as uploaded content.
+            urls: Images and videos by URL.
+            files: Images and videos as uploaded content.
             names: File names of `files`.
         """
         return AnalyzeRequest(

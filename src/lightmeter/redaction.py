@@ -30,8 +30,8 @@ _CONTAINER_SCHEMES: Final = ("abfs", "abfss", "wasb", "wasbs")
 def mask_credentials(text: str) -> str:
     """Return a location, or a message with URIs, without user names, passwords and the values of secret parameters.
 
-    User name and password are removed; the environment can supply a key instead. The value of a secret parameter
-    becomes `***`. A path and a text without URIs are unchanged. The result does not change if it is masked again.
+    User name and password are removed, the value of a secret parameter becomes `***`. A path and a text without URIs
+    are unchanged. The result does not change if it is masked again.
 
         >>> mask_credentials("s3://KEY:SECRET@bucket/m.csv?region=eu-central-1")
         's3://bucket/m.csv?region=eu-central-1'

@@ -33,10 +33,10 @@ def settings_file() -> Path:
 
 
 class QualityThresholds(BaseModel):
-    """Thresholds of the findings about the quality of images, by name; a measure below its threshold is a finding.
+    """Thresholds of the quality checks of images, such as `dark`; an image below a threshold is reported.
 
-    The defaults of `dark` to `odd_size` are those of CleanVision 0.3.7 (cleanvision/issue_managers). The measures are
-    described in `lightmeter.media.image_quality`. A threshold of 0 turns a finding off, except `odd_size`.
+    The fields `dark` to `odd_size` have the defaults of CleanVision 0.3.7 (cleanvision/issue_managers). The measures
+    are described in `lightmeter.media.image_quality`. A threshold of 0 turns its check off, except `odd_size`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

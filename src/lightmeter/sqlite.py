@@ -176,7 +176,7 @@ def is_exclusively_locked(path: Path) -> bool:
 
 @contextmanager
 def write_transaction(db: Connection) -> Iterator[None]:
-    """Run the block in a transaction that holds the write lock from its start: committed at the end, or rolled back."""
+    """Run the block in a transaction that has the write lock from its start; roll it back if the block raises."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -328,7 +328,7 @@ class GroupCommitWriter:
             yield future, *self._apply_in_savepoint(change)
 
     def _apply_in_savepoint(self, change: Change[Any]) -> tuple[Any, Exception | None]:
-        """Run a change in a savepoint, so that its failure does not undo others; return (its result, its exception)."""
+        """Run a function that writes, in a savepoint: its failure undoes no other. Return (result, exception)."""
         db = self._db
         db.execute("SAVEPOINT change")
         try:
@@ -346,7 +346,7 @@ class GroupCommitWriter:
 
 
 def _deliver(outcomes: Sequence[_Outcome]) -> None:
-    """Set the result or exception of each future, with one callback for each event loop that waits."""
+    """Set the result or exception of each caller's future, with one callback for each event loop that waits."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Outcome]] = {}
     for outcome in outcomes:
         future = outcome[0]

@@ -1,7 +1,7 @@
 """Test helpers for users and for this project: small media files, a service with faults, and a stub of OpenAI's API.
 
-The pictures and videos are reproducible, and every decoder can read them, except for unusual time stamps of
-`stamped_video`.
+The pictures and videos are reproducible, and every decoder can read them, except videos of
+`stamped_video` with unusual time stamps.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class StubAnswer:
 
     @property
     def content(self) -> bytes:
-        """The body of the answer as the bytes that are sent."""
+        """The field `body` as the bytes that are sent: text as UTF-8, other objects as JSON."""
         if isinstance(self.body, str):
             return self.body.encode()
         return self.body if isinstance(self.body, bytes) else orjson.dumps(self.body)
@@ -239,7 +239,7 @@ class OpenAIStub:
     """A running stub of an OpenAI-compatible provider.
 
     Attributes:
-        origin: Its URL without a path.
+        origin: The stub's URL without a path.
         answer: Function that returns the answer to a request; a string becomes a `chat_completion`. It may be
             replaced at any time.
         requests: Requests received so far, in order.
@@ -251,7 +251,7 @@ class OpenAIStub:
 
     @property
     def base_url(self) -> str:
-        """The value for the environment variable `OPENAI_BASE_URL`."""
+        """The stub's URL with the path `/v1`, the value for the environment variable `OPENAI_BASE_URL`."""
         return f"{self.origin}/v1"
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
@@ -310,7 +310,7 @@ def chat_completion(text: str | None, **message: object) -> dict[str, Any]:
 def openai_stub(answer: Callable[[StubRequest], StubAnswer | str] | None = None) -> Iterator[OpenAIStub]:
     """Run an HTTP server on loopback, in a thread, that answers like an OpenAI-compatible provider.
 
-    It calls `answer` for every path and method, checks nothing, and records all requests in `requests`.
+    It calls `answer` for every path and method, checks nothing, and keeps requests in `stub.requests`.
 
     Args:
         answer: Function that returns the answer to a request; called in the thread of the server. None: the answer is

@@ -1,7 +1,7 @@
-"""Runs an async generator in a background thread, so that the end of `asyncio.run` does not cancel its requests.
+"""Runs an async generator in a background thread, so that the end of `asyncio.run` cancels no requests.
 
 When `asyncio.run` ends, it cancels every task of its event loop. Requests in flight would lose answers that may have
-been charged. Tasks in the loop of another thread are not cancelled; the first loop waits until they have finished.
+been charged. Tasks in the loop of the background thread are not cancelled; `asyncio.run` waits until they have ended.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def in_background(factory: GeneratorFactory[T], stop: asyncio.Event | None
 
 
 def cancel_all_work() -> None:
-    """Cancel all background generators and their requests in flight, without waiting for answers."""
+    """Cancel everything that `in_background` runs now, without waiting for answers, as after a second Ctrl-C."""
     for work in list(_running):
         work.cancel()
 
@@ -52,7 +52,7 @@ async def _forward_stop(stop: asyncio.Event, work: _BackgroundGenerator[T]) -> N
 
 
 class _BackgroundGenerator(Generic[T]):
-    """Async generator in the event loop of a background thread; the loop that reads its values calls the methods."""
+    """Async generator in the event loop of a background thread. Call its methods in the loop that reads its values."""
 
     def __init__(self, factory: GeneratorFactory[T]) -> None:
         self._factory = factory
@@ -86,7 +86,7 @@ class _BackgroundGenerator(Generic[T]):
         self._call_in_background(self._stop.set)
 
     def abandon(self) -> None:
-        """Ask the background generator to stop early, and close it at its next value, which nobody reads."""
+        """Ask the background generator to stop early, and close it when it yields its next value."""
         self._abandoned = True
         self.stop()
 
@@ -108,7 +108,7 @@ class _BackgroundGenerator(Generic[T]):
             raise cancelled
 
     async def _wait_for_end(self) -> None:
-        """Wait for the generator's end, as a task that keeps `asyncio.run` from closing the reader's loop earlier."""
+        """Wait until the background generator has ended; until then `asyncio.run` keeps the reader's loop open."""
         while not self._finished.is_set():
             try:
                 await self._finished.wait()

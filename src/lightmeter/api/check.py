@@ -26,7 +26,7 @@ from lightmeter.settings import read_settings
 
 @dataclass(frozen=True, slots=True)
 class FindingCount:
-    """Number of rows with a finding of the same check and severity; `url` and `message` are those of the first row."""
+    """Number of rows in which one pre-check found a problem of one severity; `url` and `message` are an example."""
 
     check: str
     severity: str
@@ -43,7 +43,7 @@ class CheckReport:
         manifest: Name of the manifest.
         rows: Number of rows.
         counts: Number of rows by status. A run would send `pending` rows, and neither `skipped` nor `duplicate` ones.
-        reasons: Why the other rows would not be sent.
+        reasons: Why rows that are not `pending` would not be sent.
         findings: Findings by check and severity, errors first.
         seconds: How long reading and checking took.
         out: The output folder with the tables; None if none was named.
@@ -125,7 +125,7 @@ async def stream_check_report(
     Args:
         manifest: The manifest.
         out: The output folder; None writes no tables.
-        options: The options of the run, of which those in `CheckOptions` and `reuse` matter.
+        options: Validated options; only those in `CheckOptions` and the option `reuse` matter.
     """
     folder, clock = None if out is None else Path(out), SystemClock()
     if folder is not None:

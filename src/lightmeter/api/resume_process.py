@@ -1,9 +1,9 @@
 """Run a range of rows in a process with its own session, which finishes its requests when its caller is killed.
 
 Schedulers cancel a job with SIGTERM to its process group, and send SIGKILL soon after (Prefect: after 30 s). A request
-in flight may take longer, and its answer may have been charged. The process here gets neither signal. It stops early
-when its standard input ends, because the caller closed it or no longer exists: it then sends no more requests, stores
-the answers of those in flight, and writes the tables.
+in flight may take longer, and its answer may have been charged. The process that this module starts gets neither
+signal. It stops early when its standard input ends, because the caller closed it or no longer exists: it then sends no
+more requests, stores the answers of those in flight, and writes the tables.
 """
 
 from __future__ import annotations

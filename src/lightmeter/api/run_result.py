@@ -292,10 +292,10 @@ class Run(Tables):
         return read_statement(self.folder)
 
     def screen_estimate(self, positive: str | None = None) -> ScreenEstimate | None:
-        """Return how many rows the screen (option `screen`) missed, as an estimate; None if the run has no screen.
+        """Estimate how many rows free local back ends (option `screen`) wrongly rejected; None without that option.
 
-        `positive` is an SQL condition over the paid answers that says which of the rejected rows were missed; None
-        means the option `screen_positive`, or else the rule of the screen.
+        `positive` is an SQL condition over the paid answers that says which rejected rows were rejected wrongly; None
+        means the option `screen_positive`, or if that is not set, the option `screen_rule`.
 
         Raises:
             SettingsError: the condition is wrong.

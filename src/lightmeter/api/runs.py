@@ -71,8 +71,8 @@ async def stream_screened_plan(
 ) -> AsyncGenerator[Progress | Plan]:
     """Build a plan as `plan` does: yield progress, and the plan at the end. Spends nothing.
 
-    With the option `screen`, local back ends analyze the rows, as a free run of their own on the embedded service. If
-    the process is killed, the next call continues that run.
+    With the option `screen`, local back ends first analyze all rows for free, in a separate run on the embedded service
+    (the screen). If the process is killed, the next call continues that run.
 
     Args:
         source: The manifest.
@@ -80,7 +80,7 @@ async def stream_screened_plan(
         settings: The user's settings.
         out: The output folder of the run; the free run is then in its subfolder `screen`. Without one it is in the
             cache folder.
-        require_service: As for `lightmeter.planning.build.stream_plan`.
+        require_service: Whether to raise if the key is missing or the service cannot be reached.
 
     Raises:
         SettingsError: a back end of the screen is unknown or not local, or its rule is wrong; nothing was read.
@@ -98,7 +98,7 @@ async def stream_screened_plan(
 
 
 async def _stream_screen(screen: Screen, plan: Plan, out: Path | None) -> AsyncGenerator[Progress | Plan]:
-    """Run the screen of a plan's rows; yield progress, and at the end the plan without the rows that it rejects."""
+    """Analyze a plan's rows by local back ends for free; yield progress, then the plan without rejected rows."""
     folder = await asyncio.to_thread(screen_folder, screen.settings, plan, screen.options, out)
     if plan.counts["pending"]:
         rows = await asyncio.to_thread(screen.plan_rows, plan)
@@ -313,7 +313,7 @@ class _StartLimits:
 
 
 async def _prepare(plan: Plan, folder: Path) -> RunHeader:
-    """Settle the run of an earlier manifest in the folder, and create the journal of the plan; return its header."""
+    """Collect pending answers of the folder's earlier run, and create the journal of the plan; return its header."""
     async with aclosing(_settle_former_run(plan, folder, None, read_settings(), accept_journal=False)) as settling:
         async for _ in settling:
             pass
@@ -325,8 +325,8 @@ async def _settle_former_run(
 ) -> AsyncGenerator[Progress]:
     """Collect the answers that the folder's run of an earlier manifest waits for, and prove what lost requests cost.
 
-    Only that run's journal has the balances for the proof. Rows proven unpaid are sent by the next run. Spends nothing,
-    and yields progress.
+    Only the earlier run's journal has the account balances for such a proof. The next run sends rows whose request is
+    proven uncharged. Spends nothing, and yields progress.
     """
     if not await asyncio.to_thread(has_unsettled_former_run, folder, plan):
         return

@@ -1,7 +1,7 @@
 """Screen the rows of a plan: local back ends analyze all rows for free, and only rows that match a rule are paid for.
 
-The screen is a run of its own, on the embedded service at price 0, in a folder of its own. If the process is killed,
-that run continues with the next plan; its tables show the user what the rule is about.
+This analysis, the screen, is a run of its own, on the embedded service at price 0, in a folder of its own. If the
+process is killed, the next plan continues it. Its tables show the values that the rule compares.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ SELECT item_id, matches FROM ({query}) WHERE item_id NOT IN (SELECT item_id FROM
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A checked screen.
+    """A free run of local back ends that decides which rows a paid run sends (option `screen`).
 
     Attributes:
-        options: The options of its run.
-        settings: The settings of its run, which name no service.
-        rule: Condition that rows must match to be paid for.
-        audit: Share of the other rows that is paid for all the same.
+        options: The options of the free run.
+        settings: The settings of the free run, which name no service.
+        rule: Condition on the free run's results that rows must match to be paid for.
+        audit: Share of the rejected rows that is paid for all the same, as a random sample.
         user_settings: The settings of the paid run.
     """
 
@@ -62,9 +62,9 @@ class Screen:
     user_settings: Settings
 
     def plan_rows(self, plan: Plan) -> Plan:
-        """Return the plan of the screen's run for the rows of a plan.
+        """Return the plan of the free run that analyzes the rows of `plan` by local back ends.
 
-        If a row has other content than when its folder was last screened, only that row is analyzed again.
+        If an earlier free run is continued, only rows whose content has changed are analyzed again.
         """
         rows = replan(plan, self.options, self.settings, SystemClock())
         with open_read_only(rows.folder) as db:
@@ -76,9 +76,9 @@ class Screen:
         return replace(rows, manifest_sha256=digest.hexdigest())
 
     def apply(self, plan: Plan, folder: Path) -> Plan:
-        """Return the plan without the rows that do not match the rule, by the tables of the screen's run in a folder.
+        """Return the plan without rows that do not match `rule` in the tables of the free run in `folder`.
 
-        A row that no back end could analyze without errors stays in the plan.
+        A random share `audit` of these rows stays. A row that the free run could not analyze without errors stays too.
 
         Raises:
             SettingsError: the rule fails on the tables, as with a text that is no number.
@@ -102,7 +102,7 @@ class Screen:
 
 
 def make_screen(options: Options, settings: Settings) -> Screen | None:
-    """Return the screen that the options of a run describe; None if they name none. Reads no row.
+    """Return the screen (free local back ends that reject rows) in the options of a run, or None. Reads no row.
 
     Raises:
         SettingsError: a back end is unknown, not available or not local, or a condition is wrong.
@@ -141,7 +141,7 @@ def _check_backend(name: str, offers: Mapping[str, BackendOffer]) -> None:
 
 
 def _check_tables(condition: RowCondition, filled: set[str], why: str, name: str = "screen-rule") -> None:
-    """Raise SettingsError if a condition reads a table of results that will stay empty, or no table of results."""
+    """Raise SettingsError unless a condition reads tables of results, such as `nsfw`, and only those in `filled`."""
     results = set(condition.tables) & {*FEATURES, *EXTRA_FEATURES}
     if empty := sorted(results - filled):
         raise SettingsError(f"{name}: it reads the table {', '.join(empty)}, but {why}.")
@@ -150,7 +150,7 @@ def _check_tables(condition: RowCondition, filled: set[str], why: str, name: str
 
 
 def _screen_options(options: Options, offers: Mapping[str, BackendOffer]) -> Options:
-    """Return the options of a screen's run: its back ends, at price 0, and the paid run's way to read and sample."""
+    """Return the options of the free run of local back ends (`screen`); it reads the manifest as the paid run does."""
     same = (*READ_OPTIONS, *VIDEO_OPTIONS, *SCREENED_WITH, "precheck", "reuse", "max_concurrency")
     prices = {name: dict.fromkeys(offers[name].features, 0) for name in options.screen}
     prices |= {alias: prices[name] for name in options.screen if (alias := offers[name].alias_of) is not None}
@@ -166,14 +166,14 @@ def _screen_options(options: Options, offers: Mapping[str, BackendOffer]) -> Opt
 
 
 def screen_folder(settings: Settings, plan: Plan, options: Options, out: Path | None) -> Path:
-    """Return the folder of a screen's run: the subfolder `screen` of the output folder, else one in the cache folder.
+    """Return the folder of the free run: the subfolder `screen` of the output folder, else one in the cache folder.
 
-    If the cache folder has a run of the same screen, it moves to the output folder.
+    If the cache folder has a free run of this manifest with these options, that run moves to the output folder.
 
     Args:
         settings: The user's settings.
         plan: The plan whose rows are screened.
-        options: The options of the screen's run.
+        options: The options of the free run.
         out: The output folder; None without one.
     """
     with open_read_only(plan.folder) as db:

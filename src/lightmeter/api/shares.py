@@ -75,8 +75,8 @@ class Share:
         name: The tag or label.
         items: Answered rows that have it.
         share: Estimated share, 0 to 1; without an interval, the share of the answered rows.
-        low: Lower end of the 95 % confidence interval; None without one.
-        high: Upper end; None without one.
+        low: Lower end of the 95 % confidence interval; None without an interval.
+        high: Upper end of that interval; None without an interval.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Shares:
     Attributes:
         rule: The option `sample` of the run, which chose the rows.
         population: Number of images and videos that can be analyzed; duplicates do not count.
-        sampled: Number of bought rows that the shares are based on, with those that have no answer.
+        sampled: Number of bought rows that the shares are based on, including rows that have no answer.
         answered: Number of those rows that have an answer.
         rows: The shares.
     """

@@ -53,7 +53,7 @@ _EXTRAS: Final = {"demo": "report", "report": "report"}
 
 
 class _LazyGroup(click.Group):
-    """Group of commands that imports the module of a command only when it is used."""
+    """Group of commands that imports the module of a command only when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return list(VERBS)

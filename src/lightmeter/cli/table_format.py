@@ -86,7 +86,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _columns_that_fit(columns: Sequence[_Column], width: int) -> list[_Column]:
-    """Return the columns that fit into `width` at their minimum width; empty ones are left out first, then the last."""
+    """Return the columns that fit into `width` at their minimum width; leave out empty columns, then the last ones."""
     visible = list(columns)
     while len(visible) > 1 and sum(column.min_width + _GAP for column in visible) - _GAP > width:
         empty = [column for column in visible if column.is_empty]

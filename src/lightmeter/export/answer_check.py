@@ -17,7 +17,7 @@ from lightmeter.journal.store import open_read_only
 
 
 def parse_descriptions(ask: Ask, answer: Mapping[str, Any], asset: int) -> list[tuple[DescriptionEntry, ParsedAnswer]]:
-    """Return the descriptions of an image or video in an answer, each with its values (or error) as a reply to `ask`.
+    """Return the descriptions of an image or video, each parsed as an answer to `ask`: its values or an error.
 
     Args:
         ask: The user's question (`--ask`), which the back ends answer by descriptions: JSON texts.

@@ -74,7 +74,7 @@ def _address(name: str) -> str:
 
 
 def _address_without_scheme(name: str) -> str:
-    """Return a canonical http(s) URL without its scheme and `www.`, which redirects change; other names unchanged."""
+    """Return an http(s) URL in canonical form without its scheme and `www.`; return any other name unchanged."""
     scheme, separator, rest = _address(name).partition("://")
     return rest.removeprefix("www.") if separator and scheme in {"http", "https"} else name
 

@@ -32,7 +32,7 @@ class ExportRun:
     Attributes:
         folder: The folder of its journal.
         position: Position among the runs of the output folder, oldest first.
-        mark: Text that changes whenever the journal changes.
+        mark: Text that changes whenever the journal changes, to recognize outdated files.
     """
 
     folder: Path
@@ -113,7 +113,7 @@ def _write_run(
 
 
 def merge_extra_types(headers: list[RunHeader]) -> dict[str, str]:
-    """Return name → type name of the columns of all manifests that lightmeter does not interpret.
+    """Return name → type name of all manifest columns that lightmeter copies without interpreting them.
 
     Where the manifests differ in the type of a column, the result is a type that fits all their values.
     """

@@ -115,7 +115,7 @@ def _shares_items(runs: Sequence[ExportRun]) -> bool:
 
 
 def _all_ranges(runs: Sequence[ExportRun], processes: int) -> list[_Ranges]:
-    """Divide the requests of all runs among Parquet files: one per table for a single process or for few requests."""
+    """Divide the requests of all runs among Parquet files: one per table for one process or for few requests."""
     whole_runs = [(run, SubmissionRange()) for run in runs]
     counts = []
     for run in runs:

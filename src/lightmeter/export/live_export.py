@@ -40,7 +40,7 @@ class LiveExport:
         self._is_started = False
 
     def start_if_due(self, seconds: float, answered: int) -> None:
-        """Start the export process once, when `seconds` reaches `EXPORT_EVERY_S` or `answered` `SHARD_ANSWERS`.
+        """Start the export process once: after `EXPORT_EVERY_S` seconds, or after `SHARD_ANSWERS` answered rows.
 
         Args:
             seconds: Seconds since the run was started or resumed.

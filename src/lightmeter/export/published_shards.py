@@ -55,7 +55,7 @@ def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> Submission
 
 
 def _by_run(parts: Sequence[PartInfo]) -> Mapping[str, list[PartInfo]]:
-    """Return run id → Parquet files with rows of this run, sorted by first request; empty id → files without a run."""
+    """Return run id → Parquet files with rows of this run, by first request; "" → files that name no run."""
     by_run: dict[str, list[PartInfo]] = defaultdict(list)
     for part in parts:
         for run_id in part.runs or {"": ""}:
@@ -79,8 +79,8 @@ def _after_final_shards(parts: Sequence[PartInfo]) -> SubmissionRange:
 def _is_complete(parts: Sequence[PartInfo], run_id: str, mark: str, *, with_gaps: bool) -> bool:
     """Whether the Parquet files of a table, sorted by their first request, hold all rows that an older run has for it.
 
-    `mark` is a text that changes with the run's journal: the last file must have been written from its present state.
-    `with_gaps` allows missing ranges of requests, because optional tables have no files without rows.
+    `mark` is a text that changes with the run's journal: the last file must hold the present one.
+    `with_gaps` allows missing ranges of requests, for an optional table: it has no file for requests without rows.
     """
     rest = SubmissionRange()
     for part in parts:
@@ -96,8 +96,8 @@ def _is_complete(parts: Sequence[PartInfo], run_id: str, mark: str, *, with_gaps
 def _can_extend(parts: Sequence[PartInfo], rest: SubmissionRange, *, with_gaps: bool) -> bool:
     """Whether the last run's Parquet files of a table can stay, and only the requests in `rest` need a new file.
 
-    If so, each file holds only the last run and starts no later than `rest`, and together they hold all requests before
-    `rest`. `with_gaps` allows missing ranges of requests, because optional tables have no files without rows.
+    If so, each file has rows of no other run and starts no later than `rest`, and the files hold all requests before
+    `rest`. `with_gaps` allows missing ranges, for an optional table: it has no file for requests without rows.
     """
     if any(len(part.runs) > 1 or _range_of(part).after > rest.after for part in parts):
         return False

@@ -1,8 +1,8 @@
 """Rows of the table with the answers to the user's question (`--ask`), from a run's journal.
 
 There is a row for every item, frame and back end, with the values of the answer or an error. An item that was never
-sent has a row too. Each export parses the texts anew, by the newest question of that name. If a text is invalid and the
-item was sent a second time, the second text from the same back end about the same frame replaces it.
+sent has a row too. Each export parses the texts anew, by the newest question for this table. If a text is invalid and
+the item was sent a second time, the second text from the same back end about the same frame replaces it.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _NOT_SENT: Final = {
 
 
 class _Retry(NamedTuple):
-    """Journal data about asking again for an item (manifest row), `wanted` if its first answer was invalid.
+    """What the journal says about a second request for an item (manifest row), to ask the user's question again.
 
-    `reason` says why no second request was sent; `state`, `error` and `packed` (the compressed answer) are those of the
-    second request; `url` and `path` are those of the item.
+    `wanted` says whether the first answer was invalid; `reason` why no second request was sent. `state`, `error` and
+    `packed` (the compressed answer) are those of the second request; `url` and `path` are those of the item.
     """
 
     wanted: bool
@@ -147,7 +147,7 @@ def _retried(ask: Ask, retry: _Retry) -> tuple[_ParsedByFrameAndSource, str]:
 
 
 def _service_errors(answer: Mapping[str, Any]) -> str:
-    """Return a sentence with the errors that an answer about one image or video states; an empty text for any other."""
+    """Return a sentence with the errors in an answer about a single image or video; "" if there are none or several."""
     results = answer.get("all")
     errors, assets = (results.get("errors"), results.get("assets")) if isinstance(results, dict) else (None, None)
     if not isinstance(errors, list) or not isinstance(assets, list) or len(assets) != 1:

@@ -20,7 +20,8 @@ DERIVED_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = defaultdict(
 def extract(table: str, found: FeatureEntries) -> Mapping[str, Sequence[Any]]:
     """Return the columns of a fact table: column → one value for each entry of a feature such as tags.
 
-    The values are not yet of the columns' types. `DERIVED_COLUMNS`, which entries do not hold, are missing.
+    The values are as in the answer, not converted to the types of the columns. The columns in `DERIVED_COLUMNS` are
+    missing: they are computed from other columns, or known from the request.
     """
     entries = found.fields
     columns: dict[str, Sequence[Any]] = {
@@ -76,7 +77,7 @@ def mark_full_texts(texts: Sequence[Any], sources: Sequence[Any], answered: Sequ
 
 
 def _flag_first_if_full(texts: Sequence[Any]) -> list[bool | None]:
-    """Return True for the first text if it contains all others, else False; and False for every other text."""
+    """Return for each text of one back end whether it is the full text: the first is, if it contains the others."""
     first = texts[0]
     is_full = bool(first and isinstance(first, str)) and all(text in first for text in texts if isinstance(text, str))
     return [is_full, *[False] * (len(texts) - 1)]

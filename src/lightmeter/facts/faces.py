@@ -75,7 +75,7 @@ def _values(fields: dict[str, Any]) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1024)
 def _normalized_keys(keys: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return field names in lowercase without underscores, and which of age, gender, emotion, box they name. Cached."""
+    """Return names of fields in lowercase without underscores, and which of age, gender, emotion, box occur. Cached."""
     names = tuple(key.replace("_", "").casefold() for key in keys)
     topics = {topic for topic in ("age", "gender", "emotion") for name in names if name.startswith(topic)}
     topics |= {"emotion" for name in names if name in _LIKELIHOOD_EMOTIONS}
@@ -97,7 +97,7 @@ def _first(face: dict[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[float | None, ...]:
-    """Return left, top, width and height of a face: from its box fields if `boxed`, else around its corners."""
+    """Return left, top, width and height of a face: from fields such as `width` if `boxed`, else from its corners."""
     found: tuple[float | None, ...] = (None,) * len(_SIDES)
     if boxed:
         box = _folded(_first(face, _BOXES)) or face
@@ -153,7 +153,7 @@ def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
 
 
 def _shares(answered: dict[str, Any]) -> dict[str, float | None]:
-    """Return name → score from 0 to 1, from likelihood words or numbers; all are per cent if one number is above 1."""
+    """Return name → score 0 to 1, from words such as `VERY_LIKELY` or numbers; if one is above 1, all are per cent."""
     scores = {name: to_float(value) for name, value in answered.items()}
     in_per_cent = any(score is not None and score > 1 for score in scores.values())
     scale = _PER_CENT if in_per_cent else 1.0

@@ -59,7 +59,7 @@ class FactColumns:
             values += columns[name]  # noqa: PLW2901 (appends in place)
 
     def extend_coerced(self, key: int, columns: Mapping[str, Sequence[Any]], count: int) -> None:
-        """Append `count` rows of one image or frame, `key` in `FactRows.keys`; values of a wrong type become None."""
+        """Append `count` rows of the image or frame `FactRows.keys[key]`; values of a wrong type become None."""
         kinds = ENTRY_COLUMNS[self.table]
         self.extend([key], [count], {name: coerce_values(kind, columns[name]) for name, kind in kinds.items()})
 

@@ -30,7 +30,7 @@ def fast_entry_columns(table: str, entries: Sequence[Any], counts: Sequence[int]
 
     Args:
         table: One of `FACT_TABLES`.
-        entries: The entries of many images and frames: typed ones of `fast_decode`, or raw JSON for `RAW_TABLES`.
+        entries: The entries of many images and frames: objects such as `FastTag`, or raw JSON for `RAW_TABLES`.
         counts: Number of entries of each image or video frame.
     """
     if table not in RAW_TABLES:

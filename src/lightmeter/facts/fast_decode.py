@@ -111,7 +111,7 @@ _NOT_READ: Final = msgspec.Raw()
 
 
 class FastFace(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A face in an answer, in the fields of Google Vision: corners, likelihoods, and fields that no column needs."""
+    """A face in an answer of Google Vision: corners, likelihoods of emotions, and fields that are never read."""
 
     bounding_poly: _FaceOutline
     source: str | None = None

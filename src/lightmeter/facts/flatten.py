@@ -117,7 +117,7 @@ class Flattener:
                 self._add_features(table, *zip(*features, strict=True))
 
     def _add_features(self, table: str, keys: Sequence[int], features: Sequence[Any]) -> None:
-        """Add one feature (such as tags) of many images and frames; `lenient_decode` reads those of an unusual form."""
+        """Add rows of a fact table from one feature (such as tags) of many pictures, whatever its form."""
         entries, counts = _all_entries(features, keyed=table in KEYED_TABLES)
         columns = fast_entry_columns(table, entries, counts) if entries else {}
         if columns:
@@ -158,7 +158,10 @@ class Flattener:
     def _add_errors(
         self, request: tuple[Any, Any], errors: Any, items: Sequence[ItemRef], context: AnswerContext
     ) -> None:
-        """Add a row for each of `errors`, the `all.errors` of an answer; `request` is its request id and back ends."""
+        """Add a row to the table `errors` for each error in an answer's `all.errors`.
+
+        `request` is the request id and the back ends that the answer states.
+        """
         answered_id, backends = request
         request_id = context.request_id if context.request_id is not None else answered_id
         for error in errors if isinstance(errors, list) else ([errors] if errors else ()):

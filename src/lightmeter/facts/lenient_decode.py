@@ -45,7 +45,7 @@ MAX_FLOAT32: Final = (2.0 - 2.0**-23) * 2.0**127
 
 
 class Corner(NamedTuple):
-    """A corner of the outline around a face, text or brand, in the unit of the answer: pixels or shares of a side."""
+    """A corner of the outline around a face, text or brand, in the unit of the answer: pixels, or 0 to 1."""
 
     x: float
     y: float
@@ -81,8 +81,7 @@ def read_entries(table: str, value: Any) -> FeatureEntries:
 def _with_vectors(found: FeatureEntries) -> FeatureEntries:
     """Return the entries of the feature `embeddings` that have a vector of numbers.
 
-    Without this filter, each number of a bare list of coordinates would become an entry. And DuckDB's vector functions
-    fail on a column with a null or empty vector, even in rows that a query does not select.
+    DuckDB's vector functions fail on a column with a null or empty vector, even in rows that a query does not select.
     """
     valid = [
         ({**fields, "vector": coordinates}, literal)
@@ -101,7 +100,7 @@ def _coordinates(value: Any) -> list[float] | None:
 
 
 def _keyed(table: str, value: dict[str, Any]) -> FeatureEntries:
-    """Return the entries of an object, key → entry or list of entries; a key becomes the name of a nameless entry."""
+    """Return the entries in an object such as `{"cat": {"score": 0.9}}`; a key names a nameless entry."""
     name_field = _KEY_FIELD[table]
     fields, literals = [], []
     for key, inner in value.items():
@@ -113,7 +112,7 @@ def _keyed(table: str, value: dict[str, Any]) -> FeatureEntries:
 
 
 def _under_key(table: str, literal: str) -> dict[str, Any]:
-    """Return the fields of a bare text that is the entry under a key, such as the score "0.9" in `{"cat": "0.9"}`."""
+    """Return the fields that a bare text under a key means: `{"score": "0.9"}` for "0.9" in `{"cat": "0.9"}`."""
     if table in _NAMED_BY_KEY:
         if to_float(literal) is not None:
             return {"score": literal}

@@ -97,7 +97,7 @@ class WireAnswer:
 
     @property
     def credits_paid(self) -> float | None:
-        """The charge that the answer states, in credits; a number in a string counts, a boolean does not. Else None."""
+        """The charge that the answer states, in credits, as a number or as text; None if it states none."""
         return _number(self.data.get("credits_paid"))
 
     @property

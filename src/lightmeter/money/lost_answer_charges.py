@@ -68,7 +68,7 @@ def build_proof(
     """Prove, from account balances before and after requests, which requests without an answer were charged.
 
     Return the proof as a JSON document, and the outcome to record for each request that the proof decides: charged, not
-    charged, or given up.
+    charged, or given up (the charge stays unknown).
 
     Args:
         opening: The balance before the first of the requests.

@@ -115,7 +115,7 @@ class RequestPrices:
 
     @property
     def price_known(self) -> bool:
-        """Whether images may be sent together: their price is known, or many answers did not show it."""
+        """Whether images may be sent in one request: their price is known, or many answers did not show a price."""
         learned = any(self.learner.knows(kind) for kind in _KINDS)
         return self.trusted or learned or self.unpriced_answers >= MAX_UNPRICED_ANSWERS
 

@@ -1,4 +1,4 @@
-"""Estimate what a screen missed: how many of the rows that it rejected have a positive paid answer.
+"""Estimate what free local back ends (`--screen`) missed: how many rejected rows have a positive paid answer.
 
 Some rejected rows, drawn at random, are paid for all the same. Their answers give the share with a confidence interval.
 """
@@ -44,7 +44,7 @@ class ScreenEstimate:
 
     @property
     def rows(self) -> ShareEstimate:
-        """Estimate of how many of all rejected rows the screen missed, with the bounds of its 95 % interval."""
+        """Estimated number of rejected rows that match `positive`, with the bounds of its 95 % interval."""
         return ShareEstimate(*(bound * self.outcome.rejected for bound in self.share))
 
     def to_dict(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class ScreenEstimate:
 
     @property
     def sentence(self) -> str:
-        """The estimate of what the screen missed as a sentence, or why there is no estimate."""
+        """A sentence with the estimated number of rows that were wrongly rejected, or why there is no estimate."""
         if self.problem is not None:
             return self.problem
         share, rows = self.share, self.rows
@@ -120,7 +120,7 @@ def _problem(outcome: ScreenOutcome, condition: RowCondition, options: Options) 
 
 
 def _count(out: Path, condition: RowCondition, items: list[str]) -> tuple[int, int]:
-    """Return how many of the items (by `item_id`) are answered, and how many of the answered items match."""
+    """Return how many of the items (by `item_id`) are answered, and how many of these match the condition."""
     query = (
         "SELECT count(*) AS answered, count(*) FILTER (matches) AS positives "  # noqa: S608 (the user's own condition)
         f"FROM ({condition.query}) WHERE item_id IN (SELECT unnest($items))"

@@ -1,8 +1,9 @@
 """Detect, before anything is spent, a journal that is an old state of its run, or a copy.
 
 A run that continued it would pay for the same rows again, and would use the same idempotency keys for other rows. Two
-sources outside the folder reveal it: the watermark, a file in the state directory of this machine with the latest
-position of the journal, and the balance of the account. If the user accepts such a journal, the run gets a new id.
+sources outside the folder reveal such a journal: the watermark, a file in the state directory of this machine with the
+latest position of the journal, and the balance of the account. If the user accepts such a journal, the run gets a new
+id.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def _open(state_dir: Path, run_id: str) -> Watermark | None:
 
 
 def _conflict(known: WatermarkRecord, folder: Path, run_id: str, now: JournalPosition) -> JournalConflict | None:
-    """Return the error for a journal that is outdated, or a copy of another one; None for any other journal."""
+    """Return the error for a journal that, by the watermark `known`, is outdated or a copy; None if it is neither."""
     again = f"lightmeter resume {folder} --accept-journal"
     if _is_copy(known, folder, run_id):
         return JournalConflict(
@@ -135,7 +136,7 @@ def _assign_new_id(
 ) -> tuple[str, JournalPosition]:
     """Give the run of an outdated or copied journal a new id; return the id, and how much the journal then contains.
 
-    The credits that the latest journal (`lost`) contained, and this journal (`now`) lacks, become reserved credits.
+    Credits in the latest journal (`lost`) that this journal (`now`) lacks are reserved.
     """
     run_id, at = fresh_run_id(clock), clock.now()
 

@@ -1,8 +1,8 @@
 """The credit statement of a run: predicted, reserved, paid and saved credits, compared with the account balances.
 
-It is computed from the journal and sends no request; only what a screen missed is estimated from the tables. Credits
-that left the account without an answer are not assigned to a request by guess; they are shown as gaps between balances,
-with the requests that may have cost them.
+It is computed from the journal and sends no request; only the number of rows that free local back ends wrongly rejected
+(`--screen`) is estimated from the tables. Credits that left the account without an answer are not assigned to a request
+by guess; they are shown as gaps between balances, with the requests that may have cost them.
 """
 
 from __future__ import annotations

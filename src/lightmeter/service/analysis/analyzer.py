@@ -233,7 +233,7 @@ class Analyzer:
         return AnalysisResult(orjson.dumps({"assets": analyzed, "errors": errors}), paid)
 
     def _inference_params(self, request: AnalyzeRequest) -> dict[str, InferenceParams]:
-        """Return features and options for the requested back ends, and for those whose results these need as input."""
+        """Return features and options for the requested back ends and for those that supply input to them."""
         options = AnalysisOptions(role=request.role, language=request.language, prompt=request.prompt)
         requested = frozenset(request.feature)
         features = {name: self._backends[name].features & requested for name in request.backend}
@@ -244,7 +244,7 @@ class Analyzer:
         return {name: InferenceParams(each, options) for name, each in features.items()}
 
     async def _run_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
-        """Wait until the limits of concurrent assets allow another, then analyze one; a failure becomes a message."""
+        """Wait until the limits of concurrent assets allow it, then analyze an asset; a failure becomes a message."""
         with self._admission.reserve(running.job.account_id, asset.held_pictures):
             async with running.open_assets, self._open_assets.acquire(running.caller):
                 try:
@@ -342,7 +342,7 @@ class Analyzer:
         return backend, in_asset_pixels(entries, view, pictures)
 
     def _cached_findings(self, content: ContentKey | None, running: _RunningJob) -> AssetFindings | None:
-        """Return an asset's cached metadata and results of all requested back ends; None if one of these is missing."""
+        """Return an asset's cached metadata and results of all requested back ends; None if any is not cached."""
         if self._cache is None or content is None:
             return None
         metadata = self._cache.get_metadata(content)

@@ -3,8 +3,8 @@
 A picture (image or video frame) is pending from the admission of its request until its analysis ends. A request that
 would wait for minutes is refused at once, before credits are reserved for it.
 
-Each account has a share: what it has pending counts for at most half of the capacity, so that no account can make the
-service refuse all others.
+The pending pictures of one account count for at most half of the capacity, so that no account can make the service
+refuse all others.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def _channels(color: Color) -> tuple[int, int, int]:
 
 
 def _mean_color(group: Sequence[Color], frames: int) -> Color:
-    """Return the first of a group of similar colors, with the means of score and pixel_fraction over all frames."""
+    """Merge similar colors: return the first, with the sums of score and pixel_fraction divided by `frames`."""
     score = sum(color.score or 0 for color in group) / frames
     share = sum(color.pixel_fraction or 0 for color in group) / frames
     # Rounded down, so that fractions add up to at most 1 in the summary as in each frame.

@@ -55,11 +55,11 @@ class JobQueue(ABC):
         """
 
     def notify_admitted(self, request_id: str, account_id: int) -> None:  # noqa: B027 (by default, the commit notifies the workers)
-        """Let a request whose client polls run; called after the transaction that enqueued the request is committed."""
+        """Let the queued request run; called after the transaction of `enqueue` is committed. By default, a no-op."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Start to run queued requests, including requests that dead processes did not finish."""
+        """Start to run queued requests, also requests that processes which have died left unfinished."""
 
     @abstractmethod
     async def drain(self, seconds: float) -> None:
@@ -84,7 +84,7 @@ class LocalQueue(JobQueue):
         return self._waiting.copy()
 
     def notify_admitted(self, request_id: str, account_id: int) -> None:
-        """Start an asyncio task that runs a request whose client polls."""
+        """Start an asyncio task that runs a stored request in its turn; the client polls for the result."""
         task = asyncio.create_task(self._run(request_id, account_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -99,7 +99,7 @@ class LocalQueue(JobQueue):
             await self._runner.run_acknowledged(request_id)
 
     async def open(self) -> None:
-        """Take over a dead process's requests: run them if their clients poll, delete them if their clients waited."""
+        """Take over unfinished requests of a process that died: run those whose clients poll, delete the others."""
         at = self._clock.now()
         for request_id, account_id in await self._store.write(lambda db: requests.recover(db, at)):
             self.notify_admitted(request_id, account_id)

@@ -86,7 +86,7 @@ class PostgresQueue(JobQueue):
     def enqueue(self, db: Connection, new: NewRequest) -> None:
         """Add a job for a request whose client polls.
 
-        For a request whose client waits, store until when this process owns the request (its lease).
+        A request whose client waits gets no job, but a lease: the time until which this process owns the request.
         """
         if new.acknowledged:
             self._add_job(db, new.request_id)
@@ -108,7 +108,7 @@ class PostgresQueue(JobQueue):
         self._tasks = [asyncio.create_task(self._run_worker()), asyncio.create_task(self._renew_leases())]
 
     async def drain(self, seconds: float) -> None:
-        """Start no more jobs; wait up to `seconds` plus `lease_s` for running jobs. Other processes run the others."""
+        """Start no more jobs; wait up to `seconds` plus `lease_s` for running ones. Other processes do the rest."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:  # the worker cancels what it cannot finish in time
@@ -144,9 +144,9 @@ class PostgresQueue(JobQueue):
             await asyncio.sleep(self._lease_s / RENEWALS_PER_LEASE)
 
     def _renew_client_leases(self, db: Connection) -> dict[int, int]:
-        """Extend how long this process owns requests whose clients wait.
+        """Extend the time until which this process owns the requests it runs while their clients wait.
 
-        Return the number of queued jobs by account number.
+        Return account number → number of queued jobs, for `waiting_requests`.
         """
         request_ids = list(self._runner.running)
         if request_ids:

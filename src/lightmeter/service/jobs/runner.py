@@ -194,7 +194,7 @@ class Runner:
     async def run_acknowledged(self, request_id: str) -> None:
         """Run a request whose client polls, unless the request has ended.
 
-        If earlier attempts to run the request crashed repeatedly, this process runs no other request meanwhile.
+        If the service crashed repeatedly while it ran the request, this process runs no other request meanwhile.
         """
         try:
             async with self._isolation.shared():
@@ -259,7 +259,7 @@ class Runner:
         return ended
 
     async def _finish(self, attempt: Attempt, result: AttemptResult, *, client_polls: bool) -> StoredRequest:
-        """Store the result of a request. If the database fails, a client that waits gets an error and pays nothing."""
+        """Store the result. If the database fails, try again if the client polls; else raise StoreError."""
         if client_polls:
             return await self._write_patiently(lambda db: requests.finish(db, attempt, result))
         try:
@@ -269,7 +269,7 @@ class Runner:
             raise
 
     async def _write_patiently(self, change: Callable[[Connection], T]) -> T:
-        """Run a transaction; while the database fails (disk full, server down), run it again every second.
+        """Run `change` in a transaction; while the database fails (disk full, server down), run it again every second.
 
         A transaction may be committed although it seemed to fail; then its next run may raise Superseded.
         """
