@@ -96,7 +96,9 @@ def estimate_stratified_share(strata: Sequence[StratumSample], *, confidence: fl
         share += weight * estimate.share
         below += (weight * (estimate.share - estimate.low)) ** 2
         above += (weight * (estimate.high - estimate.share)) ** 2
-    low, high = max(0.0, share - sqrt(below)), share + sqrt(above) + 1 - reached / total
+    positives, sampled = sum(one.positives for one in strata), sum(one.sampled for one in strata)
+    low = max(share - sqrt(below), positives / total)  # what the sample itself contains is certain
+    high = min(share + sqrt(above) + 1 - reached / total, (total - sampled + positives) / total)
     share = min(1.0, share * total / reached)
     return ShareEstimate(share, min(low, share), max(share, min(1.0, high)))
 

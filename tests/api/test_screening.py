@@ -97,6 +97,9 @@ async def test_what_the_screen_missed_is_estimated(served, tmp_path):
     assert run.screen_estimate("tags.score < .5").share == estimate_share(0, 3, 12)
     assert "does not request colors" in run.screen_estimate(RULE).problem
     assert run.summary().to_dict()["screen"]["rejected"] == 12
+    shares = run.shares("tags")
+    assert "none of the whole manifest" in shares.note
+    assert all((row.low, row.high) == (None, None) for row in shares.rows)
     statement = run.statement()
     assert statement.saved.screen.high == 9
     assert "3 of 3 answered rows of the audit match" in "\n".join(statement.lines())

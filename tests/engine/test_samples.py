@@ -155,6 +155,15 @@ async def test_shares_of_a_random_sample_have_intervals(manifest, tmp_path):
         run.shares("faces")
 
 
+async def test_a_feature_that_was_not_requested_has_no_shares(manifest, tmp_path):
+    """What was not analyzed is no share of 0."""
+    async with serving(TagService()) as base_url:
+        plan = await lm.plan(manifest, base_url=base_url, budget=5, **{**OPTIONS, "features": ["tags"]})
+        run = await lm.run(plan, tmp_path / "out")
+    with pytest.raises(UsageError, match="did not request nsfw"):
+        run.shares("nsfw")
+
+
 async def test_shares_by_stratum_weigh_each_value_by_its_rows(manifest, tmp_path):
     """The stratified estimate covers the truth and counts each album by its share of the manifest."""
     service = TagService()

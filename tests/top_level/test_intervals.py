@@ -66,10 +66,13 @@ def test_stratified_intervals_contain_the_true_share_about_as_often_as_they_say(
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 30)), max_size=6))
 def test_a_stratified_interval_contains_the_share(counts):
-    """Bounds lie around the share, within 0 and 1; with all rows sampled, both are the share."""
+    """Bounds lie around the share, between what is certain; with all rows sampled, both are the share."""
     strata = [StratumSample(yes, yes + no, yes + no + unseen) for yes, no, unseen in counts]
     estimate = estimate_stratified_share(strata)
     assert 0 <= estimate.low <= estimate.share <= estimate.high <= 1
+    if total := sum(one.population for one in strata):
+        assert estimate.low >= min(estimate.share, sum(yes for yes, _, _ in counts) / total)
+        assert estimate.high <= max(estimate.share, 1 - sum(no for _, no, _ in counts) / total) + 1e-12
     complete = [StratumSample(yes, yes + no, yes + no) for yes, no, _ in counts]
     if sum(one.population for one in complete):
         share = sum(one.positives for one in complete) / sum(one.population for one in complete)

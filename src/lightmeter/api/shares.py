@@ -18,6 +18,7 @@ import pyarrow as pa
 from lightmeter.errors import UsageError
 from lightmeter.intervals import StratumSample, estimate_share, estimate_stratified_share
 from lightmeter.journal.header import read_run_header
+from lightmeter.journal.queries.items import count_by_reason
 from lightmeter.journal.queries.sample import count_population, sent_rows
 from lightmeter.journal.store import open_read_only
 from lightmeter.options import Options
@@ -96,6 +97,7 @@ class Shares:
         sampled: Number of bought rows that the shares are based on, including rows that have no answer.
         answered: Number of those rows that have an answer.
         rows: The shares.
+        screened: Number of images and videos that local back ends rejected (`--screen`); the population lacks them.
     """
 
     rule: str
@@ -103,10 +105,16 @@ class Shares:
     sampled: int
     answered: int
     rows: tuple[Share, ...]
+    screened: int = 0
 
     @property
     def note(self) -> str:
         """How the shares were estimated, and how rows without an answer are treated, in a few sentences."""
+        if self.screened:
+            return (
+                f"The shares are those of {self.answered:,} answered rows. They are none of the whole manifest: local "
+                f"back ends rejected {self.screened:,} further rows for what they show."
+            )
         if self.answered == self.population:
             return f"All {self.population:,} images and videos that can be analyzed are answered: the shares are exact."
         if self.rule in ("order", "diverse"):
@@ -141,16 +149,19 @@ def read_shares(
         where: An open session for the tables in `out`; None opens one.
 
     Raises:
-        UsageError: `table` is another table, or there are no tables.
+        UsageError: `table` is another table, the run did not request this feature, or there are no tables.
         JournalError: the folder holds no run.
     """
     if table not in _ENTRIES:
         raise UsageError(f"There are no shares of {table!r}.", hint=f"Choose one of: {', '.join(_ENTRIES)}.")
     options = read_run_header(out).options
+    if options.features and table not in options.features:
+        raise UsageError(f"The run did not request {table}.", hint=f"It requested {', '.join(options.features)}.")
     is_random = options.sample not in ("order", "diverse")
     with open_read_only(out) as db:
         population = count_population(db, options.sample_column)
         codes = {value: code for code, value in enumerate(population)}
+        screened = sum(rows for _, reason, rows, _ in count_by_reason(db) if reason == "screened")
         sent = pa.Table.from_batches(_sent_batches(sent_rows(db, options.sample_column), codes), pa.schema(_SENT))
     answered = _ANSWERED.format(sent="sent_rows" if is_random else _BOUGHT, table=table)
     with open_session(where or out) as session:
@@ -170,8 +181,10 @@ def read_shares(
         sampled=sampled["n"],
         answered=sum(counts.values()),
         rows=tuple(
-            _share(name, positives, counts, list(population.values()), options) for name, positives in found.items()
+            _share(name, positives, counts, list(population.values()), options, has_interval=not screened)
+            for name, positives in found.items()
         ),
+        screened=screened,
     )
 
 
@@ -187,7 +200,13 @@ def _sent_batches(rows: Iterator[tuple[str, str | None]], codes: dict[str | None
 
 
 def _share(
-    name: str, positives: dict[int, int], counts: dict[int, int], populations: list[int], options: Options
+    name: str,
+    positives: dict[int, int],
+    counts: dict[int, int],
+    populations: list[int],
+    options: Options,
+    *,
+    has_interval: bool,
 ) -> Share:
     """Return the share of one tag or label.
 
@@ -197,8 +216,11 @@ def _share(
         counts: Number of answered rows, by stratum.
         populations: Number of rows of each stratum.
         options: The options of the run.
+        has_interval: Whether the share may have an interval for the whole manifest.
     """
     items, answered, population = sum(positives.values()), sum(counts.values()), sum(populations)
+    if not has_interval:
+        return Share(name, items, items / answered, None, None)
     if options.sample_column is not None:
         estimate = estimate_stratified_share(
             [

@@ -48,7 +48,7 @@ def show_plan(plan: Plan, *, err: bool) -> None:
         console.print(f"[yellow]note[/] {escape(plan.service.note)}", soft_wrap=True)
     if plan.options.prices is not None:
         console.print(describe_own_prices(plan.options.prices))
-    for sentence in plan.savings_sentences:
+    for sentence in (*plan.savings_sentences, *([plan.frame_savings.sentence] if plan.frame_savings else [])):
         console.print(escape(sentence), soft_wrap=True)
     _show_reasons(console, plan.reasons)
     if plan.videos is not None and plan.videos.sentence is not None:

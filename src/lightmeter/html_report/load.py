@@ -126,7 +126,11 @@ def _load_without_thumbnails(
                 session,
                 group_column,
                 is_written=bool(Dataset(out).parts("assets")),
-                shares={table: read_shares(out, table, most=MAX_TAGS, where=session) for table in ("tags", "nsfw")},
+                shares={
+                    table: read_shares(out, table, most=MAX_TAGS, where=session)
+                    for table in ("tags", "nsfw")
+                    if not header.options.features or table in header.options.features
+                },
             ),
             sample=_with_results(session, [ReportItem(**row) for row in sample]),
             review=_review(session, most_items),
