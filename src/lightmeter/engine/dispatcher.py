@@ -269,7 +269,11 @@ class Dispatcher:
         return self._prices.price_known if batch.rows[0].retry is None else self._prices.retry_price_known
 
     def _exposure_allows(self, batch: Batch) -> bool:
-        """Whether few enough credits would be reserved that a wrong price is noticed before the budget is spent."""
+        """Whether a batch may be sent although its real price is not known yet.
+
+        Its credits and those already reserved must be few enough that the first charges show a price that is higher
+        than planned before the budget is spent.
+        """
         free, exposure = self._run_state.budget_left, self._run_state.exposure + batch.hold
         if free is None or self._prices.trusted:
             return True

@@ -64,9 +64,10 @@ class UploadSelection:
         return self._mode == "always" or url in self._selected
 
     def schedule_upload(self, url: str, message: str | None) -> bool:
-        """Decide after a refusal whether the content of a URL is sent next; return the decision.
+        """Decide after the service refused a URL whether its content is sent next; return the decision.
 
-        It is sent in the mode `fallback` if `message`, the error of the service, says that it could not fetch the URL.
+        With the option `upload="fallback"`, it is sent if `message`, the error of the service, says that the service
+        could not fetch the URL. With `never` and `always`, it is not sent again.
 
         Each URL is selected at most once: if the service refuses its content too, the row fails.
         """

@@ -66,7 +66,7 @@ def match_assets(sent: Sequence[str], answered: Sequence[str | None]) -> list[in
 
 
 def _address(name: str) -> str:
-    """Return a URL in canonical form (`~` for `%7E`, `http://h` for `HTTP://H`), and other names unchanged."""
+    """Return an asset's name in an answer: a URL in canonical form (`~` for `%7E`), a file name unchanged."""
     try:
         return canonical_url(name)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Rows of the fact tables as Python lists, one list for each column. Pure."""
+"""Rows of the tables `tags`, `colors`, `faces` and so on as Python lists, one list for each column. Pure."""
 
 from __future__ import annotations
 

@@ -164,8 +164,8 @@ def load_rgb(content: bytes, *, max_side: int | None = None) -> NDArray[np.uint8
 def load_rgb_and_levels(content: bytes, max_side: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Decode an image as `load_rgb` does; also return the histogram of its levels as they are stored.
 
-    The histogram has one row of 256 numbers for each channel: one for a gray picture, three for others. It counts at
-    most `max_side` x `max_side` points of the picture, because a smaller picture has levels that are not stored.
+    The histogram has one row of 256 numbers for each channel: one for a gray picture, three for others. It counts
+    at most `max_side` x `max_side` points of the picture before it is shrunk, because shrinking mixes the levels.
 
     Raises:
         UnsupportedMedia, BrokenMedia, MediaTooLarge: as `load_rgb`.

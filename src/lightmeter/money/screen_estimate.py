@@ -44,7 +44,7 @@ class ScreenEstimate:
 
     @property
     def rows(self) -> ShareEstimate:
-        """Estimated number of rejected rows that match `positive`, with the bounds of its 95 % interval."""
+        """Estimated number of rows that the screen rejected although they match `positive`, with its bounds."""
         return ShareEstimate(*(bound * self.outcome.rejected for bound in self.share))
 
     def to_dict(self) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo | None 
     """Return the price table for the plan of a run with these options.
 
     Prices that a service lists with its back ends override the shipped table; the user's own prices override both. The
-    embedded service charges by the shipped table: for its back ends the higher of both prices counts.
+    embedded service charges by the shipped table: for its back ends, the higher of its price and the user's counts.
 
     Args:
         options: The options of the run.

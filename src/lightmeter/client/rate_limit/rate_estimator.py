@@ -76,7 +76,7 @@ class RateEstimator:
     Args:
         rate: First estimate, requests per second.
         now: The time.
-        since: Record of the last rejected request, after which to search for the limit; None if `rate` is known.
+        since: The last rejected request: a search for the limit begins after it. None if `rate` is known.
 
     Attributes:
         rate: The estimate, in requests per second.

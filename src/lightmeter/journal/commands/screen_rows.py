@@ -81,7 +81,7 @@ class ScreenOutcome:
         )
 
     def to_json(self) -> str:
-        """Return the outcome as JSON, for the journal's table `meta`."""
+        """Return the result of the screen (`--screen`) as JSON, for the journal's table `meta`."""
         return json.dumps(asdict(self))
 
 

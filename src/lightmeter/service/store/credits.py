@@ -103,7 +103,7 @@ class Balance:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether the sums in `ledger` equal the account's free and held credits, and all four sums add up to 0."""
+        """Whether the double-entry table `ledger` agrees with the account's free and held credits, and is balanced."""
         sums = (self.ledger[LedgerAccount.FREE], self.ledger[LedgerAccount.HELD])
         return sums == (self.free, self.held) and sum(self.ledger.values()) == 0
 
