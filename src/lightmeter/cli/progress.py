@@ -62,7 +62,7 @@ class _ProgressDisplay:
         for note in progress.notes[self._notes_shown :]:
             self.print_line(f"note: {note}")
         self._notes_shown = len(progress.notes)
-        is_planning = progress.phase == "planning"
+        is_planning = progress.phase in ("planning", "checking")
         if self._bar is not None:
             self._bar.update(
                 self._task,
@@ -78,7 +78,7 @@ class _ProgressDisplay:
 
 
 def _details(progress: Progress) -> str:
-    if progress.phase == "planning":
+    if progress.phase in ("planning", "checking"):
         return f"{progress.rate:.0f} rows/s"
     if progress.phase == "screening":
         return f"· {progress.rate:.1f} rows/s"

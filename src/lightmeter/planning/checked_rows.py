@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, nullcontext
+from dataclasses import replace
 
 import orjson
 
@@ -59,7 +60,7 @@ async def stream_check(
         with Journal(temp_dir.path) as journal:
             async with aclosing(write_checked_rows(reader, stored_at, options, settings, clock, journal)) as steps:
                 async for progress in steps:
-                    yield progress
+                    yield replace(progress, phase="checking")
             await journal.write(put_meta(plan_meta(reader, stored_at, options, clock) | meta))
         yield temp_dir
 

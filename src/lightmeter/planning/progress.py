@@ -7,6 +7,7 @@ from typing import Literal
 
 Phase = Literal[
     "planning",
+    "checking",
     "screening",
     "starting",
     "collecting",
