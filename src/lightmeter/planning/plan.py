@@ -37,7 +37,13 @@ from lightmeter.journal.queries.sample import StratumCount, count_affordable
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, copy_thumbnails
 from lightmeter.options import REQUEST_OPTIONS, SAMPLE_OPTIONS, Options, PlanOptions, make_options
-from lightmeter.planning.affordable_rows import RowRange, affordability_sentence, affordable_rows, sample_sentence
+from lightmeter.planning.affordable_rows import (
+    RowRange,
+    affordability_sentence,
+    affordable_rows,
+    rows_within_budget,
+    sample_sentence,
+)
 from lightmeter.planning.changed_options import check_rows_stay_valid
 from lightmeter.planning.consent import consent_needed, provider_notes, raise_if_needed
 from lightmeter.planning.frame_savings import FrameSavings, frame_savings, unsent_credits
@@ -154,7 +160,7 @@ class Plan:
     @cached_property
     def budget_rows(self) -> RowRange | None:
         """How many rows the option `budget` pays for, as a range; None without a budget."""
-        return self._rows_for(self.options.budget)
+        return self._rows_for(self.options.budget, skips_rows=self.options.sample == "order")
 
     @cached_property
     def budget_strata(self) -> tuple[StratumCount, ...]:
@@ -191,14 +197,15 @@ class Plan:
         most = self.skipped_credits
         return None if most.high == 0 else f"The checks skip rows, which saves {most}."
 
-    def _rows_for(self, credits_: int | None) -> RowRange | None:
+    def _rows_for(self, credits_: int | None, *, skips_rows: bool = False) -> RowRange | None:
         if credits_ is None:
             return None
         rows = self.counts["pending"]
         if self.credits.high is not None and self.credits.high <= credits_:
             return RowRange(rows, rows)
         with open_read_only(self.folder) as db:
-            return affordable_rows(db, self.price_per_image_milli, credits_, self.retry_per_image_milli)
+            count = rows_within_budget if skips_rows else affordable_rows
+            return count(db, self.price_per_image_milli, credits_, self.retry_per_image_milli)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan without its rows as plain JSON values, as `plan --json` prints it."""

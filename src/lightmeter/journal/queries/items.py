@@ -239,10 +239,17 @@ def _frames(db: sqlite.Connection, condition: str) -> FrameRange:
     return FrameRange(*db.execute(_FRAMES.format(condition=condition)).get)
 
 
-def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | None]]:
-    """Yield (least, most) frames of each pending row, 1 for an image, in the send order; None without a bound."""
-    query = f"SELECT frames_low, frames_high FROM items WHERE status = 'pending' AND {IS_ROW} ORDER BY {SEND_ORDER}"  # noqa: S608
-    yield from db.execute(query)
+def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | None, bool]]:
+    """Yield (least, most frames, whether each frame is a request of its own) of each pending row, in the send order.
+
+    An image has 1 frame. The number of most frames is None without a bound.
+    """
+    query = (
+        f"SELECT frames_low, frames_high, NOT {IS_SENT} FROM items "  # noqa: S608
+        f"WHERE status = 'pending' AND {IS_ROW} ORDER BY {SEND_ORDER}"
+    )
+    for least, most, single in db.execute(query):
+        yield least, most, bool(single)
 
 
 def duplicate_groups(db: sqlite.Connection, *, only_near: bool = False) -> Iterator[FrameGroup]:
