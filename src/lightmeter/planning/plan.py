@@ -25,9 +25,11 @@ from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import copy_journal, journal_path
 from lightmeter.journal.header import fresh_run_id
 from lightmeter.journal.queries.items import (
+    UNSENT,
     cached_frames,
     count_by_reason,
     count_by_status,
+    frames_to_send,
     pending_video_lengths,
     screened_frames,
     sendable_lengths,
@@ -46,13 +48,13 @@ from lightmeter.planning.affordable_rows import (
 )
 from lightmeter.planning.changed_options import check_rows_stay_valid
 from lightmeter.planning.consent import consent_needed, provider_notes, raise_if_needed
-from lightmeter.planning.frame_savings import FrameSavings, frame_savings, unsent_credits
+from lightmeter.planning.frame_savings import FrameSavings, frame_savings
 from lightmeter.planning.plan_file import thumbnails_beside, write_plan_file
 from lightmeter.planning.plan_text import plan_as_html, plan_as_json, plan_as_text
 from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.planning.price_sources import price_meta, rates_for
 from lightmeter.planning.send_order import check_sample_column, set_send_order
-from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range, price_advice, price_range
+from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range, price_advice, price_range, run_price
 from lightmeter.pricing.video_coverage import VideoCoverage, coverage_advice, video_coverage
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tempdirs import LockedTempDir, temp_dir_unless_error
@@ -289,7 +291,8 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         reason_counts = tuple(ReasonCount(*row) for row in count_by_reason(db))
         reused, rejected = cached_frames(db), screened_frames(db)
         skipped = _frames_to_skip(db, options)
-        credits_, saved_by_frames = unsent_credits(db, price, retry), frame_savings(db, options, price)
+        credits_ = run_price(price, *frames_to_send(db, UNSENT), retry)
+        saved_by_frames = frame_savings(db, options, price)
         videos = video_coverage(pending_video_lengths(db), options.capture_interval, options.max_frames)
     rates = rates_for(options, settings, service)
     # The defaults of the embedded service are known, so a run that names no back end is clear about its price.
