@@ -90,10 +90,9 @@ def count_findings(db: sqlite.Connection) -> list[tuple[str, str, int, str, str]
     return [(name, severity, rows, url, message) for name, severity, rows, url, message, _ in db.execute(query)]
 
 
-def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int]]:
-    """Return (length in seconds, rounded up, or None if unknown; number of videos) for the pending videos."""
-    groups = _length_groups(db, "status = 'pending' AND kind = 'video'")
-    return [(group.seconds, group.rows) for group in groups]
+def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int, float]]:
+    """Return groups of pending videos: length in seconds, rounded up (None: unknown); number; sum of exact lengths."""
+    return [(seconds, videos, total_s or 0.0) for seconds, videos, total_s in db.execute(_PENDING_VIDEOS)]
 
 
 def first_pending_image(db: sqlite.Connection, first: int, last: int) -> PendingRow | None:
@@ -192,6 +191,11 @@ SELECT kind, frames_low, frames_high, count(*) FROM items WHERE status = ? AND r
 _LENGTHS: Final = f"""
 SELECT kind, {WHOLE_SECONDS_SQL}, count(*) FROM items
 WHERE {{condition}} AND {IS_SENT} GROUP BY 1, 2 ORDER BY 1, 2
+"""  # noqa: S608 (a constant expression)
+
+_PENDING_VIDEOS: Final = f"""
+SELECT {WHOLE_SECONDS_SQL}, count(*), sum(duration_s) FROM items
+WHERE status = 'pending' AND kind = 'video' AND {IS_SENT} GROUP BY 1 ORDER BY 1
 """  # noqa: S608 (a constant expression)
 
 _OVER_BUDGET: Final = f"""
