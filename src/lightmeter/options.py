@@ -61,8 +61,8 @@ VIDEO_OPTIONS: Final = ("video", "max_distinct_frames")
 SCREEN_OPTIONS: Final = ("screen", "screen_rule", "screen_audit")
 """Options that decide which rows of a plan are paid for, after local back ends have looked at all of them."""
 
-SCREENED_WITH: Final = ("tag_score", "capture_interval", "max_frames")
-"""Options of the paid request that a screen uses too."""
+SCREENED_WITH: Final = ("capture_interval", "max_frames")
+"""Options of the paid request that a screen uses too. It sees tags of all scores, whatever `tag_score` is."""
 
 READ_OPTIONS: Final = ("url_column", "id_column", "kind_column", "lenient")
 """Options that decide how the rows of a manifest are read."""
@@ -170,7 +170,7 @@ class PlanOptions(ResumeOptions, CheckOptions, total=False):
         screen_rule: SQL condition over the tables that these back ends fill, such as
             `nsfw.severity BETWEEN .1 AND .9`. See `lightmeter.tables.query.row_condition`.
         screen_audit: Share, 0 to 1, of the rows that do not match which is paid for all the same, as a random sample
-            that shows what the screen misses.
+            that shows what the screen misses. The number of rows is rounded up; 0 pays for none.
         screen_positive: SQL condition over the tables of the paid answers. A row of that random sample that matches
             the condition was missed by the screen. None means `screen_rule`.
     """

@@ -97,7 +97,8 @@ analysis_options = add_options(
         "--screen",
         metavar="BACKEND",
         help="Local back end that analyzes all rows first, for free; only rows that match --screen-rule are paid for. "
-        "Of a video, it sees the frames that --max-frames and --capture-interval select, at most 3 without a limit.",
+        "Of a video, it sees the frames that --max-frames and --capture-interval select, at most 3 without a limit; "
+        "tags of all scores, whatever --tag-score is.",
     ),
     click.option(
         "--screen-rule",
@@ -110,8 +111,8 @@ analysis_options = add_options(
         "--screen-audit",
         metavar="0..1",
         type=float,
-        help="Share of the rows that do not match to pay for all the same, as a random sample (0.02): the report "
-        "estimates from it what the screen misses.",
+        help="Share of the rows that do not match to pay for all the same, as a random sample, rounded up to "
+        "whole rows (0.02): the report estimates from it what the screen misses.",
     ),
     click.option(
         "--screen-positive",
