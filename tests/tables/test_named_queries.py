@@ -144,7 +144,6 @@ def test_suggested_queries_count_videos_that_have_rows_of_frames_only():
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     with duckdb.connect() as db:
         db.execute("CREATE TABLE tags AS SELECT 'v' AS item_id, unnest([0, 2]) AS frame, 'sea' AS name, .5 AS score")
-        (first,) = [
-            sql for sql in re.findall(r"```sql\n(.*?)```", readme, re.DOTALL) if "FROM tags GROUP BY name" in sql
-        ]
+        queries = re.findall(r"```sql\n(.*?)```", readme, re.DOTALL)
+        (first,) = [query for query in queries if "FROM tags GROUP BY name" in query]
         assert [db.execute(sql).fetchone()[:2] for sql in (_NEXT, first)] == [("sea", 1)] * 2

@@ -330,7 +330,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
 def _frames_to_skip(db: sqlite.Connection, options: Options) -> FrameRange:
     """Return how many images and video frames the run does not send because pre-checks skip their rows."""
     total = FrameRange(0, 0)
-    for kind, seconds, rows in skipped_lengths(db):
+    for kind, seconds, rows, _ in skipped_lengths(db):
         one = frame_range(kind, seconds, options.capture_interval, options.max_frames)
         total += FrameRange(one.low * rows, None if one.high is None else one.high * rows)
     return total
@@ -375,6 +375,6 @@ def _frames_by_length(folder: Path, options: Options) -> Sequence[tuple[str | No
     Each tuple is (`image`, `video` or None, seconds or None, fewest frames, most frames or None if unlimited).
     """
     with open_read_only(folder) as db:
-        lengths = [(kind, seconds) for kind, seconds, _ in sendable_lengths(db)]
+        lengths = [(kind, seconds) for kind, seconds, _, _ in sendable_lengths(db)]
     frames = [frame_range(*length, options.capture_interval, options.max_frames) for length in lengths]
     return [(*length, count.low, count.high) for length, count in zip(lengths, frames, strict=True)]

@@ -92,7 +92,8 @@ def count_findings(db: sqlite.Connection) -> list[tuple[str, str, int, str, str]
 
 def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int, float]]:
     """Return groups of pending videos: length in seconds, rounded up (None: unknown); number; sum of exact lengths."""
-    return [(seconds, videos, total_s or 0.0) for seconds, videos, total_s in db.execute(_PENDING_VIDEOS)]
+    groups = _length_groups(db, "status = 'pending' AND kind = 'video'")
+    return [(group.seconds, group.rows, group.total_s) for group in groups]
 
 
 def first_pending_image(db: sqlite.Connection, first: int, last: int) -> PendingRow | None:
@@ -127,11 +128,19 @@ class FrameGroup(NamedTuple):
 
 
 class LengthGroup(NamedTuple):
-    """Number of manifest `rows` with media type `kind` and video length `seconds` (rounded up); None: not known."""
+    """Number of manifest rows with the same media type and length of video, rounded up to whole seconds.
+
+    Attributes:
+        kind: Media type; None if unknown.
+        seconds: The length; None if unknown, and for images.
+        rows: Number of rows.
+        total_s: Sum of the exact lengths.
+    """
 
     kind: MediaKind | None
     seconds: int | None
     rows: int
+    total_s: float
 
 
 class OverBudgetGroup(NamedTuple):
@@ -189,13 +198,8 @@ SELECT kind, frames_low, frames_high, count(*) FROM items WHERE status = ? AND r
 """  # noqa: S608
 
 _LENGTHS: Final = f"""
-SELECT kind, {WHOLE_SECONDS_SQL}, count(*) FROM items
+SELECT kind, {WHOLE_SECONDS_SQL}, count(*), total(duration_s) FROM items
 WHERE {{condition}} AND {IS_SENT} GROUP BY 1, 2 ORDER BY 1, 2
-"""  # noqa: S608 (a constant expression)
-
-_PENDING_VIDEOS: Final = f"""
-SELECT {WHOLE_SECONDS_SQL}, count(*), sum(duration_s) FROM items
-WHERE status = 'pending' AND kind = 'video' AND {IS_SENT} GROUP BY 1 ORDER BY 1
 """  # noqa: S608 (a constant expression)
 
 _OVER_BUDGET: Final = f"""
