@@ -38,7 +38,7 @@ from lightmeter.journal.queries.items import (
 from lightmeter.journal.queries.sample import StratumCount, count_affordable
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, copy_thumbnails
-from lightmeter.options import REQUEST_OPTIONS, SAMPLE_OPTIONS, Options, PlanOptions, make_options
+from lightmeter.options import REQUEST_OPTIONS, SAMPLE_OPTIONS, Options, PlanOptions, parse_options
 from lightmeter.planning.affordable_rows import (
     RowRange,
     affordability_sentence,
@@ -246,7 +246,7 @@ class Plan:
             SettingsError: an option is wrong (the message names it), or the service lacks a back end.
             UsageError: the option needs the rows to be checked or screened again: see `changed_options`.
         """
-        options = make_options(**{**self.options.model_dump(), **changes})
+        options = parse_options(**{**self.options.model_dump(), **changes})
         check_rows_stay_valid(self.options, options, is_screened=self.screen is not None)
         settings = read_settings()
         relevant = (*REQUEST_OPTIONS, *SAMPLE_OPTIONS, "base_url", "reuse", "prices")  # stored with the rows
