@@ -129,3 +129,11 @@ def test_what_does_not_fit_into_memory_goes_to_temporary_files(out, tmp_path, mo
     assert set_["spill"].startswith(str(tmp_path / "spill"))
     assert row["rows"] == 4000
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_reserved_word_as_a_column_has_a_hint(out):
+    """The column `check` of `prechecks` needs quotes in SQL; the error says so."""
+    with pytest.raises(UsageError) as refused:
+        duckdb_query.sql(out, "SELECT check, severity FROM prechecks")
+    assert 'in double quotes, "check"' in refused.value.hint
+    assert duckdb_query.sql(out, 'SELECT "check", severity FROM prechecks').num_rows == 0

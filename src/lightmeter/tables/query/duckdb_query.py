@@ -91,9 +91,10 @@ class QuerySession:
         except duckdb.Error as error:
             if _is_read_error(error):
                 raise self._read_error(error) from error
-            raise UsageError(
-                f"the query cannot be answered: {error}", hint=f"Tables: {', '.join(ALL_TABLES)}."
-            ) from error
+            hint = f"Tables: {', '.join(ALL_TABLES)}."
+            if 'at or near "check"' in str(error):
+                hint = 'check is a reserved word of SQL: write the column of prechecks in double quotes, "check".'
+            raise UsageError(f"the query cannot be answered: {error}", hint=hint) from error
 
     def register(self, name: str, table: pa.Table) -> None:
         """Make an Arrow table available to the queries of this session as a view."""
