@@ -137,3 +137,23 @@ def test_a_reserved_word_as_a_column_has_a_hint(out):
         duckdb_query.sql(out, "SELECT check, severity FROM prechecks")
     assert 'in double quotes, "check"' in refused.value.hint
     assert duckdb_query.sql(out, 'SELECT "check", severity FROM prechecks').num_rows == 0
+
+
+def test_duplicates_are_a_view_of_clusters(tmp_path):
+    """A cluster has the id of the row that is paid for, and lists it with its exact and near duplicates."""
+    columns = {
+        "item_id": ["a", "b", "c", "d"],
+        "url": list("ABCD"),
+        "duplicate_of": [None, "a", "a", None],
+        "duplicate_distance": [None, None, 7, None],
+        "status": ["ok", "duplicate", "duplicate", "ok"],
+        "extra": ConstantColumn("{}"),
+        "run_id": ConstantColumn("run"),
+    }
+    rows = RowTables({}).build("assets", columns, 4)
+    with replace_table(Dataset(tmp_path), "assets", rows.schema) as part:
+        part.write(rows)
+    found = duckdb_query.sql(tmp_path, "FROM duplicates ORDER BY item_id").to_pylist()
+    assert [tuple(row.values()) for row in found] == [
+        *(("a", 3, "a", "A", "paid", None), ("a", 3, "b", "B", "exact", None), ("a", 3, "c", "C", "near", 7)),
+    ]

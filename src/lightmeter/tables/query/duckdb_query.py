@@ -37,6 +37,17 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 }
 
 
+DUPLICATES: Final = """
+CREATE VIEW duplicates AS SELECT * FROM (
+  SELECT coalesce(duplicate_of, item_id) AS cluster_id, count(*) OVER (PARTITION BY cluster_id) AS members, item_id, url,
+         CASE WHEN duplicate_of IS NULL THEN 'paid' WHEN duplicate_distance IS NULL THEN 'exact' ELSE 'near' END AS kind,
+         duplicate_distance AS distance
+  FROM assets
+) WHERE members > 1
+"""
+"""View of the clusters of duplicates: one row for each of their items; the cluster's id is the item that is paid for."""
+
+
 class QuerySession:
     """A DuckDB connection to the tables of one output folder or object store. Use it as a context manager.
 
@@ -127,6 +138,8 @@ class QuerySession:
                 connection.register(table, dataset)
         else:
             _add_views(connection, Path(self._where))
+        if not connection.execute("FROM duckdb_views() WHERE view_name = 'duplicates'").fetchall():
+            connection.execute(DUPLICATES)
         for name, registered in self._registered.items():
             connection.register(name, registered)
         connection.execute("SET enable_external_access = false")
