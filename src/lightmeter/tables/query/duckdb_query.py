@@ -39,13 +39,13 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 
 DUPLICATES: Final = """
 CREATE VIEW duplicates AS SELECT * FROM (
-  SELECT coalesce(duplicate_of, item_id) AS cluster_id, count(*) OVER (PARTITION BY cluster_id) AS members, item_id, url,
-         CASE WHEN duplicate_of IS NULL THEN 'paid' WHEN duplicate_distance IS NULL THEN 'exact' ELSE 'near' END AS kind,
-         duplicate_distance AS distance
+  SELECT coalesce(duplicate_of, item_id) AS cluster_id, count(*) OVER (PARTITION BY cluster_id) AS members,
+         item_id, url, duplicate_distance AS distance,
+         CASE WHEN duplicate_of IS NULL THEN 'paid' WHEN distance IS NULL THEN 'exact' ELSE 'near' END AS kind
   FROM assets
 ) WHERE members > 1
 """
-"""View of the clusters of duplicates: one row for each of their items; the cluster's id is the item that is paid for."""
+"""View of the clusters of duplicates: a row for each of their items; `cluster_id` is the item that is paid for."""
 
 
 class QuerySession:
