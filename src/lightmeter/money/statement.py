@@ -31,7 +31,7 @@ from lightmeter.money.lost_answer_charges import balance_window
 from lightmeter.money.request_prices import learner_from_journal, price_key_of
 from lightmeter.money.screen_estimate import ScreenEstimate, read_screen_estimate
 from lightmeter.pricing.charge_inference import Reconciliation, reconcile
-from lightmeter.pricing.estimate import CreditRange, FrameRange, run_price
+from lightmeter.pricing.estimate import CreditRange, FrameRange, counted, run_price
 from lightmeter.pricing.price_learner import PriceChange
 from lightmeter.pricing.rates import Rounding
 from lightmeter.tables.query.to_pandas import to_dataframe
@@ -143,7 +143,7 @@ class Statement:
         """Yield the statement as lines of text."""
         cap = "" if self.budget is None else f", budget {self.budget}"
         yield f"predicted   {self.predicted} before the run{cap}"
-        yield f"paid        {_credits(self.paid)} for {self.requests} requests"
+        yield f"paid        {_credits(self.paid)} for {counted(self.requests, 'request')}"
         yield from self._lines_of_shares()
         if self.retries.rows:
             again = f"{self.retries.requests} of {self.retries.rows} rows whose answers were not valid"
@@ -285,4 +285,4 @@ def _at_most(count: int | None) -> str:
 
 
 def _credits(count: int) -> str:
-    return f"{count} credit" if count == 1 else f"{count} credits"
+    return counted(count, "credit")

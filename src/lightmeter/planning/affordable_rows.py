@@ -10,6 +10,7 @@ from typing import Final
 from lightmeter import sqlite
 from lightmeter.journal.queries.items import pending_frame_ranges
 from lightmeter.journal.queries.sample import StratumCount
+from lightmeter.pricing.estimate import counted
 from lightmeter.pricing.rates import MILLICREDITS, whole_credits
 
 MAX_STRATA_SHOWN: Final = 8
@@ -130,9 +131,9 @@ def affordability_sentence(name: str, credits_: int, paid: RowRange, rows: int) 
         paid: The result of `affordable_rows`.
         rows: Number of rows to send.
     """
-    amount = f"{name} {credits_} credit{'' if credits_ == 1 else 's'}"
+    amount = f"{name} {counted(credits_, 'credit')}"
     if rows == 0:
         return f"{amount}: no row is to be sent"
     if paid.low == rows:
         return f"{amount}: enough for all {rows} rows to send" if rows > 1 else f"{amount}: enough for the row to send"
-    return f"{amount}: pays for {paid} of {rows} rows"
+    return f"{amount}: pays for {paid} of {counted(rows, 'row')}"

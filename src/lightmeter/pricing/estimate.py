@@ -244,8 +244,13 @@ def _rounded(millicredits: int) -> int:
     return request_price(millicredits, (1,), Rounding.IMAGE)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 row`, `2 rows`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _credits(count: int) -> str:
-    return f"{count} credit" if count == 1 else f"{count} credits"
+    return counted(count, "credit")
 
 
 def _amount(millicredits: int) -> str:
