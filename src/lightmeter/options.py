@@ -37,15 +37,8 @@ from lightmeter.wire.constants import (
 from lightmeter.wire.request import AnalyzeRequest
 
 REQUEST_OPTIONS: Final = (
-    "features",
-    "backends",
-    "role",
-    "language",
-    "prompt",
-    "ask",
-    "tag_score",
-    "capture_interval",
-    "max_frames",
+    *("features", "backends", "role", "language", "prompt", "ask"),
+    *("tag_score", "capture_interval", "max_frames"),
 )
 """Options that decide the content and the price of an answer."""
 
@@ -61,8 +54,8 @@ VIDEO_OPTIONS: Final = ("video", "max_distinct_frames")
 SCREEN_OPTIONS: Final = ("screen", "screen_rule", "screen_audit")
 """Options that decide which rows of a plan are paid for, after local back ends have looked at all of them."""
 
-SCREENED_WITH: Final = ("tag_score", "capture_interval", "max_frames")
-"""Options of the paid request that a screen uses too."""
+SCREENED_WITH: Final = ("capture_interval", "max_frames")
+"""Options of the paid request that a screen uses too. It sees tags of all scores, whatever `tag_score` is."""
 
 READ_OPTIONS: Final = ("url_column", "id_column", "kind_column", "lenient")
 """Options that decide how the rows of a manifest are read."""
@@ -73,10 +66,8 @@ SAMPLE_OPTIONS: Final = ("sample", "sample_seed")
 STRATIFIED: Final = "stratified:"
 """Prefix of the value of `sample` that names a column of the manifest."""
 
-
 DEFAULT_SCREEN_AUDIT: Final = 0.02
 """Share of the rows rejected by a screen that is paid for all the same."""
-
 
 DuplicateRule: TypeAlias = Literal["exact", "near", "off"]
 """Which rows share the answer of an earlier row; `PlanOptions` describes the values."""
@@ -159,9 +150,9 @@ class PlanOptions(ResumeOptions, CheckOptions, total=False):
         ask: The user's own question with a JSON schema: a file or its content. It is sent as the prompt; the answers
             become a table.
         tag_score: Least tag score, 0 to 1. It is sent with each request and never applied again.
-        sample: The rows that a budget too small for all pays for: "order" (the first of the manifest), "random",
-            "stratified:COLUMN" (each value of a column of the manifest by its share), or "diverse" (pictures that
-            differ most by perceptual hash). A raised budget only adds rows.
+        sample: The rows that `budget` pays for if it is too small for all: "order" (the first of the manifest),
+            "random", "stratified:COLUMN" (each value of a column of the manifest by its share), or "diverse" (pictures
+            that differ most by perceptual hash). A raised budget only adds rows.
         sample_seed: Number that selects the random order; the same seed selects the same rows.
         prices: The user's own prices, which override the shipped table: a file or its content. None means the
             prices in the settings, if there are any.
@@ -170,7 +161,7 @@ class PlanOptions(ResumeOptions, CheckOptions, total=False):
         screen_rule: SQL condition over the tables that these back ends fill, such as
             `nsfw.severity BETWEEN .1 AND .9`. See `lightmeter.tables.query.row_condition`.
         screen_audit: Share, 0 to 1, of the rows that do not match which is paid for all the same, as a random sample
-            that shows what the screen misses.
+            that shows what the screen misses. The number of rows is rounded up; 0 pays for none.
         screen_positive: SQL condition over the tables of the paid answers. A row of that random sample that matches
             the condition was missed by the screen. None means `screen_rule`.
     """
@@ -199,14 +190,16 @@ def _names(value: Any) -> Any:
     return tuple(dict.fromkeys(str(part).strip().lower() for part in parts if str(part).strip()))
 
 
+def _whole_seconds(value: Any) -> Any:
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError(f"whole seconds are needed, 1 or more, not {value:g}")
+    return value
+
+
 DESCRIPTIONS: Final = "descriptions"
 """The feature whose results are the answers to a prompt."""
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-
-
-def _ask_to_dict(ask: Ask | None) -> dict[str, Any] | None:
-    return None if ask is None else ask.to_dict()
 
 
 class Options(BaseModel):
@@ -217,14 +210,16 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    ask: Annotated[InstanceOf[Ask] | None, BeforeValidator(coerce_ask), PlainSerializer(_ask_to_dict)] = None
+    ask: Annotated[
+        InstanceOf[Ask] | None, BeforeValidator(coerce_ask), PlainSerializer(lambda ask: ask and ask.to_dict())
+    ] = None
     features: Names = ()
     backends: Names = ()
     role: str = DEFAULT_ROLE
     language: str = "English"
     prompt: str | None = None
     tag_score: float = Field(default=DEFAULT_TAG_SCORE, ge=0, le=1)
-    capture_interval: int = Field(default=DEFAULT_CAPTURE_INTERVAL_S, ge=1)
+    capture_interval: Annotated[int, BeforeValidator(_whole_seconds)] = Field(default=DEFAULT_CAPTURE_INTERVAL_S, ge=1)
     max_frames: int = Field(default=DEFAULT_MAX_FRAMES, ge=0)
     sample: str = "order"
     sample_seed: int = Field(default=0, ge=0, lt=1 << 63)
@@ -271,7 +266,10 @@ class Options(BaseModel):
     @classmethod
     def _check_skip(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if "odd_size" in value:
-            raise ValueError("odd_size is found only after the last row, so that no row can be skipped for it")
+            raise ValueError(
+                "odd_size compares a picture with all others, so it is found after the last row, and no row can be "
+                "skipped for it; list such rows with check --out DIR, and remove them from the manifest"
+            )
         if value and not info.data.get("precheck", True):
             raise ValueError("rows are skipped for what the checks find: do not turn the checks off")
         return _check_names(value, SKIPPABLE, "finding")
@@ -283,14 +281,11 @@ class Options(BaseModel):
             raise ValueError("frames needs the pre-checks, which decode the videos")
         return value
 
-    @field_validator("screen_rule", "screen_positive")
+    @field_validator("screen_rule")
     @classmethod
-    def _conditions_of_screen(cls, value: str | None, info: ValidationInfo) -> str | None:
-        screened = bool(info.data.get("screen"))
-        if screened and value is None and info.field_name == "screen_rule":
+    def _check_screen_rule(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if info.data.get("screen") and value is None:
             raise ValueError("a screen needs a rule, such as 'nsfw.severity BETWEEN .1 AND .9'")
-        if value is not None and not screened:
-            raise ValueError("there is no back end that screens the rows: name it with the option screen")
         return value
 
     @field_validator("role")
@@ -361,14 +356,36 @@ class Options(BaseModel):
 
 
 def _check_names(value: tuple[str, ...], known: tuple[str, ...], what: str) -> tuple[str, ...]:
-    for name in value:
-        if name not in known:
-            raise ValueError(f"there is no {what} {name!r}; choose from {', '.join(known)}")
+    if unknown := [name for name in value if name not in known]:
+        raise ValueError(f"there is no {what} {unknown[0]!r}; choose from {', '.join(known)}")
     return value
 
 
+_NEEDED_OPTIONS: Final = (
+    ("sample", "budget", "--budget CREDITS"),
+    ("sample_seed", "sample", "--sample random"),
+    ("max_distinct_frames", "video", "--video frames"),
+    *((name, "screen", "--screen BACKEND") for name in ("screen_rule", "screen_audit", "screen_positive")),
+)
+"""An option, another one without which it has no effect, and how the command line sets that one."""
+
+
 def make_options(**fields: Any) -> Options:
-    """Return validated options from keyword arguments.
+    """Return validated options from the keyword arguments that a user gives.
+
+    Raises:
+        SettingsError: an option is unknown, its value is not allowed, or it has no effect; the message names it.
+    """
+    options = parse_options(**fields)
+    changed = {name for name, field in Options.model_fields.items() if getattr(options, name) != field.default}
+    for name, needed, how in _NEEDED_OPTIONS:
+        if name in changed and needed not in changed:
+            raise SettingsError(f"{name.replace('_', '-')}: it has no effect without {how}.", hint=f"Add {how}.")
+    return options
+
+
+def parse_options(**fields: Any) -> Options:
+    """Return validated options from keyword arguments, which may include options that have no effect.
 
     Raises:
         SettingsError: an option is unknown or its value is not allowed; the message names it.

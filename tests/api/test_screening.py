@@ -189,6 +189,13 @@ def test_a_screen_has_a_back_end_and_a_rule(option):
         make_options(**option)
 
 
+@pytest.mark.parametrize("tag_score", [{}, {"tag_score": 0.5}])
+def test_a_screen_sees_tags_of_all_scores(tag_score):
+    """The least score of the paid tags does not apply to the free run, whose tags the rule compares."""
+    options = {**PAID, "screen": "imagenet", "screen_rule": "tags.score < .3", **tag_score}
+    assert make_screen(make_options(**options), Settings()).options.tag_score == 0
+
+
 class _Stuck(BaseHTTPRequestHandler):
     """Serves a picture, but the last one only after the event `free`."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,3 +50,11 @@ def test_no_bytes_raise(body):
     """No bytes raise an error."""
     loads_lenient(body)
     loads_lenient(b'{"a": ' + body)
+
+
+@given(st.integers(-(10**40), 10**40) | st.sampled_from([2**63 - 1, 2**63, -(2**63) - 1, 2**64 - 1, 2**64, 10**30]))
+def test_a_number_is_the_same_beside_one_that_no_double_holds(number):
+    """Python's reader gives large integers the type and value that orjson gives them."""
+    lenient, beyond = loads_lenient(b"[%d, 1e999]" % number)
+    strict = orjson.loads(b"%d" % number)
+    assert (lenient, type(lenient), beyond) == (strict, type(strict), None)

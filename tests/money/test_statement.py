@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import apsw
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
@@ -20,9 +21,17 @@ from lightmeter.journal.balance_proofs import (
     record_balance,
     submissions_sent_between,
 )
-from lightmeter.journal.commands.plan_rows import CachedAnswer, CachedRow, PlannedRow, add_rows, apply_cached_rows
+from lightmeter.journal.commands.plan_rows import (
+    CachedAnswer,
+    CachedRow,
+    PlannedFrame,
+    PlannedRow,
+    add_rows,
+    apply_cached_rows,
+)
 from lightmeter.journal.commands.submissions import hold_and_send, mark_uncertain, put_meta, record_answer, settle
-from lightmeter.journal.header import put_balance_meta
+from lightmeter.journal.files import journal_path
+from lightmeter.journal.header import EMBEDDED_KEY, put_balance_meta
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, RowResult
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.submission_states import Event
@@ -136,6 +145,29 @@ def test_shares_are_never_guessed(book, paid, why):
     stated = read_statement(book.folder)
     assert why in stated.to_dict()["shares_unknown"]
     assert stated.shares.shares == ()
+
+
+@pytest.mark.parametrize(("embedded", "saved"), [(True, CreditRange(9, 9)), (False, CreditRange(5, 9))])
+def test_a_known_price_has_no_range(tmp_path, embedded, saved):
+    """What frames of a video save is exact; a whole video's price is exact where the rounding is known."""
+    frames = tuple(PlannedFrame(frame, frame, float(frame)) for frame in range(3))
+    with Journal(tmp_path) as journal:
+        video = {"kind": "video", "frames_low": 9, "frames_high": 9}
+        rows = [row(0, "a.mp4", **video), row(1, "a.mp4"), row(2, "b.mp4", **{**video, "frames_low": 3}, frames=frames)]
+        journal.submit(add_rows([*rows, row(3, "b.mp4")])).result()
+        meta = {"run_id": "r", "manifest": "m", "manifest_sha256": "0", "extra_types": "{}", "prices": PRICES}
+        meta |= {
+            "options": Options().model_dump_json(),
+            "price_per_image_milli": "450",
+            EMBEDDED_KEY: str(int(embedded)),
+        }
+        journal.submit(put_meta({**meta, "planned_at": "2026-03-01T00:00:00Z"})).result()
+    assert read_statement(tmp_path).predicted == CreditRange(5 + 3, 12)  # as the plan said
+    with apsw.Connection(str(journal_path(tmp_path))) as db:
+        db.execute("UPDATE items SET status = 'ok' WHERE status = 'pending'")
+    stated = read_statement(tmp_path)
+    assert stated.saved.duplicates == saved + CreditRange(3, 3)
+    assert next(stated.lines()) == f"predicted   {stated.predicted} before the run"
 
 
 def test_earlier_answers_are_a_saving_and_no_prediction(book):
@@ -285,7 +317,7 @@ def test_price_drift_is_shown(book):
 def test_the_command_prints_text_and_json(book):
     """The statement is text, or one JSON object as the last line; before the first request no balance is known."""
     shown = CliRunner().invoke(statement_command, [str(book.folder)])
-    assert shown.stdout.splitlines()[0] == "predicted   9 to 20 credits, budget 50"
+    assert shown.stdout.splitlines()[0] == "predicted   9 to 20 credits before the run, budget 50"
     assert "balance     not read yet" in shown.stdout
     printed = CliRunner().invoke(statement_command, [str(book.folder), "--json"])
     assert json.loads(printed.stdout.splitlines()[-1])["predicted"] == {"low": 9, "high": 20}

@@ -6,12 +6,19 @@ from itertools import accumulate
 from math import inf
 
 import apsw
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.journal.commands.plan_rows import PlannedRow, add_rows
+from lightmeter.journal.frame_rows import frame_seq
 from lightmeter.journal.schema import SCHEMA
-from lightmeter.planning.affordable_rows import RowRange, affordability_sentence, affordable_rows
+from lightmeter.planning.affordable_rows import (
+    RowRange,
+    affordability_sentence,
+    affordable_rows,
+    rows_within_budget,
+)
 from lightmeter.pricing.rates import Rounding, request_price
 
 PICTURES = st.lists(
@@ -63,6 +70,36 @@ def test_a_row_without_an_upper_price_ends_the_low_count():
     """No row after a video of unknown length counts towards the low end."""
     db = rows_in([(1, 0), (1, None), (1, 0)])
     assert affordable_rows(db, 1000, 3) == RowRange(1, 3)
+
+
+def videos_as_frames(counts):
+    """Return a journal with a video for each count, whose frames are sent as that many images."""
+    db = rows_in([(count, 0) for count in counts])
+    db.execute("UPDATE items SET kind = 'video'")
+    frames = [(seq, frame) for seq, count in enumerate(counts) for frame in range(count)]
+    db.executemany(
+        "INSERT INTO items (seq, item_id, url, kind, extra, status, frames_low, frames_high)"
+        " VALUES (?, ?, '', 'image', '{}', 'pending', 1, 1)",
+        [(frame_seq(seq, frame), f"{seq} {frame}") for seq, frame in frames],
+    )
+    return db
+
+
+@pytest.mark.parametrize("count", [affordable_rows, rows_within_budget])
+def test_each_frame_that_is_sent_as_an_image_is_rounded_up(count):
+    """Two credits pay for two videos of one frame each, not for four of 450 millicredits in one request."""
+    assert count(videos_as_frames([1, 1, 1, 1]), 450, 2) == RowRange(2, 2)
+
+
+def test_a_budget_pays_for_cheaper_rows_after_an_expensive_one():
+    """A run in the manifest's order leaves out a row that is too expensive, and sends the rows after it."""
+    assert rows_within_budget(rows_in([(60, 0), *[(1, 0)] * 9]), 1000, 5) == RowRange(5, 5)
+    assert rows_within_budget(rows_in([(60, 0), *[(1, 0)] * 9]), 500, 2) == RowRange(0, 4)
+
+
+def test_a_video_that_is_sent_in_part_uses_up_the_budget():
+    """The run sends the frames that it can pay for, so that nothing is left for the next row."""
+    assert rows_within_budget(videos_as_frames([4, 1]), 450, 3) == RowRange(0, 0)
 
 
 def test_rows_that_are_not_sent_cost_nothing():

@@ -52,7 +52,7 @@ async def test_without_prechecks_the_range_is_wide_and_still_holds(folder):
 async def test_a_plan_says_how_much_of_its_videos_is_not_covered(folder, capsys):
     """Text, JSON, plan file, HTML and terminal say how much of the videos is covered, and advise an interval."""
     plan = await lm.plan(folder / "m.csv", features=["colors"], max_frames=1)
-    sentence = "2 videos: the frames cover the first 1 s of each; 67 % of 6 s is not covered"
+    sentence = "2 videos: the frames cover the first 1 s of each; 57 % of 4.6 s is not covered"
     assert [line for line in str(plan).splitlines() if line.strip().startswith(sentence)]
     assert sentence in plan._repr_html_()
     show_plan(plan, err=False)
@@ -61,11 +61,11 @@ async def test_a_plan_says_how_much_of_its_videos_is_not_covered(folder, capsys)
     assert plan.advice[-1].startswith(advice)
     saved = json.loads(plan.save(folder / "plan.json").read_text())
     assert saved["videos"] == plan.to_dict()["videos"]
-    assert (saved["videos"]["seconds"], saved["videos"]["covered_s"]) == (6, 2)
-    assert saved["videos"]["better"] == {"capture_interval": 3, "frames": 2, "covered_s": 6, "video_s": 3}
+    assert (saved["videos"]["seconds"], saved["videos"]["covered_s"]) == (4.6, 2)
+    assert saved["videos"]["better"] == {"capture_interval": 3, "frames": 2, "covered_s": 4.6, "video_s": 3}
     spread = plan.with_options(capture_interval=3)
     assert spread.credits == plan.credits
-    assert (spread.videos.covered_s, spread.videos.sentence) == (6, None)
+    assert (spread.videos.covered_s, spread.videos.sentence) == (4.6, None)
     assert not any(sentence.startswith("Capture interval") for sentence in spread.advice)
 
 

@@ -15,7 +15,7 @@ from lightmeter.intervals import StratumSample, estimate_stratified_share
 from lightmeter.journal.queries.items import pending_rows
 from lightmeter.journal.queries.sample import OrderedRow
 from lightmeter.journal.store import open_read_only
-from lightmeter.options import make_options
+from lightmeter.options import parse_options
 from lightmeter.planning.send_order import send_order
 
 OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": "http://127.0.0.1:9"}
@@ -30,7 +30,7 @@ def rows_of(values, hashes=None, sent=None):
 
 
 def order_of(rows, rule, seed=0):
-    return send_order(rows, make_options(sample=rule, sample_seed=seed))
+    return send_order(rows, parse_options(sample=rule, sample_seed=seed))
 
 
 def test_a_seed_selects_one_order_for_all_versions():
@@ -144,7 +144,7 @@ async def test_a_plan_says_which_rows_the_budget_buys(albums, tmp_path):
 async def test_a_column_must_exist(albums):
     """A column that the manifest lacks is an error that names the columns; `kind` always exists."""
     with pytest.raises(SettingsError, match=r"no column 'topic' \(columns: kind, album\)"):
-        await lm.plan(albums, sample="stratified:topic", **OPTIONS)
+        await lm.plan(albums, sample="stratified:topic", budget=2, **OPTIONS)
     plan = await lm.plan(albums, sample="stratified:kind", budget=2, **OPTIONS)
     assert [(one.value, one.rows) for one in plan.budget_strata] == [("image", 32)]
     with pytest.raises(SettingsError, match="topic"):

@@ -6,11 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.pricing.video_coverage import coverage_advice, video_coverage
+from lightmeter.pricing import video_coverage as coverage
+from lightmeter.pricing.video_coverage import coverage_advice
 
 lengths = st.lists(st.tuples(st.none() | st.integers(1, 100_000), st.integers(1, 50)), min_size=1, max_size=8)
 intervals = st.integers(1, 900)
 limits = st.integers(0, 20)
+
+
+def video_coverage(groups, interval_s, max_frames):
+    """Return the coverage of videos whose lengths are whole seconds: pairs of a length and the number of videos."""
+    exact = [(seconds, videos, float((seconds or 0) * videos)) for seconds, videos in groups]
+    return coverage.video_coverage(exact, interval_s, max_frames)
+
+
+def test_exact_lengths_are_added():
+    """The share that is covered is of the exact lengths, not of lengths rounded up to whole seconds."""
+    found = coverage.video_coverage([(3, 2, 5.0), (2, 4, 4.4)], 1, 2)
+    assert (found.seconds, found.covered_s, found.frames) == (9.4, 8.4, 12)
+    assert "11 % of 9.4 s is not covered" in found.sentence
+    assert found.better.covered_s == found.seconds
 
 
 def test_three_frames_of_ten_minutes():

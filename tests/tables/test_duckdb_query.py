@@ -129,3 +129,31 @@ def test_what_does_not_fit_into_memory_goes_to_temporary_files(out, tmp_path, mo
     assert set_["spill"].startswith(str(tmp_path / "spill"))
     assert row["rows"] == 4000
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_reserved_word_as_a_column_has_a_hint(out):
+    """The column `check` of `prechecks` needs quotes in SQL; the error says so."""
+    with pytest.raises(UsageError) as refused:
+        duckdb_query.sql(out, "SELECT check, severity FROM prechecks")
+    assert 'in double quotes, "check"' in refused.value.hint
+    assert duckdb_query.sql(out, 'SELECT "check", severity FROM prechecks').num_rows == 0
+
+
+def test_duplicates_are_a_view_of_clusters(tmp_path):
+    """A cluster has the id of the row that is paid for, and lists it with its exact and near duplicates."""
+    columns = {
+        "item_id": ["a", "b", "c", "d"],
+        "url": list("ABCD"),
+        "duplicate_of": [None, "a", "a", None],
+        "duplicate_distance": [None, None, 7, None],
+        "status": ["ok", "duplicate", "duplicate", "ok"],
+        "extra": ConstantColumn("{}"),
+        "run_id": ConstantColumn("run"),
+    }
+    rows = RowTables({}).build("assets", columns, 4)
+    with replace_table(Dataset(tmp_path), "assets", rows.schema) as part:
+        part.write(rows)
+    found = duckdb_query.sql(tmp_path, "FROM duplicates ORDER BY item_id").to_pylist()
+    assert [tuple(row.values()) for row in found] == [
+        *(("a", 3, "a", "A", None, "paid"), ("a", 3, "b", "B", None, "exact"), ("a", 3, "c", "C", 7, "near")),
+    ]

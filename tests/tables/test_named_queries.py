@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
+import duckdb
 import orjson
 import pyarrow as pa
 import pytest
 
+from lightmeter.cli.commands.run import _NEXT
 from lightmeter.errors import UsageError
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.tables import Dataset
@@ -133,3 +137,13 @@ def test_every_question_answers_before_anything_is_written(tmp_path, question):
     answer = getattr(named_queries, question)(tmp_path)
     assert answer.num_rows == 0
     assert answer.column_names
+
+
+def test_suggested_queries_count_videos_that_have_rows_of_frames_only():
+    """The query that `run` suggests, and the README's, count each item once, also one with rows of frames only."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    with duckdb.connect() as db:
+        db.execute("CREATE TABLE tags AS SELECT 'v' AS item_id, unnest([0, 2]) AS frame, 'sea' AS name, .5 AS score")
+        queries = re.findall(r"```sql\n(.*?)```", readme, re.DOTALL)
+        (first,) = [query for query in queries if "FROM tags GROUP BY name" in query]
+        assert [db.execute(sql).fetchone()[:2] for sql in (_NEXT, first)] == [("sea", 1)] * 2

@@ -32,8 +32,10 @@ def test_a_condition_names_its_tables(sql, joined, tables):
     ("sql", "why"),
     [
         (" ", "the condition is empty"),
-        ("nsfw.severty > 1", "severty"),
-        ("severity > .5", "severity"),
+        ("nsfw.severty > 1", "nsfw has no column severty; its columns are item_id, "),
+        ("severity > .5", "severity is neither a column with its table before it nor a text in single quotes"),
+        ("tags.name = dog", "dog is neither a column with its table before it nor a text in single quotes"),
+        ("tag.name = 'dog'", "there is no table tag; the tables are assets, tags"),
         ("nsfw.severity", "of type DOUBLE, not a condition"),
         ("nsfw.severity >", "syntax error"),
         ("1 = 1; DROP TABLE assets", "syntax error"),
@@ -50,3 +52,4 @@ def test_a_wrong_condition_is_refused_with_the_reason(sql, why):
     with pytest.raises(SettingsError, match=r"^rule: ") as refused:
         parse_condition(sql, "rule")
     assert why in str(refused.value)
+    assert "andidate" not in str(refused.value)

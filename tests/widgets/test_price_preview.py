@@ -56,7 +56,7 @@ def test_budget_status_follows_the_price_range(low, more, budget):
 
 def test_an_interval_is_advised_for_long_videos():
     """The quote advises an interval that spreads the frames over a video, unless that changes nothing."""
-    groups = [RowGroup("video", 600, 2), RowGroup("image", None, 5)]
+    groups = [RowGroup("video", 600, 2, 1200.0), RowGroup("image", None, 5)]
     (sentence,) = [
         text for text in price_quote(RATES, make_options(), groups).advice if text.startswith("Capture interval")
     ]

@@ -22,6 +22,7 @@ from lightmeter.options import CheckOptions, Options, make_options
 from lightmeter.planning.checked_rows import stream_check
 from lightmeter.planning.plan import ReasonCount
 from lightmeter.planning.progress import Progress
+from lightmeter.pricing.estimate import counted
 from lightmeter.settings import read_settings
 
 
@@ -78,14 +79,17 @@ class CheckReport:
             for status, words in (("skipped", "to skip"), ("duplicate", "duplicates"))
             if self.counts[status]
         )
-        return ", ".join((f"{self.rows} rows read", f"{self.counts['pending']} can be sent", *others))
+        return ", ".join((f"{counted(self.rows, 'row')} read", f"{self.counts['pending']} can be sent", *others))
 
     def __str__(self) -> str:
         lines = (
             f"  {found.severity:<8} {found.check:<16} {found.rows:>8}  {found.url}: {found.message}"
             for found in self.findings
         )
-        return "\n".join((f"{self.manifest}: {self.sentence}", *lines))
+        reasons = (
+            f"  {reason.status:<8} {reason.reason:<16} {reason.rows:>8}  {reason.example}" for reason in self.reasons
+        )
+        return "\n".join((f"{self.manifest}: {self.sentence}", *lines, *reasons))
 
     def _repr_html_(self) -> str:
         first, *more = str(self).splitlines()

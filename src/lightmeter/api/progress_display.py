@@ -187,9 +187,9 @@ class ProgressDisplay:
 
 def _details(progress: Progress) -> str:
     if progress.phase in ("planning", "checking"):
-        return f"{progress.rate:.0f} rows/s"
+        return f"{progress.rate:.0f} rows/s" if progress.rate else ""
     if progress.phase == "screening":
-        return f"· {progress.rate:.1f} rows/s"
+        return f"· {progress.rate:.1f} rows/s" if progress.rate else ""
     parts = [progress.waiting] if progress.waiting is not None else [f"{progress.rate:.1f}/s"] if progress.rate else []
     budget = f" of {progress.budget}" if progress.budget is not None else ""
     parts.append(f"{progress.paid} credits paid{budget}")

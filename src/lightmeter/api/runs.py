@@ -30,7 +30,7 @@ from lightmeter.export.export_tables import export_tables
 from lightmeter.export.live_export import LiveExport
 from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.manifest.readers import ManifestSource
-from lightmeter.options import Options, PlanOptions, ResumeOptions, make_options
+from lightmeter.options import Options, PlanOptions, ResumeOptions, make_options, parse_options
 from lightmeter.planning.build import load_plan, refresh_service_info, stream_plan
 from lightmeter.planning.consent import must_be_explicit
 from lightmeter.planning.plan import Plan
@@ -291,7 +291,7 @@ async def stream_resume(
     header = read_run_header(folder)
     options = header.options
     if changes:
-        options = make_options(**{**options.model_dump(), **changes})
+        options = parse_options(**{**options.model_dump(), **changes})
         changed_options(folder, header, options)  # raises if an option changes that answers depend on
     limits = _StartLimits(rows, pay_again, accept_journal, tables)
     async with aclosing(_stream(folder, options, limits, stop, read_settings())) as steps:

@@ -131,6 +131,16 @@ class Shares:
             return text
         return f"{text} {missing:,} rows without an answer are left out, which assumes that they are like the others."
 
+    def __str__(self) -> str:
+        lines = (
+            f"  {row.name:<24} {row.items:>8} {row.share:>8.1%}"
+            + ("" if row.low is None or row.high is None else f"  {row.low:.1%} to {row.high:.1%}")
+            for row in self.rows
+        )
+        return "\n".join((self.note, *lines))
+
+    __repr__ = __str__
+
     def table(self) -> pa.Table:
         """Return the shares as an Arrow table with the columns name, items, share, low, high."""
         return pa.Table.from_pylist([asdict(row) for row in self.rows], schema=pa.schema(_SHARES))

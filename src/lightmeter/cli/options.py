@@ -38,7 +38,10 @@ base_url_option = click.option(
 
 video_options = add_options(
     click.option(
-        "--capture-interval", metavar="SECONDS", type=int, help="Seconds between captured frames of a video (1)."
+        "--capture-interval",
+        metavar="SECONDS",
+        type=float,
+        help="Whole seconds between captured frames of a video (1).",
     ),
     click.option("--max-frames", metavar="N", type=int, help="Maximum number of frames of a video (3); 0: no limit."),
     click.option(
@@ -97,7 +100,8 @@ analysis_options = add_options(
         "--screen",
         metavar="BACKEND",
         help="Local back end that analyzes all rows first, for free; only rows that match --screen-rule are paid for. "
-        "Of a video, it sees the frames that --max-frames and --capture-interval select, at most 3 without a limit.",
+        "Of a video, it sees the frames that --max-frames and --capture-interval select, at most 3 without a limit; "
+        "tags of all scores, whatever --tag-score is.",
     ),
     click.option(
         "--screen-rule",
@@ -110,8 +114,8 @@ analysis_options = add_options(
         "--screen-audit",
         metavar="0..1",
         type=float,
-        help="Share of the rows that do not match to pay for all the same, as a random sample (0.02): the report "
-        "estimates from it what the screen misses.",
+        help="Share of the rows that do not match to pay for all the same, as a random sample, rounded up to "
+        "whole rows (0.02): the report estimates from it what the screen misses.",
     ),
     click.option(
         "--screen-positive",
@@ -141,10 +145,11 @@ execution_options = add_options(
     click.option(
         "--sample",
         metavar="RULE",
-        help="Rows that a budget too small for all pays for: order (the first; default), random, stratified:COLUMN "
-        "(each value of a manifest column by its share), or diverse (unlike pictures, by perceptual hash).",
+        help="With --budget: rows that it pays for if it is too small for all: order (the first; default), random, "
+        "stratified:COLUMN (each value of a manifest column by its share), or diverse (unlike pictures, by perceptual "
+        "hash).",
     ),
-    click.option("--sample-seed", metavar="N", type=int, help="Seed of the random order of --sample (0)."),
+    click.option("--sample-seed", metavar="N", type=int, help="With --sample: seed of the random order (0)."),
     click.option("--max-at-risk", metavar="CREDITS", type=int, help="Maximum credits in requests without an answer."),
     click.option("--batch-size", metavar="N|auto", callback=_batch_size, help="Images in one request (auto)."),
     click.option("--max-concurrency", metavar="N", type=int, help="Maximum number of requests in flight (64)."),

@@ -16,6 +16,7 @@ from lightmeter.api.check import CheckReport
 from lightmeter.api.run_result import Run, RunSummary
 from lightmeter.planning.plan import Plan, ReasonCount
 from lightmeter.planning.price_sources import describe_own_prices
+from lightmeter.pricing.estimate import counted
 
 _MAX_REASONS: Final = 12
 _PLAIN_WIDTH: Final = 240
@@ -39,7 +40,9 @@ def show_plan(plan: Plan, *, err: bool) -> None:
     """Print a plan to standard output, or to standard error if `err` is true."""
     console = make_console(err=err)
     where = plan.base_url or "the embedded service"
-    console.print(f"[bold]{plan.manifest}[/]: {plan.rows} rows read, {plan.counts['pending']} to send to {where}")
+    console.print(
+        f"[bold]{plan.manifest}[/]: {counted(plan.rows, 'row')} read, {plan.counts['pending']} to send to {where}"
+    )
     cap = f", budget {plan.options.budget} (hard cap)" if plan.options.budget is not None else ""
     console.print(f"credits: [bold]{plan.credits}[/]{cap}")
     for sentence in plan.affordability_sentences:
@@ -94,7 +97,7 @@ def show_summary(run: Run, *, err: bool = False) -> RunSummary:
     summary = run.summary()
     console = make_console(err=err)
     counts = ", ".join(f"{rows} {status}" for status, rows in summary.counts.items() if rows)
-    console.print(f"[bold]{summary.rows} rows[/]: {counts or 'none'}")
+    console.print(f"[bold]{counted(summary.rows, 'row')}[/]: {counts or 'none'}")
     cap = f" of {summary.budget}" if summary.budget is not None else ""
     held = f", {summary.held} held" if summary.held else ""
     balance = "" if summary.balance_after is None else f"; balance {summary.balance_after}"

@@ -28,7 +28,15 @@ from lightmeter.journal.commands.carry_over import (
 )
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import copy_journal, journal_path, replace_journal
-from lightmeter.journal.header import CARRIED_FROM, FOLDED, RunHeader, archived_runs, fresh_run_id, read_run_header
+from lightmeter.journal.header import (
+    CARRIED_FROM,
+    EMBEDDED_KEY,
+    FOLDED,
+    RunHeader,
+    archived_runs,
+    fresh_run_id,
+    read_run_header,
+)
 from lightmeter.journal.queries.submissions import last_submission_id
 from lightmeter.journal.store import open_read_only
 from lightmeter.options import REQUEST_OPTIONS
@@ -39,9 +47,6 @@ from lightmeter.tempdirs import temp_dir_unless_error
 PLAN_NAME: Final = "plan.json"
 
 _NEXT_NAME: Final = ".next-journal.sqlite"
-
-EMBEDDED_KEY: Final = "embedded"
-"""Name under which the journal stores whether the run was planned for the embedded service."""
 
 _COPIED_META: Final = ("clock_anchor", "pace")
 """Values of the earlier run that the next one continues from."""

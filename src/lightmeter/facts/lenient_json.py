@@ -15,6 +15,9 @@ import orjson
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
 _MAX_DIGITS: Final = 4000
 """Longest number that is read: Python refuses to read integers of more than 4300 digits."""
+_MIN_INTEGER: Final = -(1 << 63)
+_MAX_INTEGER: Final = (1 << 64) - 1
+"""Least and largest number that orjson reads as an integer; others become floating-point numbers."""
 
 
 def parse_object_lenient(body: bytes) -> dict[str, Any] | None:
@@ -51,7 +54,9 @@ def _number(text: str) -> float | None:
         return None
     try:
         number = int(text) if text.lstrip("-").isdecimal() else float(text)
-        return number if abs(float(number)) < float("inf") else None
+        if not _MIN_INTEGER <= number <= _MAX_INTEGER:  # as orjson reads it
+            number = float(number)
+        return number if abs(number) < float("inf") else None
     except OverflowError:
         return None
 

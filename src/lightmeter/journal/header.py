@@ -30,6 +30,9 @@ FOLDED: Final = "folded"
 CHECKED_ONLY: Final = "checked_only"
 """Key in the table `meta` of a journal whose rows were only checked; it is no run that can be resumed."""
 
+EMBEDDED_KEY: Final = "embedded"
+"""Key in the table `meta`: `1` if the run was planned for the embedded service, `0` if for another."""
+
 _BALANCE_PLACE: Final = "balance_place"
 """Key in the table `meta`: id of the last transition before the balance was read."""
 

@@ -84,7 +84,7 @@ def saved_credits(db: sqlite.Connection, learner: PriceLearner, options: Options
         options: The options of the run.
     """
     prechecks = CreditRange(0, 0)
-    for kind, seconds, rows in skipped_lengths(db):
+    for kind, seconds, rows, _ in skipped_lengths(db):
         frames = frame_range(kind, seconds, options.capture_interval, options.max_frames)
         most = _times(learner.expected(price_key_of([kind]), frames), rows)
         prechecks += CreditRange(0, most.high)

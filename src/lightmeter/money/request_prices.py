@@ -11,12 +11,13 @@ from dataclasses import replace
 from typing import Final
 
 from lightmeter import sqlite
-from lightmeter.journal.header import RunHeader
+from lightmeter.journal.commands.submissions import get_meta
+from lightmeter.journal.header import EMBEDDED_KEY, RunHeader
 from lightmeter.journal.queries.charges import charged_frames
 from lightmeter.journal.queries.items import PendingRow
 from lightmeter.pricing.estimate import FrameRange
 from lightmeter.pricing.price_learner import AGREEING_AFTER_CHANGE, Charge, PriceLearner
-from lightmeter.pricing.rates import whole_credits
+from lightmeter.pricing.rates import Rounding, whole_credits
 
 MAX_UNPRICED_ANSWERS: Final = 5
 """Answers that name no usable charge after which a run trusts the price table; until then it sends one at a time."""
@@ -38,12 +39,16 @@ def price_key_of(kinds: Sequence[str | None]) -> str:
 def learner_from_journal(db: sqlite.Connection, header: RunHeader, recent: int | None = None) -> PriceLearner:
     """Return the prices of a run's requests as learned from their charges, starting from the planned price.
 
+    The embedded service is known to round up each picture.
+
     Args:
         db: The journal of the run.
         header: The header of the run, with the planned price.
         recent: Number of the latest charges to learn from; None for all.
     """
-    learner = PriceLearner(dict.fromkeys(_KINDS, header.price_per_image_milli))
+    embedded = get_meta(db).get(EMBEDDED_KEY) == "1"
+    roundings = (Rounding.IMAGE,) if embedded else tuple(Rounding)
+    learner = PriceLearner(dict.fromkeys(_KINDS, header.price_per_image_milli), roundings)
     for paid, low, high, *kinds in charged_frames(db, recent):
         learner.observe(Charge(price_key_of([kind or None for kind in kinds]), FrameRange(low, high), paid))
     return learner

@@ -47,6 +47,11 @@ class ScreenEstimate:
         """Estimated number of rows that the screen rejected although they match `positive`, with its bounds."""
         return ShareEstimate(*(bound * self.outcome.rejected for bound in self.share))
 
+    def __str__(self) -> str:
+        return f"{self.outcome.sentence}\n{self.sentence}"
+
+    __repr__ = __str__
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values; `missed_share` and `missed_rows` are null if there is no estimate."""
         known = self.problem is None

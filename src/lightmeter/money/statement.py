@@ -24,7 +24,7 @@ from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.header import RunHeader, is_balance_current, read_run_header
 from lightmeter.journal.queries.answer_retries import RetryTotals, retry_totals
 from lightmeter.journal.queries.charges import credit_totals
-from lightmeter.journal.queries.items import planned_frames
+from lightmeter.journal.queries.items import PLANNED, frames_to_send
 from lightmeter.journal.queries.submissions import InDoubtTotals, count_submissions, in_doubt_totals, submission_rows
 from lightmeter.journal.store import open_read_only
 from lightmeter.money.cost_breakdown import CostBreakdown, SavedCredits, cost_breakdown, saved_credits
@@ -32,7 +32,7 @@ from lightmeter.money.lost_answer_charges import balance_window
 from lightmeter.money.request_prices import learner_from_journal, price_key_of
 from lightmeter.money.screen_estimate import ScreenEstimate, read_screen_estimate
 from lightmeter.pricing.charge_inference import Reconciliation, reconcile
-from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, price_range
+from lightmeter.pricing.estimate import CreditRange, FrameRange, counted, run_price
 from lightmeter.pricing.price_learner import PriceChange
 from lightmeter.pricing.rates import Rounding
 from lightmeter.tables.query.to_pandas import to_dataframe
@@ -152,8 +152,8 @@ class Statement:
     def lines(self) -> Iterator[str]:
         """Yield the statement as lines of text."""
         cap = "" if self.budget is None else f", budget {self.budget}"
-        yield f"predicted   {self.predicted}{cap}"
-        yield f"paid        {_credits(self.paid)} for {self.requests} requests"
+        yield f"predicted   {self.predicted} before the run{cap}"
+        yield f"paid        {_credits(self.paid)} for {counted(self.requests, 'request')}"
         yield from self._lines_of_shares()
         if self.retries.rows:
             again = f"{self.retries.requests} of {self.retries.rows} rows whose answers were not valid"
@@ -163,7 +163,7 @@ class Statement:
         yield f"a picture   {self.price_per_picture}, rounded up by {rounding}"
         near = f" ({self.saved.near_duplicates} by near-duplicates)" if self.saved.near_duplicates.low else ""
         saved = (f"{self.saved.duplicates} by duplicates{near}", f"{self.saved.cache} by earlier runs")
-        yield f"saved       {', '.join(saved)}, {self.saved.prechecks} by pre-checks"
+        yield f"saved       {', '.join(saved)}, {_at_most(self.saved.prechecks.high)} by pre-checks"
         if self.screen is not None:
             yield f"  {self.saved.screen} by the screen"
             yield f"missed      {self.screen.sentence}"
@@ -218,11 +218,10 @@ def read_statement(out: Path) -> Statement:
     with open_read_only(out) as db:
         learner = learner_from_journal(db, header)
         paid, held = credit_totals(db)
-        planned = planned_frames(db)
         return Statement(
             run_id=header.run_id,
-            predicted=add_retry_cost(
-                price_range(header.price_per_image_milli, planned), header.retry_per_image_milli, planned
+            predicted=run_price(
+                header.price_per_image_milli, *frames_to_send(db, PLANNED), header.retry_per_image_milli
             ),
             budget=header.options.budget,
             paid=paid,
@@ -291,5 +290,9 @@ def _lines_of_proof(proof: dict[str, Any]) -> Iterator[str]:
         yield f"  {names:<9} {text}"
 
 
+def _at_most(count: int | None) -> str:
+    return "an unknown number of credits" if count is None else f"{'at most ' if count else ''}{_credits(count)}"
+
+
 def _credits(count: int) -> str:
-    return f"{count} credit" if count == 1 else f"{count} credits"
+    return counted(count, "credit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 from lightmeter import sqlite
 from lightmeter.journal.queries.items import pending_frame_ranges
 from lightmeter.journal.queries.sample import StratumCount
+from lightmeter.pricing.estimate import counted
 from lightmeter.pricing.rates import MILLICREDITS, whole_credits
 
 MAX_STRATA_SHOWN: Final = 8
@@ -35,8 +37,9 @@ def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, 
     """Return how many rows to be sent `credits_` pay for, in the send order (by default, that of the manifest).
 
     The upper price of a row assumes its maximum number of frames, each rounded up to whole credits. The lower price
-    assumes its minimum number of frames, and one rounding for all rows together. `low` counts only the rows before the
-    first one without an upper price, such as a video of unknown length without a frame limit.
+    assumes its minimum number of frames, and one rounding for all rows together, but one for each frame that has a
+    request of its own. `low` counts only the rows before the first one without an upper price, such as a video of
+    unknown length without a frame limit.
 
     Args:
         db: The journal with the rows of the plan.
@@ -46,17 +49,58 @@ def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, 
             answer; the upper price of a row includes that.
     """
     max_price, budget = whole_credits(per_image_milli) + whole_credits(retry_milli), credits_ * MILLICREDITS
-    low = high = spent_at_most = pictures_at_least = 0
+    low = high = spent_at_most = spent_at_least = 0
     low_open = True
-    for least, most in pending_frame_ranges(db):
-        pictures_at_least += least
-        if pictures_at_least * per_image_milli > budget:
+    for least, most, single in pending_frame_ranges(db):
+        spent_at_least += _least_price(least, per_image_milli, single=single)
+        if spent_at_least > budget:
             break
         high += 1
         spent_at_most += (most or 0) * max_price
         low_open = low_open and spent_at_most <= credits_ and (most is not None or max_price == 0)
         low += low_open
     return RowRange(low, high)
+
+
+def rows_within_budget(db: sqlite.Connection, per_image_milli: int, budget: int, retry_milli: int = 0) -> RowRange:
+    """Return how many rows a run with a budget pays for if it sends cheaper rows after one that is too expensive.
+
+    A run does so with `sample="order"`. The number is exact if the price of each row is. Otherwise `low` is that of
+    `affordable_rows`, and `high` counts the cheapest rows at their lower prices.
+
+    Args:
+        db: The journal with the rows of the plan.
+        per_image_milli: Millicredits for one image or video frame.
+        budget: Whole credits, 0 or more.
+        retry_milli: Millicredits to repeat the user's question (`--ask`) about one image or frame.
+    """
+    left, exact, is_exact = budget * MILLICREDITS, 0, not retry_milli
+    prices: Counter[int] = Counter()
+    for least, most, single in pending_frame_ranges(db):
+        price = _least_price(least, per_image_milli, single=single)
+        prices[price] += 1
+        is_exact = is_exact and least == most and (single or per_image_milli % MILLICREDITS == 0)
+        if price <= left:
+            exact, left = exact + 1, left - price
+        elif single:  # the run sends as many frames of the video as it can pay for
+            left %= price // least
+    if is_exact:
+        return RowRange(exact, exact)
+    return RowRange(affordable_rows(db, per_image_milli, budget, retry_milli).low, _count_cheapest(prices, budget))
+
+
+def _least_price(frames: int, per_image_milli: int, *, single: bool) -> int:
+    """Return the millicredits of a row with `frames` frames; `single`: each is rounded up to whole credits."""
+    return frames * (whole_credits(per_image_milli) * MILLICREDITS if single else per_image_milli)
+
+
+def _count_cheapest(prices: Counter[int], credits_: int) -> int:
+    """Return how many rows, the cheapest first, `credits_` pay for; `prices`: millicredits → rows."""
+    count, left = 0, credits_ * MILLICREDITS
+    for price, rows in sorted(prices.items()):
+        paid = min(rows, left // price) if price else rows
+        count, left = count + paid, left - paid * price
+    return count
 
 
 def sample_sentence(rule: str, seed: int, strata: Sequence[StratumCount]) -> str:
@@ -87,9 +131,9 @@ def affordability_sentence(name: str, credits_: int, paid: RowRange, rows: int) 
         paid: The result of `affordable_rows`.
         rows: Number of rows to send.
     """
-    amount = f"{name} {credits_} credit{'' if credits_ == 1 else 's'}"
+    amount = f"{name} {counted(credits_, 'credit')}"
     if rows == 0:
         return f"{amount}: no row is to be sent"
     if paid.low == rows:
         return f"{amount}: enough for all {rows} rows to send" if rows > 1 else f"{amount}: enough for the row to send"
-    return f"{amount}: pays for {paid} of {rows} rows"
+    return f"{amount}: pays for {paid} of {counted(rows, 'row')}"

@@ -23,7 +23,7 @@ from lightmeter.journal.thumbnails import THUMBNAILS_NAME, copy_thumbnails
 from lightmeter.manifest.byte_sources import Location
 from lightmeter.manifest.folders import stored_digest
 from lightmeter.manifest.readers import ManifestReader, ManifestSource
-from lightmeter.options import Options, make_options
+from lightmeter.options import Options, parse_options
 from lightmeter.planning.checked_rows import plan_meta, stored_location, write_checked_rows
 from lightmeter.planning.plan import Plan, plan_from_journal
 from lightmeter.planning.plan_file import PlanFile, read_plan_file, thumbnails_beside
@@ -119,7 +119,7 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
     settings = settings or read_settings()
     saved = read_plan_file(Path(path))
     try:
-        options = _with_planned_service(saved, make_options(**saved.head["options"]), settings)
+        options = _with_planned_service(saved, parse_options(**saved.head["options"]), settings)
         if options.table_format == "delta":
             import_deltalake()
         _check_manifest(saved)

@@ -6,11 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lightmeter import sqlite
-from lightmeter.journal.queries.items import unsent_frames
-from lightmeter.journal.queries.video_frames import frame_mode_lengths, unsent_video_frames
+from lightmeter.journal.queries.video_frames import frame_mode_lengths
 from lightmeter.media.sampling import frame_count
 from lightmeter.options import Options
-from lightmeter.pricing.estimate import CreditRange, FrameRange, add_retry_cost, price_range
+from lightmeter.pricing.estimate import CreditRange, FrameRange, price_range
 from lightmeter.pricing.rates import whole_credits
 
 
@@ -42,23 +41,6 @@ class FrameSavings:
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as plain JSON values."""
         return asdict(self)
-
-
-def unsent_credits(db: sqlite.Connection, per_image_milli: int, retry_milli: int) -> CreditRange:
-    """Return the price range of the rows of a plan that a run would send.
-
-    The price of video frames that are sent as single images is exact, because each has a request of its own.
-
-    Args:
-        db: The journal with the rows of the plan.
-        per_image_milli: Millicredits for one image or video frame.
-        retry_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame; 0 if there is none.
-    """
-    all_frames, single = unsent_frames(db), unsent_video_frames(db)
-    high = None if all_frames.high is None else all_frames.high - single
-    price = single * whole_credits(per_image_milli)
-    credits_ = price_range(per_image_milli, FrameRange(all_frames.low - single, high)) + CreditRange(price, price)
-    return add_retry_cost(credits_, retry_milli, all_frames)
 
 
 def frame_savings(db: sqlite.Connection, options: Options, per_image_milli: int) -> FrameSavings | None:

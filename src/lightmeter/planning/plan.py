@@ -25,9 +25,11 @@ from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import copy_journal, journal_path
 from lightmeter.journal.header import fresh_run_id
 from lightmeter.journal.queries.items import (
+    UNSENT,
     cached_frames,
     count_by_reason,
     count_by_status,
+    frames_to_send,
     pending_video_lengths,
     screened_frames,
     sendable_lengths,
@@ -36,17 +38,23 @@ from lightmeter.journal.queries.items import (
 from lightmeter.journal.queries.sample import StratumCount, count_affordable
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, copy_thumbnails
-from lightmeter.options import REQUEST_OPTIONS, SAMPLE_OPTIONS, Options, PlanOptions, make_options
-from lightmeter.planning.affordable_rows import RowRange, affordability_sentence, affordable_rows, sample_sentence
+from lightmeter.options import REQUEST_OPTIONS, SAMPLE_OPTIONS, Options, PlanOptions, parse_options
+from lightmeter.planning.affordable_rows import (
+    RowRange,
+    affordability_sentence,
+    affordable_rows,
+    rows_within_budget,
+    sample_sentence,
+)
 from lightmeter.planning.changed_options import check_rows_stay_valid
 from lightmeter.planning.consent import consent_needed, provider_notes, raise_if_needed
-from lightmeter.planning.frame_savings import FrameSavings, frame_savings, unsent_credits
+from lightmeter.planning.frame_savings import FrameSavings, frame_savings
 from lightmeter.planning.plan_file import thumbnails_beside, write_plan_file
 from lightmeter.planning.plan_text import plan_as_html, plan_as_json, plan_as_text
 from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.planning.price_sources import price_meta, rates_for
 from lightmeter.planning.send_order import check_sample_column, set_send_order
-from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range, price_advice, price_range
+from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range, price_advice, price_range, run_price
 from lightmeter.pricing.video_coverage import VideoCoverage, coverage_advice, video_coverage
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tempdirs import LockedTempDir, temp_dir_unless_error
@@ -154,7 +162,7 @@ class Plan:
     @cached_property
     def budget_rows(self) -> RowRange | None:
         """How many rows the option `budget` pays for, as a range; None without a budget."""
-        return self._rows_for(self.options.budget)
+        return self._rows_for(self.options.budget, skips_rows=self.options.sample == "order")
 
     @cached_property
     def budget_strata(self) -> tuple[StratumCount, ...]:
@@ -191,14 +199,15 @@ class Plan:
         most = self.skipped_credits
         return None if most.high == 0 else f"The checks skip rows, which saves {most}."
 
-    def _rows_for(self, credits_: int | None) -> RowRange | None:
+    def _rows_for(self, credits_: int | None, *, skips_rows: bool = False) -> RowRange | None:
         if credits_ is None:
             return None
         rows = self.counts["pending"]
         if self.credits.high is not None and self.credits.high <= credits_:
             return RowRange(rows, rows)
         with open_read_only(self.folder) as db:
-            return affordable_rows(db, self.price_per_image_milli, credits_, self.retry_per_image_milli)
+            count = rows_within_budget if skips_rows else affordable_rows
+            return count(db, self.price_per_image_milli, credits_, self.retry_per_image_milli)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan without its rows as plain JSON values, as `plan --json` prints it."""
@@ -237,7 +246,7 @@ class Plan:
             SettingsError: an option is wrong (the message names it), or the service lacks a back end.
             UsageError: the option needs the rows to be checked or screened again: see `changed_options`.
         """
-        options = make_options(**{**self.options.model_dump(), **changes})
+        options = parse_options(**{**self.options.model_dump(), **changes})
         check_rows_stay_valid(self.options, options, is_screened=self.screen is not None)
         settings = read_settings()
         relevant = (*REQUEST_OPTIONS, *SAMPLE_OPTIONS, "base_url", "reuse", "prices")  # stored with the rows
@@ -280,9 +289,9 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         meta, counts = get_meta(db), count_by_status(db)
         price, retry = int(meta["price_per_image_milli"]), int(meta.get("retry_per_image_milli", "0"))
         reason_counts = tuple(ReasonCount(*row) for row in count_by_reason(db))
-        reused, rejected = cached_frames(db), screened_frames(db)
-        skipped = _frames_to_skip(db, options)
-        credits_, saved_by_frames = unsent_credits(db, price, retry), frame_savings(db, options, price)
+        reused, rejected, skipped = cached_frames(db), screened_frames(db), _frames_to_skip(db, options)
+        credits_ = run_price(price, *frames_to_send(db, UNSENT), retry)
+        saved_by_frames = frame_savings(db, options, price)
         videos = video_coverage(pending_video_lengths(db), options.capture_interval, options.max_frames)
     rates = rates_for(options, settings, service)
     # The defaults of the embedded service are known, so a run that names no back end is clear about its price.
@@ -320,7 +329,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
 def _frames_to_skip(db: sqlite.Connection, options: Options) -> FrameRange:
     """Return how many images and video frames the run does not send because pre-checks skip their rows."""
     total = FrameRange(0, 0)
-    for kind, seconds, rows in skipped_lengths(db):
+    for kind, seconds, rows, _ in skipped_lengths(db):
         one = frame_range(kind, seconds, options.capture_interval, options.max_frames)
         total += FrameRange(one.low * rows, None if one.high is None else one.high * rows)
     return total
@@ -365,6 +374,6 @@ def _frames_by_length(folder: Path, options: Options) -> Sequence[tuple[str | No
     Each tuple is (`image`, `video` or None, seconds or None, fewest frames, most frames or None if unlimited).
     """
     with open_read_only(folder) as db:
-        lengths = [(kind, seconds) for kind, seconds, _ in sendable_lengths(db)]
+        lengths = [(kind, seconds) for kind, seconds, _, _ in sendable_lengths(db)]
     frames = [frame_range(*length, options.capture_interval, options.max_frames) for length in lengths]
     return [(*length, count.low, count.high) for length, count in zip(lengths, frames, strict=True)]

@@ -9,6 +9,7 @@ from lightmeter import __version__
 from lightmeter.html_fragments import esc
 from lightmeter.planning.plan_file import PLAN_VERSION
 from lightmeter.planning.price_sources import describe_own_prices
+from lightmeter.pricing.estimate import counted
 
 if TYPE_CHECKING:
     from lightmeter.planning.plan import Plan
@@ -56,7 +57,7 @@ def plan_as_json(plan: Plan) -> dict[str, Any]:
 
 def plan_as_text(plan: Plan) -> str:
     """Return the plan as lines of text: what is sent and what not, the price, and what needs the user's consent."""
-    lines = [f"{plan.manifest}: {plan.rows} rows read, {plan.counts['pending']} to send, {plan.credits}"]
+    lines = [f"{plan.manifest}: {counted(plan.rows, 'row')} read, {plan.counts['pending']} to send, {plan.credits}"]
     lines += [f"  {sentence}" for sentence in plan.savings_sentences]
     lines += [f"  {reason.status:<10} {reason.rows:>8}  {reason.reason}: {reason.example}" for reason in plan.reasons]
     if plan.options.ask is not None:

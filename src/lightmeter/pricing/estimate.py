@@ -98,6 +98,20 @@ def price_range(per_image_milli: int, frames: FrameRange) -> CreditRange:
     return CreditRange(low, request_price(per_image_milli, (frames.high,), Rounding.IMAGE))
 
 
+def run_price(per_image_milli: int, frames: FrameRange, single: int, retry_milli: int) -> CreditRange:
+    """Return what the pictures of a run cost if some of them are requests of their own, whose price is exact.
+
+    Args:
+        per_image_milli: Millicredits for one picture.
+        frames: How many pictures in all.
+        single: How many of these are video frames that are sent as single images.
+        retry_milli: Millicredits to repeat the user's question (`--ask`) about one picture; 0 if there is none.
+    """
+    rest = FrameRange(frames.low - single, None if frames.high is None else frames.high - single)
+    price = request_price(per_image_milli, (1,), Rounding.IMAGE) * single
+    return add_retry_cost(price_range(per_image_milli, rest) + CreditRange(price, price), retry_milli, frames)
+
+
 def add_retry_cost(credits_: CreditRange, retry_milli: int, frames: FrameRange) -> CreditRange:
     """Return the price `credits_` with the cost of one retry of each picture added to its upper end.
 
@@ -230,8 +244,13 @@ def _rounded(millicredits: int) -> int:
     return request_price(millicredits, (1,), Rounding.IMAGE)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 row`, `2 rows`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _credits(count: int) -> str:
-    return f"{count} credit" if count == 1 else f"{count} credits"
+    return counted(count, "credit")
 
 
 def _amount(millicredits: int) -> str:

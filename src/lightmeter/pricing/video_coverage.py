@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from math import fsum
 from typing import Any
 
 from lightmeter.media.sampling import frame_count
@@ -17,13 +18,13 @@ class BetterInterval:
         capture_interval: Whole seconds.
         frames: Number of frames captured of all videos of known length, never more than with the current interval.
         covered_s: Seconds of video that these frames cover; each covers the interval that begins with it.
-        video_s: Median length, in seconds, of the videos that the current interval does not cover in full;
+        video_s: Median length, in seconds rounded up, of the videos that the current interval does not cover in full;
             `capture_interval` covers a video of this length in full.
     """
 
     capture_interval: int
     frames: int
-    covered_s: int
+    covered_s: float
     video_s: int
 
 
@@ -36,7 +37,7 @@ class VideoCoverage:
     Attributes:
         videos: Number of videos to send.
         unknown: Number of videos of unknown length; `seconds`, `covered_s` and `frames` leave them out.
-        seconds: Total length of the videos, each rounded up to whole seconds.
+        seconds: Total length of the videos.
         covered_s: Seconds of the videos that are covered.
         frames: Number of captured frames.
         first_s: Most seconds of one video that can be covered: frame limit times capture interval; None without limit.
@@ -46,8 +47,8 @@ class VideoCoverage:
 
     videos: int
     unknown: int
-    seconds: int
-    covered_s: int
+    seconds: float
+    covered_s: float
     frames: int
     first_s: int | None
     max_frames: int
@@ -62,7 +63,7 @@ class VideoCoverage:
         parts = []
         if self.better is not None:
             missed = _percent(1 - self.covered_s / self.seconds)
-            parts.append(f"{missed} of {self.seconds:,} s is not covered")
+            parts.append(f"{missed} of {_seconds(self.seconds)} s is not covered")
         if self.unknown:
             parts.append(f"{self.unknown:,} of unknown length")
         return f"{_count(self.videos, 'video')}: {start}; {'; '.join(parts)} (--capture-interval, --max-frames)"
@@ -87,32 +88,33 @@ class VideoCoverage:
 
 
 def video_coverage(
-    lengths: Iterable[tuple[int | None, int]], capture_interval_s: int, max_frames: int
+    lengths: Iterable[tuple[int | None, int, float]], capture_interval_s: int, max_frames: int
 ) -> VideoCoverage | None:
     """Return how many seconds of the videos the captured frames cover; None if there are no videos.
 
     Args:
-        lengths: Pairs of a length in whole seconds, rounded up, or None if unknown, and the number of such videos.
+        lengths: Groups of videos: length in whole seconds, rounded up, or None if unknown; number of such videos; sum
+            of their exact lengths.
         capture_interval_s: Seconds between captured frames, 1 or more.
         max_frames: Most frames of one video; 0 means no limit.
     """
-    counted = [(seconds, videos) for seconds, videos in lengths if videos]
-    known = sorted((seconds, videos) for seconds, videos in counted if seconds is not None)
-    videos = sum(each for _, each in counted)
+    counted = [group for group in lengths if group[1]]
+    known = sorted((seconds, videos, total_s) for seconds, videos, total_s in counted if seconds is not None)
+    videos = sum(each for _, each, _ in counted)
     if not videos:
         return None
     frames, covered = _covered(known, capture_interval_s, max_frames)
     first_s = max_frames * capture_interval_s or None
     better = None
-    cut_off = [] if first_s is None else [(seconds, each) for seconds, each in known if seconds > first_s]
+    cut_off = [] if first_s is None else [(seconds, each) for seconds, each, _ in known if seconds > first_s]
     if cut_off:
         median = _median(cut_off)
         interval = -(-median // max_frames)
         better = BetterInterval(interval, *_covered(known, interval, max_frames), median)
     return VideoCoverage(
         videos=videos,
-        unknown=videos - sum(each for _, each in known),
-        seconds=sum(seconds * each for seconds, each in known),
+        unknown=videos - sum(each for _, each, _ in known),
+        seconds=_to_tenth_ms(total_s for _, _, total_s in known),
         covered_s=covered,
         frames=frames,
         first_s=first_s,
@@ -127,13 +129,24 @@ def coverage_advice(coverage: VideoCoverage | None) -> tuple[str, ...]:
     return () if sentence is None else (sentence,)
 
 
-def _covered(known: Iterable[tuple[int, int]], interval_s: int, max_frames: int) -> tuple[int, int]:
-    frames = covered = 0
-    for seconds, videos in known:
+def _covered(known: Iterable[tuple[int, int, float]], interval_s: int, max_frames: int) -> tuple[int, float]:
+    """Return the number of captured frames of groups of videos, and the seconds that they cover."""
+    frames, covered = 0, []
+    for seconds, videos, total_s in known:
         count = frame_count(seconds, interval_s, max_frames)
         frames += count * videos
-        covered += min(seconds, count * interval_s) * videos
-    return frames, covered
+        # Interval and `seconds` are whole: a video that rounded up is covered in full is covered in full.
+        covered.append(total_s if seconds <= count * interval_s else float(count * interval_s * videos))
+    return frames, _to_tenth_ms(covered)
+
+
+def _to_tenth_ms(seconds: Iterable[float]) -> float:
+    """Return the sum, rounded as lengths of videos are: see `lightmeter.media.sampling.duration_of`."""
+    return round(fsum(seconds), 4)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:,.1f}".removesuffix(".0")
 
 
 def _median(lengths: list[tuple[int, int]]) -> int:

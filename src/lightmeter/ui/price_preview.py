@@ -23,11 +23,13 @@ class RowGroup:
     Attributes:
         seconds: Duration of a video, rounded up; None if unknown. Captured frames are whole seconds apart, so fractions
             do not change the number of frames.
+        total_s: Sum of the exact durations of these videos.
     """
 
     kind: MediaKind | None
     seconds: int | None
     rows: int
+    total_s: float = 0.0
 
 
 class BudgetStatus(StrEnum):
@@ -146,7 +148,7 @@ def price_quote(rates: RateTable, options: Options, groups: Sequence[RowGroup] |
         SettingsError: A back end or feature has no price.
     """
     prompt_chars = len(options.sent_prompt or "")
-    lengths = [(group.seconds, group.rows) for group in groups or () if group.kind == "video"]
+    lengths = [(group.seconds, group.rows, group.total_s) for group in groups or () if group.kind == "video"]
     parts = [
         PriceComponent(backend, feature, millicredits_per_image(rates, [backend], [feature], prompt_chars))
         for backend, feature in active_pairs(rates, options.backends, options.features)

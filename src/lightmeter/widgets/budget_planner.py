@@ -16,7 +16,7 @@ from lightmeter.api.runs import stream_run, stream_screened_plan
 from lightmeter.embedded_service import is_embedded
 from lightmeter.errors import UsageError
 from lightmeter.manifest.readers import ManifestSource
-from lightmeter.options import Options, PlanOptions, make_options
+from lightmeter.options import Options, PlanOptions, parse_options
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.price_sources import rates_for
 from lightmeter.settings import read_settings
@@ -60,7 +60,7 @@ class BudgetPlanner:
             SettingsError: An option is invalid; the message names it.
         """
         saved_plan = source if isinstance(source, Plan) else None
-        initial = make_options(**{**(saved_plan.options.model_dump() if saved_plan is not None else {}), **options})
+        initial = parse_options(**{**(saved_plan.options.model_dump() if saved_plan is not None else {}), **options})
         self._source = source
         self._settings = read_settings()
         self._rates = rates_for(initial, self._settings)

@@ -34,7 +34,9 @@ from lightmeter.planning.plan import Plan
 from lightmeter.settings import read_settings
 from lightmeter.wire.constants import MAX_CREDITS
 
-_NEXT: Final = "SELECT name, count(*) AS n, max(score) AS best FROM tags WHERE frame IS NULL GROUP BY 1 ORDER BY n DESC"
+_NEXT: Final = (
+    "SELECT name, count(DISTINCT item_id) AS items, max(score) AS best FROM tags GROUP BY 1 ORDER BY items DESC"
+)
 
 
 @click.command("run")

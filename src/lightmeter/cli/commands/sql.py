@@ -29,16 +29,19 @@ _FORMATTERS: Final = {"csv": as_csv, "json": as_json, "markdown": as_markdown}
 def sql_command(where: str, query: str, output_format: str | None) -> int:
     """Query the tables of the run in DIR with DuckDB's SQL; DIR may be a location that `rebuild --to` has written.
 
-    Views: assets, tags, colors, nsfw, descriptions, faces, texts, brands, embeddings, errors, requests, prechecks.
-    Rows of single video frames have `frame` set; in rows of whole videos and images it is null.
+    Views: assets, tags, colors, nsfw, descriptions, faces, texts, brands, embeddings, errors, requests, prechecks, and
+    duplicates with the clusters of duplicates. In prechecks, the column "check" needs its quotes.
+    Rows of single video frames have `frame` set; in rows of whole videos and images it is null. With --video frames,
+    videos have rows of frames only.
 
     On a terminal, long cells are cut, and columns that do not fit and rows after the first 60 are left out, with a
     note on standard error. csv, json and markdown print everything.
 
     \b
     Examples:
-      lightmeter sql out/ "SELECT name, count(*) FROM tags WHERE frame IS NULL GROUP BY 1 ORDER BY 2 DESC"
+      lightmeter sql out/ "SELECT name, count(DISTINCT item_id) FROM tags GROUP BY 1 ORDER BY 2 DESC"
       lightmeter sql out/ "SELECT * FROM assets" --output json
+      lightmeter sql out/ 'SELECT "check", severity, count(*) FROM prechecks GROUP BY ALL'
       lightmeter sql s3://lake/photos "SELECT status, count(*) FROM assets GROUP BY 1"
     """
     must_have_tables(where)

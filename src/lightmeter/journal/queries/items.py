@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from lightmeter import sqlite
-from lightmeter.journal.frame_rows import IS_ROW, IS_SENT, SEND_ORDER, frame_of
+from lightmeter.journal.frame_rows import HAS_FRAMES, IS_ROW, IS_SENT, SEND_ORDER, frame_of
 from lightmeter.media.media_info import MediaKind
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 from lightmeter.pricing.estimate import FrameRange
@@ -90,10 +90,10 @@ def count_findings(db: sqlite.Connection) -> list[tuple[str, str, int, str, str]
     return [(name, severity, rows, url, message) for name, severity, rows, url, message, _ in db.execute(query)]
 
 
-def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int]]:
-    """Return (length in seconds, rounded up, or None if unknown; number of videos) for the pending videos."""
+def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int, float]]:
+    """Return groups of pending videos: length in seconds, rounded up (None: unknown); number; sum of exact lengths."""
     groups = _length_groups(db, "status = 'pending' AND kind = 'video'")
-    return [(group.seconds, group.rows) for group in groups]
+    return [(group.seconds, group.rows, group.total_s) for group in groups]
 
 
 def first_pending_image(db: sqlite.Connection, first: int, last: int) -> PendingRow | None:
@@ -128,11 +128,19 @@ class FrameGroup(NamedTuple):
 
 
 class LengthGroup(NamedTuple):
-    """Number of manifest `rows` with media type `kind` and video length `seconds` (rounded up); None: not known."""
+    """Number of manifest rows with the same media type and length of video, rounded up to whole seconds.
+
+    Attributes:
+        kind: Media type; None if unknown.
+        seconds: The length; None if unknown, and for images.
+        rows: Number of rows.
+        total_s: Sum of the exact lengths.
+    """
 
     kind: MediaKind | None
     seconds: int | None
     rows: int
+    total_s: float
 
 
 class OverBudgetGroup(NamedTuple):
@@ -179,17 +187,18 @@ WHERE status = 'pending' AND submission_id IS NULL AND {SEND_ORDER} BETWEEN ?1 A
 ORDER BY {SEND_ORDER}, seq LIMIT ?4
 """  # noqa: S608 (constant expressions, here and below)
 
-_DUPLICATES: Final = """
-SELECT o.kind, o.frames_low, o.frames_high, count(*) FROM items i JOIN items o ON o.item_id = i.duplicate_of
-WHERE i.status = 'duplicate' AND o.status = 'ok' AND (i.duplicate_distance IS NOT NULL OR NOT ?) GROUP BY 1, 2, 3
-"""
+_DUPLICATES: Final = f"""
+SELECT o.kind, o.frames_low, o.frames_high, {HAS_FRAMES.format("o", "")}, count(*)
+FROM items i JOIN items o ON o.item_id = i.duplicate_of
+WHERE i.status = 'duplicate' AND o.status = 'ok' AND (i.duplicate_distance IS NOT NULL OR NOT ?) GROUP BY 1, 2, 3, 4
+"""  # noqa: S608
 
 _GROUPS: Final = f"""
 SELECT kind, frames_low, frames_high, count(*) FROM items WHERE status = ? AND reason = ? AND {IS_SENT} GROUP BY 1, 2, 3
 """  # noqa: S608
 
 _LENGTHS: Final = f"""
-SELECT kind, {WHOLE_SECONDS_SQL}, count(*) FROM items
+SELECT kind, {WHOLE_SECONDS_SQL}, count(*), total(duration_s) FROM items
 WHERE {{condition}} AND {IS_SENT} GROUP BY 1, 2 ORDER BY 1, 2
 """  # noqa: S608 (a constant expression)
 
@@ -215,9 +224,11 @@ def count_rows(db: sqlite.Connection) -> int:
     return int(db.execute(f"SELECT count(*) FROM items WHERE {IS_ROW}").get)  # noqa: S608
 
 
-def planned_frames(db: sqlite.Connection) -> FrameRange:
-    """Return the number of images and frames of all rows that the plan meant to send, whatever their status now."""
-    return _frames(db, "status NOT IN ('skipped', 'duplicate') AND reason IS NOT 'cached'")
+PLANNED: Final = "status NOT IN ('skipped', 'duplicate') AND reason IS NOT 'cached'"
+"""SQL: the row of `items` is one that the plan meant to send, whatever its status is now."""
+
+UNSENT: Final = "status IN ('pending', 'over_budget')"
+"""SQL: the row of `items` is pending or over budget."""
 
 
 def cached_frames(db: sqlite.Connection) -> FrameRange:
@@ -230,27 +241,42 @@ def screened_frames(db: sqlite.Connection) -> FrameRange:
     return _frames(db, "status = 'skipped' AND reason = 'screened'")
 
 
-def unsent_frames(db: sqlite.Connection) -> FrameRange:
-    """Return the number of images and frames of all rows that are pending or over budget."""
-    return _frames(db, "status IN ('pending', 'over_budget')")
+def frames_to_send(db: sqlite.Connection, which: str) -> tuple[FrameRange, int]:
+    """Return the number of images and frames of rows, and how many of these are frames with a request of their own.
+
+    Args:
+        db: The journal.
+        which: The SQL `PLANNED` or `UNSENT`.
+    """
+    single = db.execute(f"SELECT count(*) FROM items WHERE {which} AND NOT {IS_ROW}").get  # noqa: S608
+    return _frames(db, which), int(single)
 
 
 def _frames(db: sqlite.Connection, condition: str) -> FrameRange:
     return FrameRange(*db.execute(_FRAMES.format(condition=condition)).get)
 
 
-def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | None]]:
-    """Yield (least, most) frames of each pending row, 1 for an image, in the send order; None without a bound."""
-    query = f"SELECT frames_low, frames_high FROM items WHERE status = 'pending' AND {IS_ROW} ORDER BY {SEND_ORDER}"  # noqa: S608
-    yield from db.execute(query)
+def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | None, bool]]:
+    """Yield (least, most frames, whether each frame is a request of its own) of each pending row, in the send order.
+
+    An image has 1 frame. The number of most frames is None without a bound.
+    """
+    query = (
+        f"SELECT frames_low, frames_high, NOT {IS_SENT} FROM items "  # noqa: S608
+        f"WHERE status = 'pending' AND {IS_ROW} ORDER BY {SEND_ORDER}"
+    )
+    for least, most, single in db.execute(query):
+        yield least, most, bool(single)
 
 
 def duplicate_groups(db: sqlite.Connection, *, only_near: bool = False) -> Iterator[FrameGroup]:
     """Yield the number of rows that repeat an earlier row's image or video, by media type and number of its frames.
 
     A duplicate is counted only if its original has a result; with `only_near`, only if its image merely looks the same.
+    A video whose frames are sent in its place counts as that many images.
     """
-    yield from map(FrameGroup._make, db.execute(_DUPLICATES, (only_near,)))
+    for kind, low, high, single, rows in db.execute(_DUPLICATES, (only_near,)):
+        yield FrameGroup("image", 1, 1, low * rows) if single else FrameGroup(kind, low, high, rows)
 
 
 def cached_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
@@ -265,7 +291,7 @@ def screened_groups(db: sqlite.Connection) -> Iterator[FrameGroup]:
 
 def unsent_lengths(db: sqlite.Connection) -> list[LengthGroup]:
     """Return how many rows are pending or over budget, by media type and video length."""
-    return _length_groups(db, "status IN ('pending', 'over_budget')")
+    return _length_groups(db, UNSENT)
 
 
 def cached_lengths(db: sqlite.Connection) -> list[LengthGroup]:

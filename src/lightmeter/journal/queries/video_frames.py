@@ -42,12 +42,6 @@ def video_of_frame(db: sqlite.Connection, seq: int) -> VideoSource:
     return VideoSource(url, path, sha256, dict(frames))
 
 
-def unsent_video_frames(db: sqlite.Connection) -> int:
-    """Return the number of frames, each with a request of its own, that are pending or over budget."""
-    query = f"SELECT count(*) FROM items WHERE status IN ('pending', 'over_budget') AND NOT {IS_ROW}"  # noqa: S608
-    return int(db.execute(query).get)
-
-
 def frame_mode_lengths(db: sqlite.Connection) -> list[tuple[int | None, int, int]]:
     """Return (length in seconds, rounded up; number of videos; frames to send) for videos sent as single frames."""
     return [(seconds, videos, frames) for seconds, videos, frames in db.execute(_LENGTHS)]

@@ -37,6 +37,17 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 }
 
 
+DUPLICATES: Final = """
+CREATE VIEW duplicates AS SELECT * FROM (
+  SELECT coalesce(duplicate_of, item_id) AS cluster_id, count(*) OVER (PARTITION BY cluster_id) AS members,
+         item_id, url, duplicate_distance AS distance,
+         CASE WHEN duplicate_of IS NULL THEN 'paid' WHEN distance IS NULL THEN 'exact' ELSE 'near' END AS kind
+  FROM assets
+) WHERE members > 1
+"""
+"""View of the clusters of duplicates: a row for each of their items; `cluster_id` is the item that is paid for."""
+
+
 class QuerySession:
     """A DuckDB connection to the tables of one output folder or object store. Use it as a context manager.
 
@@ -91,9 +102,10 @@ class QuerySession:
         except duckdb.Error as error:
             if _is_read_error(error):
                 raise self._read_error(error) from error
-            raise UsageError(
-                f"the query cannot be answered: {error}", hint=f"Tables: {', '.join(ALL_TABLES)}."
-            ) from error
+            hint = f"Tables: {', '.join(ALL_TABLES)}."
+            if 'at or near "check"' in str(error):
+                hint = 'check is a reserved word of SQL: write the column of prechecks in double quotes, "check".'
+            raise UsageError(f"the query cannot be answered: {error}", hint=hint) from error
 
     def register(self, name: str, table: pa.Table) -> None:
         """Make an Arrow table available to the queries of this session as a view."""
@@ -126,6 +138,8 @@ class QuerySession:
                 connection.register(table, dataset)
         else:
             _add_views(connection, Path(self._where))
+        if not connection.execute("FROM duckdb_views() WHERE view_name = 'duplicates'").fetchall():
+            connection.execute(DUPLICATES)
         for name, registered in self._registered.items():
             connection.register(name, registered)
         connection.execute("SET enable_external_access = false")

@@ -13,14 +13,20 @@ The known columns are those of the data dictionary; columns copied from the mani
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from lightmeter.errors import SettingsError, UsageError
-from lightmeter.tables.arrow.schema import ALL_TABLES
+from lightmeter.tables.arrow.schema import ALL_TABLES, schema
 from lightmeter.tables.query.duckdb_query import QuerySession
 from lightmeter.tempdirs import LockedTempDir
+
+_EXAMPLE: Final = (
+    "Write the table before each column, and texts in single quotes: tags.name = 'dog' AND tags.score > .95, or "
+    "nsfw.severity BETWEEN .1 AND .9"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +73,24 @@ def parse_condition(sql: str, name: str) -> RowCondition:
     """
     if not sql.strip():
         raise SettingsError(f"{name}: the condition is empty.")
+    expression: dict[str, Any] = {}
     with LockedTempDir() as empty, QuerySession(empty.path) as session:
         try:
             expression = _parse(session, sql)
-            joined = tuple(sorted(set(_column_tables(expression)) & set(ALL_TABLES) - {"assets"}))
+            joined = tuple(
+                sorted({names[0].lower() for names in _columns(expression) if names[1:]} & set(ALL_TABLES) - {"assets"})
+            )
             read = tuple(sorted({*joined, *_subquery_tables(expression)} - {"assets"}))
             condition = RowCondition(sql, joined, read)
             types = session.ask(f"DESCRIBE {condition.rows_query}").column("column_type").to_pylist()
             if types[1] == "BOOLEAN":
                 session.ask(condition.query)
         except UsageError as error:
-            text = str(error).removeprefix("the query cannot be answered: ").split("\n\nLINE")[0].rstrip(". ")
-            hint = "Write the table before each column, as in: nsfw.severity BETWEEN .1 AND .9"
-            raise SettingsError(f"{name}: {text}.", hint=hint) from error
+            text = next(_column_problems(expression), None)
+            if text is None:
+                said = str(error).removeprefix("the query cannot be answered: ")
+                text = re.split(r"\s+(?:LINE \d|Candidate|Did you mean)", said)[0].rstrip(". ")
+            raise SettingsError(f"{name}: {text}.", hint=_EXAMPLE) from error
     if types[1] != "BOOLEAN":
         raise SettingsError(f"{name}: it is a value of type {types[1]}, not a condition.")
     return condition
@@ -105,17 +116,28 @@ def _has_more(node: dict[str, Any]) -> bool:
     return bool(node["modifiers"] or node["group_expressions"] or node["having"] or node["qualify"])
 
 
-def _column_tables(tree: Any) -> Iterator[str]:
-    """Yield the table of each column (`nsfw` of `nsfw.severity`) in a syntax tree, except in subqueries; lowercase."""
+def _columns(tree: Any) -> Iterator[list[str]]:
+    """Yield the parts of each column's name (`nsfw`, `severity`) in a syntax tree, except in subqueries."""
     if isinstance(tree, list):
         for part in tree:
-            yield from _column_tables(part)
+            yield from _columns(part)
     elif isinstance(tree, dict):
-        if tree.get("class") == "COLUMN_REF" and len(tree["column_names"]) > 1:
-            yield tree["column_names"][0].lower()
+        if tree.get("class") == "COLUMN_REF":
+            yield tree["column_names"]
         for name, part in tree.items():
             if name != "subquery":
-                yield from _column_tables(part)
+                yield from _columns(part)
+
+
+def _column_problems(tree: Any) -> Iterator[str]:
+    """Yield a clause on each column in a syntax tree that no table has, except in subqueries."""
+    for names in _columns(tree):
+        if len(names) == 1:
+            yield f"{names[0]} is neither a column with its table before it nor a text in single quotes"
+        elif names[0].lower() not in ALL_TABLES:
+            yield f"there is no table {names[0]}; the tables are {', '.join(ALL_TABLES)}"
+        elif names[1].lower() not in (known := schema(names[0].lower()).names):
+            yield f"{names[0]} has no column {names[1]}; its columns are {', '.join(known)}"
 
 
 def _subquery_tables(tree: Any) -> Iterator[str]:

@@ -67,7 +67,7 @@ GROUP_CURVE: Final = CalibrationCurve(slope=1.627, size=-0.513, intercept=3.579)
 
 `tests/bench/quality/fit_tag_scores.py` fitted both curves on the 565 pictures of `labels/tags_fit.csv` beside it (243
 photographs of the Debian package `gcompris-qt-data` 3.1-2, 322 cut-out photographs of `tuxpaint-stamps-default`
-2022.06.04-1). `tests/bench/quality/test_tags_quality.py` measures them on 134 photographs of eleven other packages.
+2022.06.04-1). `tests/bench/quality/test_tags_quality.py` measures them on 126 photographs of nine other packages.
 """
 
 
