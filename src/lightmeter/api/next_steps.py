@@ -36,7 +36,9 @@ def next_steps(folder: Path) -> list[str]:
     with open_read_only(folder) as db:
         counts = count_by_status(db)
         steps = [*_open_requests(db, header, folder)]
-        if counts["pending"]:
+        if header.planning_open:
+            steps.append(f"the manifest is not read to its end: lightmeter resume {_quoted(folder)}")
+        elif counts["pending"]:
             steps.append(f"{counts['pending']} rows are not done: lightmeter resume {_quoted(folder)}")
         steps += _over_budget(db, header, folder)
         if counts["failed"]:

@@ -74,6 +74,7 @@ class _ProgressDisplay:
         elif progress.seconds - self._printed_at_s >= _PLAIN_INTERVAL_S or progress.phase != self._phase:
             self._printed_at_s, self._phase = progress.seconds, progress.phase
             rows = f"{progress.rows} rows" if is_planning else f"{progress.finished}/{progress.rows} rows"
+            rows += " read so far" if progress.planning else ""
             click.echo(f"{progress.phase}: {rows} {_details(progress)}".rstrip(), err=True)
 
 
@@ -85,6 +86,8 @@ def _details(progress: Progress) -> str:
     parts = [progress.waiting] if progress.waiting is not None else [f"{progress.rate:.1f}/s"] if progress.rate else []
     budget = f" of {progress.budget}" if progress.budget is not None else ""
     parts.append(f"{progress.paid} credits paid{budget}")
+    if progress.planning:
+        parts.append("reading the manifest")
     if progress.held:
         parts.append(f"{progress.held} held")
     if in_doubt := progress.counts.get("in_doubt"):

@@ -10,9 +10,9 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 from lightmeter.client.polling import PollSchedule
 from lightmeter.client.rate_limit import AdaptiveLimiter
@@ -153,6 +153,36 @@ class Engine:
             if not sent:
                 break
         return total
+
+    async def spend_while_planning(self, planning: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that plans rows, and send rows as soon as they are planned (`--stream`).
+
+        Return when all rows are planned and sent, or when nothing more may be sent; planning is then cancelled.
+        """
+        self.run_state.enter_phase("running")
+        self.run_state.start_planning()
+        task = asyncio.create_task(planning)
+        try:
+            await self._send_planned_rows()
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+        await self._wait_for_requests()
+
+    async def _send_planned_rows(self) -> None:
+        state, first = self.run_state, self._rows[0]
+        while not state.stopping.is_set():
+            last = state.last_planned
+            if first > last:
+                if not state.planning:
+                    return
+                await state.wait_for_change()
+                continue
+            await self._dispatcher.dispatch_rows(first, last)  # each row is looked at once: none can be sent twice
+            if await self._resolve_if_required():
+                await self._wait_for_requests()
+            else:
+                first = last + 1
 
     async def _resolve_if_required(self) -> bool:
         """If unanswered requests block further sending, find out their charges or stop the run; False if none do."""

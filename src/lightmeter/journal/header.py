@@ -30,6 +30,9 @@ FOLDED: Final = "folded"
 CHECKED_ONLY: Final = "checked_only"
 """Key in the table `meta` of a journal whose rows were only checked; it is no run that can be resumed."""
 
+PLANNING_OPEN: Final = "planning_open"
+"""Key in the table `meta` of a journal that lacks the last rows of its manifest, because they are not planned yet."""
+
 _BALANCE_PLACE: Final = "balance_place"
 """Key in the table `meta`: id of the last transition before the balance was read."""
 
@@ -56,6 +59,7 @@ class RunHeader:
         carried_from: Ids of earlier runs whose unanswered or unsettled requests this run took over, oldest first, each
             with the last submission id that was sent under it.
         checked_only: Whether the folder holds no run, but the result of `lightmeter check`.
+        planning_open: Whether the manifest has rows that are not planned yet (`--stream`).
     """
 
     run_id: str
@@ -73,6 +77,7 @@ class RunHeader:
     retry_per_image_milli: int = 0
     carried_from: tuple[tuple[str, int], ...] = ()
     checked_only: bool = False
+    planning_open: bool = False
 
     @property
     def run_ids(self) -> tuple[str, ...]:
@@ -110,6 +115,7 @@ def read_run_header(out: Path) -> RunHeader:
             carried_from=tuple((run_id, last) for run_id, last in json.loads(meta.get(CARRIED_FROM, "[]"))),
             retry_per_image_milli=int(meta.get("retry_per_image_milli", "0")),
             checked_only=CHECKED_ONLY in meta,
+            planning_open=PLANNING_OPEN in meta,
         )
     except (KeyError, ValueError) as error:
         raise JournalError(f"{journal_path(out)} lacks its header: {error}.") from error
@@ -141,6 +147,13 @@ def _folded_run(folder: Path) -> str | None:
 def fresh_run_id(clock: Clock) -> str:
     """Return a new unique run id, which begins with the time."""
     return f"{utc_from_timestamp(clock.now()):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+@command
+def end_planning(db: Connection, values: Mapping[str, str]) -> None:
+    """Record that all rows of the manifest are planned, and write values to the table `meta`."""
+    db.execute("DELETE FROM meta WHERE key = ?", (PLANNING_OPEN,))
+    put_meta(values)(db)
 
 
 @command
