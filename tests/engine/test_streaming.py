@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
+import os
+import pty
 import sys
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
 from aiohttp import web
+from click.testing import CliRunner
 
 import lightmeter as lm
 from lightmeter.api.manifest_stream import stream_manifest
 from lightmeter.api.run_result import summarize
 from lightmeter.api.run_steps import StartLimits
 from lightmeter.api.runs import prepare_run
+from lightmeter.cli.commands.run import run_command
 from lightmeter.errors import Interrupted, ManifestError, UsageError
 from lightmeter.options import make_options
 from lightmeter.planning.plan_file import read_plan_file
@@ -29,11 +34,11 @@ DEADLINE_S = 60
 
 
 class SlowHost:
-    """A web server of pictures, each with its own content; those from the number `held` on wait until `free` is set."""
+    """A web server of pictures, each with its own content; the one with the number `held` waits until `free` is set."""
 
     def __init__(self) -> None:
         self.free = asyncio.Event()
-        self.held = 10**9
+        self.held = -1
         self.seen: list[str] = []
         self.answered: set[str] = set()
 
@@ -41,7 +46,7 @@ class SlowHost:
         """Serve `/<number>.jpg`, or `/<number>-copy.jpg`, which has the same content."""
         name = request.path.strip("/").removesuffix(".jpg").removesuffix("-copy")
         self.seen.append(request.path)
-        if int(name) >= self.held:
+        if int(name) == self.held:
             await self.free.wait()
         self.answered.add(request.path)
         return web.Response(body=tiny_jpeg() + name.encode(), content_type="image/jpeg")
@@ -120,7 +125,8 @@ async def test_the_first_request_leaves_before_the_last_picture_is_checked(manif
         steps = stream(source, tmp_path / "out", service)
         progress = await until(steps, lambda step: step.paid == 30)
         assert progress.planning
-        assert (progress.rows, len(pictures.answered)) == (30, 30)
+        assert progress.rows == 30
+        assert "/30.jpg" not in pictures.answered
         summary = summarize(tmp_path / "out")
         assert (summary.planning_finished, summary.rows, summary.counts["ok"]) == (False, 30, 30)
         assert (summary.exit_code, summary.to_dict()["planning_finished"]) == (1, False)
@@ -377,3 +383,39 @@ async def test_a_plan_cannot_be_streamed(manifest, service, tmp_path):
     with pytest.raises(UsageError, match="takes a plan"):
         await lm.run(manifest(1), tmp_path / "out", **ASKED)
     assert service.posts == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{manifest}", "--stream", "--yes"], ("--stream", "--budget CREDITS")),
+        (["-", "--stream", "--budget", "5"], ("--stream", "standard input")),
+        (["--plan", "plan.json", "--stream"], ("--stream", "--plan")),
+        (["{manifest}", "--stream", "--budget", "5", "--sample", "random"], ("--stream", "--sample random")),
+    ],
+)
+async def test_the_command_refuses_what_needs_all_rows(arguments, words, manifest, service, tmp_path):
+    """The exit code is 2, one sentence names both options, and nothing is sent."""
+    given = [argument.format(manifest=manifest(1)) for argument in arguments]
+    result = CliRunner().invoke(run_command, [*given, "--out", str(tmp_path / "out")])
+    assert isinstance(result.exception, UsageError)
+    assert result.exception.exit_code == 2
+    assert all(word in str(result.exception) for word in words)
+    assert not (tmp_path / "out").exists()
+
+
+async def test_a_terminal_is_asked_once_with_the_cap_as_the_price(manifest, pictures, service, tmp_path, environment):
+    """The question comes before anything is sent; a no sends nothing, not even a check of a picture."""
+    named = ["--features", "tags", "--backends", "clarifai", "--base-url", service.base_url, "--budget", "9"]
+    command = [sys.executable, "-m", "lightmeter", "run", str(manifest(1)), "--out", str(tmp_path / "out"), *named]
+    terminal, stdin = pty.openpty()
+    with os.fdopen(terminal, "wb", buffering=0) as keyboard, os.fdopen(stdin) as standard_input:
+        keyboard.write(b"n\n")
+        process = await asyncio.create_subprocess_exec(
+            *command, "--stream", env={**environment, "LIGHTMETER_API_KEY": "key"}, stdin=standard_input, stderr=PIPE
+        )
+        async with asyncio.timeout(DEADLINE_S):
+            _, printed = await process.communicate()
+    assert process.returncode == 130
+    assert printed.count(b"Spend up to 9 credits while the manifest is being read?") == 1
+    assert (service.posts, pictures.seen) == (0, [])
