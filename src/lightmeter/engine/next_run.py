@@ -28,7 +28,15 @@ from lightmeter.journal.commands.carry_over import (
 )
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import copy_journal, journal_path, replace_journal
-from lightmeter.journal.header import CARRIED_FROM, FOLDED, RunHeader, archived_runs, fresh_run_id, read_run_header
+from lightmeter.journal.header import (
+    CARRIED_FROM,
+    FOLDED,
+    POSITION,
+    RunHeader,
+    archived_runs,
+    fresh_run_id,
+    read_run_header,
+)
 from lightmeter.journal.queries.submissions import last_submission_id
 from lightmeter.journal.store import open_read_only
 from lightmeter.options import REQUEST_OPTIONS
@@ -67,6 +75,7 @@ def start_next_run(plan: Plan, out: Path, before: RunHeader | None, keep_runs: i
     moved = before is not None and has_requests_to_move(plan, out, before)
     if before is not None:
         meta |= _inherited_meta(out, before, moved=moved)
+    meta[POSITION] = str(1 + (0 if before is None else before.position))
     earlier = list(comparable_runs(plan, out))
     target = out / _NEXT_NAME
 
