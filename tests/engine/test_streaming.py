@@ -16,40 +16,15 @@ from aiohttp import web
 from click.testing import CliRunner
 
 import lightmeter as lm
-from lightmeter.api.manifest_stream import stream_manifest
 from lightmeter.api.run_result import summarize
-from lightmeter.api.run_steps import StartLimits
 from lightmeter.api.runs import prepare_run
 from lightmeter.cli.commands.run import run_command
 from lightmeter.errors import Interrupted, ManifestError, UsageError
-from lightmeter.options import make_options
 from lightmeter.planning.plan_file import read_plan_file
-from lightmeter.planning.progress import Progress
-from lightmeter.settings import read_settings
-from lightmeter.testing import tiny_jpeg
 from tests.engine.hostile import Hostile, listening, served
+from tests.engine.streaming import ASKED, SlowHost, last, names_charged, stream, until
 
-ASKED = {"features": ["tags"], "backends": ["clarifai"], "budget": 500, "batch_size": 1}
 DEADLINE_S = 60
-
-
-class SlowHost:
-    """A web server of pictures, each with its own content; the one with the number `held` waits until `free` is set."""
-
-    def __init__(self) -> None:
-        self.free = asyncio.Event()
-        self.held = -1
-        self.seen: list[str] = []
-        self.answered: set[str] = set()
-
-    async def answer(self, request: web.Request) -> web.Response:
-        """Serve `/<number>.jpg`, or `/<number>-copy.jpg`, which has the same content."""
-        name = request.path.strip("/").removesuffix(".jpg").removesuffix("-copy")
-        self.seen.append(request.path)
-        if int(name) == self.held:
-            await self.free.wait()
-        self.answered.add(request.path)
-        return web.Response(body=tiny_jpeg() + name.encode(), content_type="image/jpeg")
 
 
 @pytest.fixture(autouse=True)
@@ -88,33 +63,6 @@ def manifest(tmp_path, pictures):
         return path
 
     return write
-
-
-def stream(source, out: Path, service: Hostile, stop: asyncio.Event | None = None, **options):
-    """Return the steps of a run with `stream`."""
-    wanted = make_options(**{**ASKED, "base_url": service.base_url, **options})
-    return stream_manifest(source, out, wanted, StartLimits(consent=True), stop, read_settings())
-
-
-async def until(steps, condition) -> Progress:
-    """Return the first progress for which a condition holds."""
-    async for step in steps:
-        assert isinstance(step, Progress)
-        if condition(step):
-            return step
-    raise AssertionError("the run ended")
-
-
-async def last(steps) -> lm.Run:
-    """Run to the end and return the run."""
-    async for step in steps:
-        result = step
-    return result
-
-
-def names_charged(service: Hostile) -> list[str]:
-    """Return the names of the pictures that were paid for, in order."""
-    return sorted(Path(url).stem for url in service.charged)
 
 
 async def test_the_first_request_leaves_before_the_last_picture_is_checked(manifest, pictures, service, tmp_path):
@@ -241,7 +189,7 @@ async def test_a_killed_process_loses_no_row_and_pays_nothing_twice(
 
     async with asyncio.timeout(DEADLINE_S):
         process = await start(*run)
-        while not (out / "journal.sqlite").exists() or summarize(out).paid < 12:
+        while not (out / "journal.sqlite").exists() or summarize(out).paid < 12:  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.05)
         process.kill()
         await process.wait()

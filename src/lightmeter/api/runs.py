@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack, overload
+from typing import Literal, Unpack, overload
 
 from lightmeter.api.manifest_stream import continue_streaming_run, stream_manifest
 from lightmeter.api.run_result import Run, RunSummary, Tables, summarize
@@ -106,6 +106,18 @@ async def _stream_screen(screen: Screen, plan: Plan, out: Path | None) -> AsyncG
     yield await asyncio.to_thread(screen.apply, plan, folder)
 
 
+@overload
+async def run(plan: Plan, out: Path | str, *, consent: bool = False, accept_journal: bool = False) -> Run: ...
+@overload
+async def run(
+    plan: ManifestSource,
+    out: Path | str,
+    *,
+    stream: Literal[True],
+    consent: bool = False,
+    accept_journal: bool = False,
+    **options: Unpack[PlanOptions],
+) -> Run: ...
 async def run(
     plan: Plan | ManifestSource,
     out: Path | str,

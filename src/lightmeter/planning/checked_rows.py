@@ -133,14 +133,7 @@ async def _write_rows(
         known = count_rows(db)
     if options.duplicates != "near":  # that rule compares later rows with the content of these
         items = islice(items, known, None)
-    checker = Checker(
-        capture_interval_s=options.capture_interval,
-        max_frames=options.max_frames,
-        limits=CheckLimits(settings.max_checks, settings.max_checks_per_host, settings.max_image_bytes),
-        thresholds=settings.quality,
-        robots=RobotsPolicy(settings.robots, settings.robots_txt),
-        max_distinct_frames=options.max_distinct_frames if options.video == "frames" else None,
-    )
+    checker = _checker(options, settings)
     pending_write = None
     find_near = NearDuplicates() if options.duplicates == "near" else nullcontext()
     async with (
@@ -165,6 +158,17 @@ async def _write_rows(
             yield step.checked
         if pending_write is not None:
             await asyncio.wrap_future(pending_write)
+
+
+def _checker(options: Options, settings: Settings) -> Checker:
+    return Checker(
+        capture_interval_s=options.capture_interval,
+        max_frames=options.max_frames,
+        limits=CheckLimits(settings.max_checks, settings.max_checks_per_host, settings.max_image_bytes),
+        thresholds=settings.quality,
+        robots=RobotsPolicy(settings.robots, settings.robots_txt),
+        max_distinct_frames=options.max_distinct_frames if options.video == "frames" else None,
+    )
 
 
 def _row(item: Item, checked: CheckResult | None, options: Options) -> PlannedRow:

@@ -104,10 +104,7 @@ def run_command(
         if header is not None:
             changes = changed_options(out, header, wanted, None if saved_plan is not None else explicit)
             changes["accept_journal"] = accept_journal
-            rows = summarize(out).rows
-            click.echo(f"{out} already holds this run, with {rows} rows read: continuing it.", err=True)
-            run = run_with_progress(lambda stop: stream_resume(out, stop=stop, **changes))
-            return report_outcome(run, as_json=as_json)
+            return _continue_run(out, changes, as_json=as_json)
         if stream:
             return _run_while_reading(str(manifest), out, wanted, StartLimits(consent=yes), as_json=as_json)
         plan = _load_plan(manifest, saved_plan, wanted, out, consent=yes)
@@ -118,6 +115,13 @@ def run_command(
             return Interrupted.exit_code
         run = run_with_progress(lambda stop: stream_run(plan, out, consent=yes, stop=stop))
         return report_outcome(run, as_json=as_json)
+
+
+def _continue_run(out: Path, changes: dict[str, Any], *, as_json: bool) -> int:
+    """Continue the run in a folder with changed options; return the exit code."""
+    click.echo(f"{out} already holds this run, with {summarize(out).rows} rows read: continuing it.", err=True)
+    run = run_with_progress(lambda stop: stream_resume(out, stop=stop, **changes))
+    return report_outcome(run, as_json=as_json)
 
 
 def _run_while_reading(manifest: str, out: Path, wanted: Options, limits: StartLimits, *, as_json: bool) -> int:
