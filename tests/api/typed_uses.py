@@ -44,10 +44,11 @@ async def wrong() -> None:
     await lm.plan("manifest.csv", budget="500")  # error: arg-type
     await lm.plan("manifest.csv", upload="sometimes")  # error: arg-type
     await lm.check("manifest.csv", features=["tags"])  # error: call-arg
-    await lm.run("manifest.csv", out="out/")  # error: arg-type
+    await lm.run("manifest.csv", out="out/")  # error: call-overload
+    await lm.run("manifest.csv", "out/", stream=True, budget="5")  # error: call-overload
     plan = await lm.plan("manifest.csv")
-    await lm.run(plan)  # error: call-arg
-    await lm.run(plan, "out/", budget=5)  # error: call-arg
+    await lm.run(plan)  # error: call-overload
+    await lm.run(plan, "out/", budget=5)  # error: call-overload
     await lm.resume("out/", features=["tags"])  # error: call-arg
     await lm.resume("out/", budgt=900)  # error: call-arg
     await lm.resume("out/", max_concurrency="8")  # error: arg-type

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import lightmeter as lm
+from lightmeter import sqlite
 from lightmeter.api.runs import stream_run
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.header import archived_runs
@@ -179,6 +181,39 @@ async def test_a_failure_that_was_charged_is_not_paid_again_and_a_free_one_is_se
         run = await night(urls(0, 1, first.header.run_id), batch_size=1)
         assert (run.summary().counts["ok"], run.summary().counts["failed"]) == (2, 1)
     assert sorted(service.charged) == sorted(urls(0, 1, first.header.run_id))
+
+
+async def test_a_row_paid_and_lost_in_an_earlier_night_is_paid_again_within_the_allowance(night, service, tmp_path):
+    """`pay_again` also sends rows again whose answer an earlier run lost, the first ones first; the hint says so."""
+    service.script = lambda _, body: "charge and drop" if "lost" in str(body) else "answer"
+    alone = {"sole_spender": True, "max_concurrency": 1, "batch_size": 1}
+    first = await night(urls("a", "lost1", "lost2"), **alone, careful=True)
+    assert assets(first)["lost1"] == assets(first)["lost2"] == ("failed", "paid_and_lost")
+    service.script = lambda *_: "answer"
+    for number in range(2):
+        run = await night(urls("a", "lost1", "lost2", number), **alone)
+    assert any("lost: 2 rows" in step and "--pay-again 2" in step for step in run.next_steps())
+    run = await lm.resume(tmp_path / "out")
+    assert sorted(service.charged) == sorted(urls("a", "lost1", "lost2", 0, 1))
+    run = await lm.resume(tmp_path / "out", pay_again=1)
+    assert (assets(run)["lost1"][0], assets(run)["lost2"]) == ("ok", ("failed", "paid_and_lost"))
+    run = await lm.resume(tmp_path / "out", pay_again=1)
+    assert (run.exit_code, assets(run)["lost2"][0]) == (0, "ok")
+    assert sorted(service.charged) == sorted(urls("a", "lost1", "lost1", "lost2", "lost2", 0, 1))
+
+
+async def test_earlier_runs_are_in_order_although_the_clock_was_set_back(night, tmp_path):
+    """The order of the runs of a folder does not depend on the time in their ids."""
+    for number in range(4):
+        await night(urls(number))
+    folders = {}
+    for journal in (tmp_path / "out").glob("runs/*/journal.sqlite"):
+        with closing(sqlite.connect(journal, create=False)) as db:
+            position = int(db.execute("SELECT value FROM meta WHERE key = 'position'").get)
+            run_id = f"2026010{9 - position}T000000-{position}"
+            db.execute("UPDATE meta SET value = ? WHERE key = 'run_id'", (run_id,))
+            folders[db.execute("SELECT url FROM items").get] = journal.parent
+    assert archived_runs(tmp_path / "out") == [folders[url] for url in urls(0, 1, 2)]
 
 
 async def test_history_is_removed_and_what_was_paid_stays(night, service, tmp_path, monkeypatch):

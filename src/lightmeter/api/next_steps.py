@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from lightmeter import sqlite
 from lightmeter.clock import utc_from_timestamp
 from lightmeter.journal.files import is_run_locked
+from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ
 from lightmeter.journal.header import RunHeader, read_run_header
 from lightmeter.journal.queries.answer_retries import retry_totals
 from lightmeter.journal.queries.charges import credit_totals
-from lightmeter.journal.queries.items import count_by_status, over_budget_groups
+from lightmeter.journal.queries.items import count_by_status, over_budget_groups, rows_lost_earlier
 from lightmeter.journal.queries.submissions import count_submissions_in, in_doubt_totals, waiting_at_service
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import State
@@ -36,7 +38,9 @@ def next_steps(folder: Path) -> list[str]:
     with open_read_only(folder) as db:
         counts = count_by_status(db)
         steps = [*_open_requests(db, header, folder)]
-        if counts["pending"]:
+        if header.planning_open:
+            steps.append(f"the manifest is not read to its end: lightmeter resume {_quoted(folder)}")
+        elif counts["pending"]:
             steps.append(f"{counts['pending']} rows are not done: lightmeter resume {_quoted(folder)}")
         steps += _over_budget(db, header, folder)
         if counts["failed"]:
@@ -71,16 +75,19 @@ def _open_requests(db: sqlite.Connection, header: RunHeader, folder: Path) -> It
     if doubt.lost_requests:
         lost = f"lost: {doubt.lost_requests} requests, charged {doubt.lost_credits} credits and never answered"
         yield f"{lost}; to pay for them again: {resume} --pay-again {doubt.lost_credits}"
+    if earlier := rows_lost_earlier(db, 0, FIRST_FRAME_SEQ):
+        by_frames = Counter(row.frames_high or 0 for row in earlier)
+        most = sum(rows * _price(db, header, frames) for frames, rows in by_frames.items())
+        text = f"lost: {len(earlier)} rows, charged in an earlier run and never answered"
+        yield f"{text}; to pay for them again: {resume} --pay-again {most}"
 
 
 def _over_budget(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
     """Yield a sentence with a command for each limit (budget, key budget, balance, …) that left rows unsent."""
     resume, spent = f"lightmeter resume {_quoted(folder)}", sum(credit_totals(db))
-    picture = learner_from_journal(db, header).expected(price_key_of(["image"]), FrameRange(1, 1)).high or 0
 
     def price(frames: int) -> int:
-        planned = price_range(header.price_per_image_milli, FrameRange(frames, frames)).high or 0
-        return max(planned, frames * picture, 1)
+        return _price(db, header, frames)
 
     for reason, rows, low, high, unbounded, largest in over_budget_groups(db):
         about = "at least " if unbounded else ""
@@ -100,6 +107,13 @@ def _over_budget(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iter
             case _:
                 most = max(spent + price((high or 0) + (low if unbounded else 0)), (header.options.budget or 0) + 1)
                 yield f"{rows} rows are over the budget; {about}{most} pays for them: {resume} --budget {most}"
+
+
+def _price(db: sqlite.Connection, header: RunHeader, frames: int) -> int:
+    """Return the most credits that a number of frames should cost, by the plan and the charges so far; at least 1."""
+    picture = learner_from_journal(db, header).expected(price_key_of(["image"]), FrameRange(1, 1)).high or 0
+    planned = price_range(header.price_per_image_milli, FrameRange(frames, frames)).high or 0
+    return max(planned, frames * picture, 1)
 
 
 def _quoted(folder: Path) -> str:

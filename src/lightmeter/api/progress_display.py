@@ -125,7 +125,8 @@ def _write_line(text: str) -> None:
 def _line(progress: Progress) -> str:
     is_planning = progress.phase in ("planning", "checking")
     rows = f"{progress.rows} rows" if is_planning else f"{progress.finished}/{progress.rows} rows"
-    return f"{progress.phase}: {rows} {_details(progress)}".rstrip()
+    more = " read so far" if progress.planning else ""
+    return f"{progress.phase}: {rows}{more} {_details(progress)}".rstrip()
 
 
 class ProgressDisplay:
@@ -193,6 +194,8 @@ def _details(progress: Progress) -> str:
     parts = [progress.waiting] if progress.waiting is not None else [f"{progress.rate:.1f}/s"] if progress.rate else []
     budget = f" of {progress.budget}" if progress.budget is not None else ""
     parts.append(f"{progress.paid} credits paid{budget}")
+    if progress.planning:
+        parts.append("reading the manifest")
     if progress.held:
         parts.append(f"{progress.held} held")
     if in_doubt := progress.counts.get("in_doubt"):

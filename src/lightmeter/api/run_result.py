@@ -39,7 +39,7 @@ class RunSummary:
     """The row and credit counts of a run.
 
     Attributes:
-        rows: Number of rows of the manifest.
+        rows: Number of rows of the manifest that are planned: all, unless `planning_finished` is false.
         counts: Number of rows by status; they add up to `rows`.
         requests: Number of POST requests that the run has sent, also before it was resumed.
         paid: Credits paid.
@@ -51,6 +51,7 @@ class RunSummary:
         out: The output folder.
         balance_is_current: Whether the balance was read after the last request.
         screen: What local back ends rejected (`--screen`), and an estimate of what they missed; None without them.
+        planning_finished: Whether all rows of the manifest are read and checked; false in the midst of `--stream`.
     """
 
     rows: int
@@ -65,6 +66,7 @@ class RunSummary:
     out: Path
     balance_is_current: bool = True
     screen: ScreenEstimate | None = None
+    planning_finished: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as the JSON object that `lightmeter run --json` prints."""
@@ -81,6 +83,7 @@ class RunSummary:
             },
             "seconds": round(self.seconds, 3),
             "out": str(self.out),
+            "planning_finished": self.planning_finished,
             **({} if self.screen is None else {"screen": self.screen.to_dict()}),
         }
 
@@ -89,7 +92,8 @@ class RunSummary:
         """Exit code of `lightmeter run`: 3 if rows are over budget, 1 if some failed or are not done, else 0."""
         if self.counts["over_budget"]:
             return 3
-        return 1 if self.counts["failed"] or self.counts["in_doubt"] or self.counts["pending"] else 0
+        left = sum(self.counts[status] for status in ("failed", "in_doubt", "pending"))
+        return 1 if left or not self.planning_finished else 0
 
 
 def summarize(out: Path) -> RunSummary:
@@ -114,6 +118,7 @@ def summarize(out: Path) -> RunSummary:
             seconds=header.seconds,
             out=out,
             screen=read_screen_estimate(out),
+            planning_finished=not header.planning_open,
         )
     if (total := sum(summary.counts.values())) != summary.rows:
         raise JournalError(

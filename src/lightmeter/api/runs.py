@@ -5,30 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, Unpack, overload
+from typing import Literal, Unpack, overload
 
-from lightmeter.api.background_generator import in_background
+from lightmeter.api.manifest_stream import continue_streaming_run, stream_manifest
 from lightmeter.api.progress_display import last_step
 from lightmeter.api.run_result import Run, RunSummary, Tables, summarize
+from lightmeter.api.run_steps import (
+    StartLimits,
+    merged_options,
+    prepare_new_run,
+    settle_former_run,
+    stream_folder,
+)
 from lightmeter.api.screening import Screen, make_screen, screen_folder
-from lightmeter.cache.reuse import cache_answers
-from lightmeter.clock import SystemClock
-from lightmeter.engine.engine import ALL_ROWS, Engine, SeqRange, open_engine
+from lightmeter.engine.engine import ALL_ROWS, SeqRange
 from lightmeter.engine.session import (
     changed_options,
     find_run_of_manifest,
     find_run_of_plan,
-    has_unsettled_former_run,
-    open_session,
     prepare_run_journal,
     store_options,
 )
-from lightmeter.errors import Interrupted
-from lightmeter.export.export_tables import export_tables
-from lightmeter.export.live_export import LiveExport
-from lightmeter.journal.header import RunHeader, read_run_header
+from lightmeter.errors import UsageError
+from lightmeter.journal.header import read_run_header
 from lightmeter.manifest.readers import ManifestSource
 from lightmeter.options import Options, PlanOptions, ResumeOptions, make_options, parse_options
 from lightmeter.planning.build import load_plan, refresh_service_info, stream_plan
@@ -37,11 +38,6 @@ from lightmeter.planning.plan import Plan
 from lightmeter.planning.progress import Progress
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.remote.uris import is_uri
-
-_PROGRESS_INTERVAL_S: Final = 0.25
-
-_NO_ROWS: Final = (0, -1)
-"""A range of rows without rows: the engine collects and settles, and sends nothing new."""
 
 
 async def plan(source: ManifestSource, *, progress: bool | None = None, **options: Unpack[PlanOptions]) -> Plan:
@@ -111,6 +107,7 @@ async def _stream_screen(screen: Screen, plan: Plan, out: Path | None) -> AsyncG
     yield await asyncio.to_thread(screen.apply, plan, folder)
 
 
+@overload
 async def run(
     plan: Plan,
     out: Path | str,
@@ -118,28 +115,63 @@ async def run(
     consent: bool = False,
     accept_journal: bool = False,
     progress: bool | None = None,
+) -> Run: ...
+@overload
+async def run(
+    plan: ManifestSource,
+    out: Path | str,
+    *,
+    stream: Literal[True],
+    consent: bool = False,
+    accept_journal: bool = False,
+    progress: bool | None = None,
+    **options: Unpack[PlanOptions],
+) -> Run: ...
+async def run(
+    plan: Plan | ManifestSource,
+    out: Path | str,
+    *,
+    consent: bool = False,
+    accept_journal: bool = False,
+    stream: bool = False,
+    progress: bool | None = None,
+    **options: Unpack[PlanOptions],
 ) -> Run:
     """Run a plan and write the tables. If `out` already holds this run, continue it.
 
-    If `out` holds a run of another version of the manifest, only new and changed rows are paid.
+    If `out` holds a run of another version of the manifest, only new and changed rows are paid. With `stream`, plan a
+    manifest and send its first rows while the others are read and checked; this needs the option `budget`.
 
     Args:
-        plan: The result of `plan` or `load_plan`.
+        plan: The result of `plan` or `load_plan`; with `stream`, a manifest, as for `plan`.
         out: The output folder.
         consent: Whether to allow what `Plan.needs_consent` lists: a run that names no back end, or has no frame limit,
             on a service other than the embedded one.
         accept_journal: Whether to continue a journal in `out` that is a copy or a restored backup: see `resume`.
+        stream: Whether to spend while the manifest is being read.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
+        options: The options of the run, only with `stream`: see `lightmeter.options.PlanOptions`.
 
     Returns:
         The run. If the budget or a lack of credits stopped it, its `stopped_by` is that error.
 
     Raises:
-        UsageError: consent is needed, or the folder holds a run with other options that is not finished.
+        UsageError: consent is needed, or the folder holds a run with other options that is not finished; or `stream` is
+            given with a plan, without a budget, or with an option that needs the whole manifest.
         JournalConflict: the folder holds an older state of this run, or a copy of it.
         AccessDenied: the service does not accept the key; nothing was sent.
         Unreachable: the service does not answer; nothing was sent.
     """
+    if stream:
+        if isinstance(plan, Plan):
+            raise UsageError("A plan has been read to its end, so stream=True has no use: pass the manifest instead.")
+        limits = StartLimits(accept_journal=accept_journal, consent=consent)
+        steps = stream_manifest(plan, Path(out), make_options(**options), limits, None, read_settings())
+        return await last_step(steps, show=progress)
+    if not isinstance(plan, Plan) or options:
+        raise UsageError(
+            "A run takes a plan, which holds all options.", hint="Plan the manifest first, or use stream=True."
+        )
     return await last_step(stream_run(plan, out, consent=consent, accept_journal=accept_journal), show=progress)
 
 
@@ -158,14 +190,14 @@ async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack
     """
     folder, new_options = Path(out), make_options(**options)
     header = await asyncio.to_thread(find_run_of_manifest, folder, source, new_options)
-    if header is not None:
-        await store_options(folder, _merged_options(folder, header, new_options))
+    if header is not None and not header.planning_open:
+        await store_options(folder, merged_options(folder, header, new_options))
     else:
         settings = read_settings()
         must_be_explicit(new_options, settings)
         steps = stream_screened_plan(source, new_options, settings, out=folder, require_service=True)
         plan = await last_step(steps, show=False)
-        await _prepare(plan, folder)
+        await prepare_new_run(plan, folder)
     return summarize(folder)
 
 
@@ -184,14 +216,9 @@ async def prepare_run_from_plan(path: Path | str, out: Path | str) -> RunSummary
     plan.must_not_need_consent()
     if find_run_of_plan(folder, plan) is None:
         plan = await refresh_service_info(plan)
-    header = await _prepare(plan, folder)
-    await store_options(folder, _merged_options(folder, header, plan.options))
+    header = await prepare_new_run(plan, folder)
+    await store_options(folder, merged_options(folder, header, plan.options))
     return summarize(folder)
-
-
-def _merged_options(folder: Path, header: RunHeader, wanted: Options) -> Options:
-    """Return the run's options, changed to `wanted`; raise SettingsError if one may not change between two starts."""
-    return header.options.model_copy(update=changed_options(folder, header, wanted))
 
 
 async def resume(
@@ -260,13 +287,13 @@ async def stream_run(
     folder = Path(out)
     if plan.base_url is not None and plan.balance is None and find_run_of_plan(folder, plan) is None:
         plan = await refresh_service_info(plan)
-    async with aclosing(_settle_former_run(plan, folder, stop, settings, accept_journal=accept_journal)) as settling:
+    async with aclosing(settle_former_run(plan, folder, stop, settings, accept_journal=accept_journal)) as settling:
         async for progress in settling:
             yield progress
     header = await asyncio.to_thread(prepare_run_journal, plan, folder)
-    options = _merged_options(folder, header, plan.options)
-    limits = _StartLimits(ALL_ROWS, 0, accept_journal, tables=True)
-    async with aclosing(_stream(folder, options, limits, stop, settings)) as steps:
+    options = merged_options(folder, header, plan.options)
+    limits = StartLimits(accept_journal=accept_journal)
+    async with aclosing(stream_folder(folder, options, limits, stop, settings)) as steps:
         async for step in steps:
             yield step
 
@@ -293,103 +320,11 @@ async def stream_resume(
     if changes:
         options = parse_options(**{**options.model_dump(), **changes})
         changed_options(folder, header, options)  # raises if an option changes that answers depend on
-    limits = _StartLimits(rows, pay_again, accept_journal, tables)
-    async with aclosing(_stream(folder, options, limits, stop, read_settings())) as steps:
+    limits, settings = StartLimits(rows, pay_again, accept_journal, tables), read_settings()
+    if header.planning_open and rows == ALL_ROWS:
+        continued = continue_streaming_run(folder, options, limits, stop, settings)
+    else:
+        continued = stream_folder(folder, options, limits, stop, settings)
+    async with aclosing(continued) as steps:
         async for step in steps:
             yield step
-
-
-async def _stream(
-    folder: Path, options: Options, limits: _StartLimits, stop: asyncio.Event | None, settings: Settings
-) -> AsyncGenerator[Progress | Run]:
-    """Process the rows of the journal in `folder`, write the tables, and cache the answers for later runs.
-
-    Yield progress, and the run at the end.
-    """
-    async with aclosing(
-        in_background(lambda event: _run_engine(folder, options, event, limits, settings), stop)
-    ) as steps:
-        async for step in steps:
-            if isinstance(step, Run):
-                if limits.tables:
-                    await asyncio.to_thread(export_tables, folder)
-                run_id, now = read_run_header(folder).run_id, SystemClock().now()
-                await asyncio.to_thread(cache_answers, folder, run_id, options, settings, now)
-            yield step
-
-
-@dataclass(frozen=True, slots=True)
-class _StartLimits:
-    """Arguments of `stream_resume` that hold for one call only; unlike `Options`, they are not stored with the run."""
-
-    rows: SeqRange
-    pay_again: int
-    accept_journal: bool
-    tables: bool
-
-
-async def _prepare(plan: Plan, folder: Path) -> RunHeader:
-    """Collect pending answers of the folder's earlier run, and create the journal of the plan; return its header."""
-    async with aclosing(_settle_former_run(plan, folder, None, read_settings(), accept_journal=False)) as settling:
-        async for _ in settling:
-            pass
-    return await asyncio.to_thread(prepare_run_journal, plan, folder)
-
-
-async def _settle_former_run(
-    plan: Plan, folder: Path, stop: asyncio.Event | None, settings: Settings, *, accept_journal: bool
-) -> AsyncGenerator[Progress]:
-    """Collect the answers that the folder's run of an earlier manifest waits for, and prove what lost requests cost.
-
-    Only the earlier run's journal has the account balances for such a proof. The next run sends rows whose request is
-    proven uncharged. Spends nothing, and yields progress.
-    """
-    if not await asyncio.to_thread(has_unsettled_former_run, folder, plan):
-        return
-    options = read_run_header(folder).options
-    limits = _StartLimits(_NO_ROWS, 0, accept_journal, tables=False)
-    async with aclosing(
-        in_background(lambda event: _run_engine(folder, options, event, limits, settings), stop)
-    ) as steps:
-        async for step in steps:
-            if isinstance(step, Progress):
-                yield step
-
-
-async def _run_engine(
-    folder: Path, options: Options, stop: asyncio.Event, limits: _StartLimits, settings: Settings
-) -> AsyncGenerator[Progress | Run]:
-    async with (
-        open_session(folder, settings, options, accept_journal=limits.accept_journal) as session,
-        open_engine(session, limits.rows, pay_again=limits.pay_again) as engine,
-    ):
-        work, stopped = asyncio.create_task(_recover_and_spend(engine)), asyncio.create_task(stop.wait())
-        stopped.add_done_callback(lambda task: None if task.cancelled() else engine.run_state.interrupt())
-        live = LiveExport(folder)
-        try:
-            while not work.done():
-                progress = engine.progress()
-                if limits.tables:
-                    live.start_if_due(progress.seconds, engine.run_state.finished_rows)
-                yield progress
-                await asyncio.wait({work}, timeout=_PROGRESS_INTERVAL_S)
-        except (GeneratorExit, asyncio.CancelledError):
-            engine.run_state.interrupt()
-            await asyncio.shield(asyncio.wait({work}))
-            raise
-        finally:
-            stopped.cancel()
-            await asyncio.to_thread(live.stop)
-        work.result()
-        stopped_by = engine.run_state.stop_reason
-        left = engine.run_state.counts["pending"] or engine.run_state.retries_pending
-        if stopped_by is None and engine.run_state.interrupted and left:
-            stopped_by = Interrupted("Stopped by the user.", hint=f"Continue: lightmeter resume {folder}")
-        yield replace(engine.progress(), phase="exporting")
-    yield Run(folder, stopped_by)
-
-
-async def _recover_and_spend(engine: Engine) -> None:
-    await engine.recover()
-    await engine.spend()
-    await engine.finish()

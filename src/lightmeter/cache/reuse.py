@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from operator import attrgetter
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import orjson
 
-from lightmeter import __version__
+from lightmeter import __version__, sqlite
 from lightmeter.ask.question import Ask
 from lightmeter.cache.answer_cache import AnswerCache, AssetFingerprint, CachedAsset
 from lightmeter.client.base_url import canonical_base_url
@@ -78,19 +78,38 @@ def reuse_answers(journal: Journal, options: Options, settings: Settings, now: f
     Raises:
         SettingsError: the cache's folder cannot be used.
     """
+    total = 0
+    with open_read_only(journal.folder) as db:
+        for answered in find_cached_rows(db, options, settings, now):
+            journal.submit(apply_cached_rows(answered)).result()
+            total += len(answered)
+    return total
+
+
+def find_cached_rows(
+    db: sqlite.Connection, options: Options, settings: Settings, now: float
+) -> Iterator[list[CachedRow]]:
+    """Yield the cached answers of a journal's pending rows, some rows at a time; none if answers are not to be reused.
+
+    Args:
+        db: The journal.
+        options: The run's options.
+        settings: The cache's folder, and how old an answer may be.
+        now: Seconds since the epoch.
+
+    Raises:
+        SettingsError: the cache's folder cannot be used.
+    """
     question = question_digest(options, settings) if options.reuse and settings.answers_dir is not None else None
     if question is None or settings.answers_dir is None:
-        return 0
-    since, total = now - settings.answers_days * DAY_S, 0
-    with AnswerCache.open(settings.answers_dir) as cache, open_read_only(journal.folder) as db:
+        return
+    since = now - settings.answers_days * DAY_S
+    with AnswerCache.open(settings.answers_dir) as cache:
         rows = pending_asset_marks(db)
         while chunk := list(islice(rows, CHUNK)):
             found = [(seq, cache.find(question, _asset(marks), since=since)) for seq, marks in chunk]
-            answered = [CachedRow(seq, *hit) for seq, hit in found if hit is not None]
-            if answered:
-                journal.submit(apply_cached_rows(answered)).result()
-            total += len(answered)
-    return total
+            if answered := [CachedRow(seq, *hit) for seq, hit in found if hit is not None]:
+                yield answered
 
 
 def find_planned_answers(

@@ -97,7 +97,8 @@ def show_summary(run: Run, *, err: bool = False) -> RunSummary:
     summary = run.summary()
     console = make_console(err=err)
     counts = ", ".join(f"{rows} {status}" for status, rows in summary.counts.items() if rows)
-    console.print(f"[bold]{counted(summary.rows, 'row')}[/]: {counts or 'none'}")
+    more = "" if summary.planning_finished else "; planning is not finished"
+    console.print(f"[bold]{counted(summary.rows, 'row')}[/]: {counts or 'none'}{more}")
     cap = f" of {summary.budget}" if summary.budget is not None else ""
     held = f", {summary.held} held" if summary.held else ""
     balance = "" if summary.balance_after is None else f"; balance {summary.balance_after}"

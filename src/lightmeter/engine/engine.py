@@ -10,9 +10,9 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 from lightmeter.client.polling import PollSchedule
 from lightmeter.client.rate_limit import AdaptiveLimiter
@@ -37,11 +37,12 @@ from lightmeter.journal.commands.submissions import (
     clear_over_budget,
     mark_over_budget,
     put_meta,
+    requeue_lost_rows,
     set_retry_obstacle,
 )
 from lightmeter.journal.header import put_balance_meta
 from lightmeter.journal.queries.charges import credit_totals
-from lightmeter.journal.queries.items import count_requests_by_status
+from lightmeter.journal.queries.items import count_requests_by_status, rows_lost_earlier
 from lightmeter.journal.queries.submissions import count_submissions_in, in_doubt_totals
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import State
@@ -66,6 +67,7 @@ class Engine:
     ) -> None:
         self._rows = rows
         self._pay_again = pay_again
+        self._prices = prices
         self._noted_step_s = 0.0
         self.session = session
         self.run_state = run_state
@@ -112,8 +114,21 @@ class Engine:
         if self.run_state.unresolved_requests or (sole_spender and in_doubt):
             await self._resolve()
         if self._pay_again and not self.run_state.stopping.is_set():
-            await self.session.journal.write(requeue_unanswered_rows(self._pay_again, self.session.clock.now()))
+            change = requeue_unanswered_rows(self._pay_again, self.session.clock.now())
+            credits_, _ = await self.session.journal.write(change)
+            await self._requeue_rows_lost_earlier(self._pay_again - credits_)
             self._reload_counts()
+
+    async def _requeue_rows_lost_earlier(self, allowance: int) -> None:
+        """Send rows again that an earlier run of the folder paid for without an answer, for `allowance` credits."""
+        seqs = []
+        with open_read_only(self.session.out) as db:
+            for row in rows_lost_earlier(db, *self._rows):
+                price = None if row.frames_high is None else self._prices.max_credits([row])
+                if price is not None and price <= allowance:
+                    allowance -= price
+                    seqs.append(row.seq)
+        await self.session.journal.write(requeue_lost_rows(seqs))
 
     def _reload_counts(self) -> None:
         with open_read_only(self.session.out) as db:
@@ -153,6 +168,36 @@ class Engine:
             if not sent:
                 break
         return total
+
+    async def spend_while_planning(self, planning: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that plans rows, and send rows as soon as they are planned (`--stream`).
+
+        Return when all rows are planned and sent, or when nothing more may be sent; planning is then cancelled.
+        """
+        self.run_state.enter_phase("running")
+        self.run_state.start_planning()
+        task = asyncio.create_task(planning)
+        try:
+            await self._send_planned_rows()
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+        await self._wait_for_requests()
+
+    async def _send_planned_rows(self) -> None:
+        state, first = self.run_state, self._rows[0]
+        while not state.stopping.is_set():
+            last = state.last_planned
+            if first > last:
+                if not state.planning:
+                    return
+                await state.wait_for_change()
+                continue
+            await self._dispatcher.dispatch_rows(first, last)  # each row is looked at once: none can be sent twice
+            if await self._resolve_if_required():
+                await self._wait_for_requests()
+            else:
+                first = last + 1
 
     async def _resolve_if_required(self) -> bool:
         """If unanswered requests block further sending, find out their charges or stop the run; False if none do."""

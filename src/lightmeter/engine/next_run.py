@@ -32,6 +32,7 @@ from lightmeter.journal.header import (
     CARRIED_FROM,
     EMBEDDED_KEY,
     FOLDED,
+    POSITION,
     RunHeader,
     archived_runs,
     fresh_run_id,
@@ -72,7 +73,8 @@ def start_next_run(plan: Plan, out: Path, before: RunHeader | None, keep_runs: i
     moved = before is not None and has_requests_to_move(plan, out, before)
     if before is not None:
         meta |= _inherited_meta(out, before, moved=moved)
-    earlier = list(_comparable_runs(plan, out))
+    meta[POSITION] = str(1 + (0 if before is None else before.position))
+    earlier = list(comparable_runs(plan, out))
     target = out / _NEXT_NAME
 
     def carry(db: sqlite.Connection) -> None:
@@ -93,7 +95,8 @@ def start_next_run(plan: Plan, out: Path, before: RunHeader | None, keep_runs: i
     if before is not None:
         for path in out.glob(f"{Path(PLAN_NAME).stem}.*"):
             path.replace(archive / path.name)
-    plan.save(out / PLAN_NAME, thumbnails=False)
+    if not read_run_header(out).planning_open:
+        plan.save(out / PLAN_NAME, thumbnails=False)
     remove_old_runs(out, keep_runs, None if before is None else archive)
 
 
@@ -105,7 +108,7 @@ def preview_next_run(plan: Plan, out: Path, settings: Settings) -> Plan:
         out: The output folder; it may hold no run.
         settings: The user's settings.
     """
-    earlier = list(_comparable_runs(plan, out))
+    earlier = list(comparable_runs(plan, out))
     if not earlier:
         return plan
     with temp_dir_unless_error() as temp_dir:
@@ -144,7 +147,7 @@ def _inherited_meta(out: Path, before: RunHeader, *, moved: bool) -> dict[str, s
     return meta
 
 
-def _comparable_runs(plan: Plan, out: Path) -> Iterator[Path]:
+def comparable_runs(plan: Plan, out: Path) -> Iterator[Path]:
     """Yield the folders of runs in `out` whose answers a plan can use (same service and options), newest first.
 
     Yield none if the plan's option `reuse` is off.

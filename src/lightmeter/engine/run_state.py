@@ -46,6 +46,8 @@ class RunState:
         finished_rows: Rows that this process finished.
         retries_pending: The user stopped the run before the question (`--ask`) was repeated for all invalid answers.
         waiting: A sentence that says what the run waits for, and for how long at most; None if it does not wait.
+        planning: Whether rows of the manifest are still being planned (`--stream`).
+        last_planned: Place of the last row that is planned and may be sent; used while `planning` is true.
         notes: Messages to the user about the run, one sentence each, in the order of events.
         stop_reason: Why no more requests may be sent; None while there is no reason.
         internal_error: An exception that no service can cause, such as a full disk; raised once all requests in flight
@@ -78,6 +80,8 @@ class RunState:
     finished_rows: int = 0
     retries_pending: bool = False
     waiting: str | None = None
+    planning: bool = False
+    last_planned: int = -1
     notes: list[str] = field(default_factory=list)
     stop_reason: LightmeterError | None = None
     internal_error: BaseException | None = None
@@ -137,6 +141,21 @@ class RunState:
         self.counts[after] += rows
         if before == "pending":
             self.finished_rows += rows
+        self.state_changed.set()
+
+    def start_planning(self) -> None:
+        """Record that rows of the manifest are planned while the run goes on."""
+        self.planning = True
+
+    def add_planned_rows(self, counts: Mapping[str, int], last: int) -> None:
+        """Add the number of newly planned rows of each status; those up to the place `last` may be sent."""
+        self.counts.update(counts)
+        self.last_planned = last
+        self.state_changed.set()
+
+    def end_planning(self) -> None:
+        """Record that all rows of the manifest are planned."""
+        self.planning = False
         self.state_changed.set()
 
     def mark_over_caps(self, rows: int) -> None:
@@ -258,7 +277,8 @@ class RunState:
             budget=self.budget,
             seconds=seconds,
             rate=rate,
-            eta_s=self.counts["pending"] / rate if rate else None,
+            eta_s=self.counts["pending"] / rate if rate and not self.planning else None,
             waiting=self.waiting,
             notes=tuple(self.notes),
+            planning=self.planning,
         )

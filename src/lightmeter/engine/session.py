@@ -128,14 +128,32 @@ def prepare_run_journal(plan: Plan, out: Path) -> RunHeader:
     with run_lock(out):
         header = _find_run(out)
         add_thumbnails(plan.folder / THUMBNAILS_NAME, out / THUMBNAILS_NAME, settings.thumbnail_bytes)
-        if header is None or header.manifest_sha256 != plan.manifest_sha256:
+        if header is None or not _is_run_of(header, plan):
             start_next_run(plan, out, header, settings.keep_runs)
-            with open_read_only(out) as db:
-                meta = get_meta(db)
-            remove_kept_checks(meta.get("manifest_path") or meta["manifest"], plan.options, settings)
-            return read_run_header(out)
+            header = read_run_header(out)
+            if not header.planning_open:
+                forget_kept_checks(out, plan.options, settings)
+            return header
     changed_options(out, header, plan.options)
     return header
+
+
+def forget_kept_checks(out: Path, options: Options, settings: Settings) -> None:
+    """Delete the kept results of the pre-checks of a run's manifest, so that the next run sees changed content.
+
+    Args:
+        out: The output folder of the run.
+        options: The options of the run.
+        settings: The user's settings.
+    """
+    with open_read_only(out) as db:
+        meta = get_meta(db)
+    remove_kept_checks(meta.get("manifest_path") or meta["manifest"], options, settings)
+
+
+def _is_run_of(header: RunHeader, plan: Plan) -> bool:
+    """Whether a run has all rows of a plan: their manifests have the same content, and the run has all its rows."""
+    return header.manifest_sha256 == plan.manifest_sha256 and not header.planning_open
 
 
 def changed_options(
@@ -183,19 +201,21 @@ def find_run_of_manifest(out: Path, source: ManifestSource, options: Options) ->
 
 
 def find_run_of_plan(out: Path, plan: Plan) -> RunHeader | None:
-    """Return the header of the run in `out` if its manifest has the same content as the plan's; None otherwise."""
+    """Return the header of the run in `out` if it has all rows of the plan's manifest; None otherwise."""
     header = _find_run(out)
-    return header if header is not None and header.manifest_sha256 == plan.manifest_sha256 else None
+    return header if header is not None and _is_run_of(header, plan) else None
 
 
 def has_unsettled_former_run(out: Path, plan: Plan) -> bool:
     """Return whether `out` holds a run of another manifest that has requests without a known answer or charge.
 
+    A run that lacks rows of the plan's manifest, because they were not planned, counts as one of another manifest.
+
     Raises:
         SettingsError: such requests exist, and were sent with other options than those of the plan.
     """
     header = _find_run(out)
-    if header is None or header.manifest_sha256 == plan.manifest_sha256:
+    if header is None or _is_run_of(header, plan):
         return False
     return has_requests_to_move(plan, out, header)
 

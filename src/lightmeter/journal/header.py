@@ -32,6 +32,11 @@ CHECKED_ONLY: Final = "checked_only"
 
 EMBEDDED_KEY: Final = "embedded"
 """Key in the table `meta`: `1` if the run was planned for the embedded service, `0` if for another."""
+PLANNING_OPEN: Final = "planning_open"
+"""Key in the table `meta` of a journal that lacks the last rows of its manifest, because they are not planned yet."""
+
+POSITION: Final = "position"
+"""Key in the table `meta` of the run's position among the runs of its folder, from 1."""
 
 _BALANCE_PLACE: Final = "balance_place"
 """Key in the table `meta`: id of the last transition before the balance was read."""
@@ -59,6 +64,8 @@ class RunHeader:
         carried_from: Ids of earlier runs whose unanswered or unsettled requests this run took over, oldest first, each
             with the last submission id that was sent under it.
         checked_only: Whether the folder holds no run, but the result of `lightmeter check`.
+        planning_open: Whether the manifest has rows that are not planned yet (`--stream`).
+        position: Position among the runs of the folder, from 1; 0 if an older version of lightmeter began the run.
     """
 
     run_id: str
@@ -76,6 +83,8 @@ class RunHeader:
     retry_per_image_milli: int = 0
     carried_from: tuple[tuple[str, int], ...] = ()
     checked_only: bool = False
+    planning_open: bool = False
+    position: int = 0
 
     @property
     def run_ids(self) -> tuple[str, ...]:
@@ -113,6 +122,8 @@ def read_run_header(out: Path) -> RunHeader:
             carried_from=tuple((run_id, last) for run_id, last in json.loads(meta.get(CARRIED_FROM, "[]"))),
             retry_per_image_milli=int(meta.get("retry_per_image_milli", "0")),
             checked_only=CHECKED_ONLY in meta,
+            planning_open=PLANNING_OPEN in meta,
+            position=int(meta.get(POSITION, "0")),
         )
     except (KeyError, ValueError) as error:
         raise JournalError(f"{journal_path(out)} lacks its header: {error}.") from error
@@ -130,9 +141,15 @@ def archived_runs(out: Path) -> list[Path]:
     gone = {_folded_run(folder) for folder in [*folders, *([out] if journal_path(out).exists() else [])]}
     if journal_path(out).exists():
         gone.add(read_run_header(out).run_id)
-    # By start time, to the second, which begins the run id; then by the time of planning.
-    folders = [folder for folder in folders if headers[folder].run_id not in gone]
-    return sorted(folders, key=lambda folder: (headers[folder].run_id[:15], headers[folder].planned_at))
+    return sorted((folder for folder in folders if headers[folder].run_id not in gone), key=lambda f: _age(headers[f]))
+
+
+def _age(header: RunHeader) -> tuple[int, str, str, str]:
+    """Return a sort key for the runs of a folder, oldest first.
+
+    Runs of older versions have the position 0: they sort by start time, which begins the run id, and time of planning.
+    """
+    return header.position, header.run_id[:15], header.planned_at, header.run_id
 
 
 def _folded_run(folder: Path) -> str | None:
@@ -144,6 +161,13 @@ def _folded_run(folder: Path) -> str | None:
 def fresh_run_id(clock: Clock) -> str:
     """Return a new unique run id, which begins with the time."""
     return f"{utc_from_timestamp(clock.now()):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+@command
+def end_planning(db: Connection, values: Mapping[str, str]) -> None:
+    """Record that all rows of the manifest are planned, and write values to the table `meta`."""
+    db.execute("DELETE FROM meta WHERE key = ?", (PLANNING_OPEN,))
+    put_meta(values)(db)
 
 
 @command

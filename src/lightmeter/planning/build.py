@@ -18,11 +18,12 @@ from lightmeter.journal.commands.plan_rows import apply_cached_rows, restore_row
 from lightmeter.journal.commands.screen_rows import SCREEN_META, ScreenOutcome
 from lightmeter.journal.commands.submissions import put_meta
 from lightmeter.journal.frame_rows import frame_of
+from lightmeter.journal.header import PLANNING_OPEN
 from lightmeter.journal.store import Journal
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, copy_thumbnails
 from lightmeter.manifest.byte_sources import Location
 from lightmeter.manifest.folders import stored_digest
-from lightmeter.manifest.readers import ManifestReader, ManifestSource
+from lightmeter.manifest.readers import ManifestReader, ManifestSource, digest_of
 from lightmeter.options import Options, parse_options
 from lightmeter.planning.checked_rows import plan_meta, stored_location, write_checked_rows
 from lightmeter.planning.plan import Plan, plan_from_journal
@@ -77,13 +78,7 @@ async def stream_plan(
             are to be found without pre-checks.
     """
     clock = clock or SystemClock()
-    if options.table_format == "delta":
-        import_deltalake()
-    if options.duplicates == "near" and not options.precheck:
-        raise UsageError(
-            "Near-duplicates are found by the pre-checks, which decode the images.",
-            hint="Leave out --no-precheck, or use --duplicates exact",
-        )
+    _check_options(options)
     options = with_prices_from_settings(options, settings)
     reader, stored_at = ManifestReader(source, options=options.read_options), stored_location(source)
     service = await preflight(options, settings, required=require_service)
@@ -98,6 +93,47 @@ async def stream_plan(
             await asyncio.to_thread(set_send_order, journal, options)
         plan = plan_from_journal(temp_dir, options, settings, service)
     yield plan
+
+
+def _check_options(options: Options) -> None:
+    if options.table_format == "delta":
+        import_deltalake()
+    if options.duplicates == "near" and not options.precheck:
+        raise UsageError(
+            "Near-duplicates are found by the pre-checks, which decode the images.",
+            hint="Leave out --no-precheck, or use --duplicates exact",
+        )
+
+
+async def plan_without_rows(source: ManifestSource, options: Options, settings: Settings) -> Plan:
+    """Return a plan of a manifest whose rows are planned later, while the run sends the first ones (`--stream`).
+
+    The manifest is hashed, but its rows are not parsed or checked. The price of a picture is known.
+
+    Args:
+        source: The manifest.
+        options: The options of the run.
+        settings: The user's settings.
+
+    Raises:
+        ManifestError: the manifest cannot be read.
+        AccessDenied: the service does not accept the key.
+        Unreachable: the service cannot be reached.
+        SettingsError: there is no key, an option cannot be priced, or the service lacks a back end.
+        UsageError: as `stream_plan` says.
+    """
+    clock = SystemClock()
+    _check_options(options)
+    options = with_prices_from_settings(options, settings)
+    reader, stored_at = ManifestReader(source, options=options.read_options), stored_location(source)
+    digest = await asyncio.to_thread(digest_of, source, options.read_options)
+    service = await preflight(options, settings, required=True)
+    prices = price_meta(options, settings, service)
+    with temp_dir_unless_error() as temp_dir:
+        with Journal(temp_dir.path) as journal:
+            meta = plan_meta(reader, stored_at, options, clock, digest)
+            await journal.write(put_meta(meta | prices | {PLANNING_OPEN: "1"}))
+        return plan_from_journal(temp_dir, options, settings, service)
 
 
 def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:

@@ -7,16 +7,18 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, nullcontext
 from dataclasses import replace
+from itertools import islice
 
 import orjson
 
 from lightmeter import __version__
 from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
 from lightmeter.journal.commands.odd_sizes import add_odd_size_findings
-from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedFrame, PlannedRow, add_rows
+from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedFrame, PlannedRow, add_rows, index_images
 from lightmeter.journal.commands.submissions import put_meta
 from lightmeter.journal.header import CHECKED_ONLY, fresh_run_id
-from lightmeter.journal.store import Journal
+from lightmeter.journal.queries.items import count_rows
+from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, ThumbnailStore, copy_thumbnails
 from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.item import Item
@@ -68,7 +70,10 @@ async def stream_check(
 async def write_checked_rows(
     reader: ManifestReader, stored_at: str | None, options: Options, settings: Settings, clock: Clock, journal: Journal
 ) -> AsyncGenerator[Progress]:
-    """Check the rows of a manifest (stored at `stored_at`, if not None) and write them to a journal; yield progress."""
+    """Check the rows of a manifest (stored at `stored_at`, if not None) and write them to a journal; yield progress.
+
+    Rows that the journal has already are not written again.
+    """
     started = clock.monotonic()
     kept = open_kept_checks(stored_at or reader.name, options, settings) if options.precheck and options.reuse else None
     own = journal.folder / THUMBNAILS_NAME
@@ -90,12 +95,22 @@ def stored_location(source: ManifestSource) -> str | None:
     return None if location is None or location.is_stdin else location.absolute
 
 
-def plan_meta(reader: ManifestReader, stored_at: str | None, options: Options, clock: Clock) -> dict[str, str]:
-    """Return values for a journal's table `meta`, by name, such as the hash of the manifest; call after reading it."""
+def plan_meta(
+    reader: ManifestReader, stored_at: str | None, options: Options, clock: Clock, sha256: str | None = None
+) -> dict[str, str]:
+    """Return values for a journal's table `meta`, by name, such as the hash of the manifest.
+
+    Args:
+        reader: The manifest.
+        stored_at: Its location; None without one.
+        options: The options of the run.
+        clock: Source of the time.
+        sha256: The hash of the manifest; None if the manifest was read to its end.
+    """
     return {
         "run_id": fresh_run_id(clock),
         "manifest": reader.name,
-        "manifest_sha256": reader.sha256,
+        "manifest_sha256": reader.sha256 if sha256 is None else sha256,
         "extra_types": json.dumps(reader.extra_types),
         "options": options.model_dump_json(),
         "lightmeter": __version__,
@@ -114,14 +129,11 @@ async def _write_rows(
 ) -> AsyncIterator[int]:
     """Read the rows of a manifest, check them and write them to a journal; yield the number of rows checked so far."""
     items: Iterator[Item] = await asyncio.to_thread(iter, reader)
-    checker = Checker(
-        capture_interval_s=options.capture_interval,
-        max_frames=options.max_frames,
-        limits=CheckLimits(settings.max_checks, settings.max_checks_per_host, settings.max_image_bytes),
-        thresholds=settings.quality,
-        robots=RobotsPolicy(settings.robots, settings.robots_txt),
-        max_distinct_frames=options.max_distinct_frames if options.video == "frames" else None,
-    )
+    with open_read_only(journal.folder) as db:
+        known = count_rows(db)
+    if options.duplicates != "near":  # that rule compares later rows with the content of these
+        items = islice(items, known, None)
+    checker = _checker(options, settings)
     pending_write = None
     find_near = NearDuplicates() if options.duplicates == "near" else nullcontext()
     async with (
@@ -137,12 +149,26 @@ async def _write_rows(
                 rows = [_row(item, check, options) for item, check in step.rows]
                 if pending_write is not None:
                     await asyncio.wrap_future(pending_write)
+                if near is not None and (old := [row for row in rows if row.seq < known]):
+                    await journal.write(index_images(old, near))
+                rows = [row for row in rows if row.seq >= known]
                 pending_write = journal.submit(
                     add_rows(rows, find_duplicates=options.duplicates != "off", near_duplicates=near)
                 )
             yield step.checked
         if pending_write is not None:
             await asyncio.wrap_future(pending_write)
+
+
+def _checker(options: Options, settings: Settings) -> Checker:
+    return Checker(
+        capture_interval_s=options.capture_interval,
+        max_frames=options.max_frames,
+        limits=CheckLimits(settings.max_checks, settings.max_checks_per_host, settings.max_image_bytes),
+        thresholds=settings.quality,
+        robots=RobotsPolicy(settings.robots, settings.robots_txt),
+        max_distinct_frames=options.max_distinct_frames if options.video == "frames" else None,
+    )
 
 
 def _row(item: Item, checked: CheckResult | None, options: Options) -> PlannedRow:

@@ -37,6 +37,7 @@ class Progress:
         eta_s: Estimated seconds left, or None while unknown.
         waiting: What the run waits for, and for how long at most, as a sentence; None while it does not wait.
         notes: Notes for the user, a sentence each. A note stays until the end of the run.
+        planning: Whether the run also reads and checks further rows of the manifest (`--stream`); `rows` then grows.
     """
 
     phase: Phase
@@ -52,6 +53,7 @@ class Progress:
     eta_s: float | None = None
     waiting: str | None = None
     notes: tuple[str, ...] = ()
+    planning: bool = False
 
     @property
     def finished(self) -> int:

@@ -11,7 +11,9 @@ from typing import Any, Final
 
 import click
 
+from lightmeter.api.manifest_stream import check_streamable, stream_manifest
 from lightmeter.api.run_result import Run, summarize
+from lightmeter.api.run_steps import StartLimits
 from lightmeter.api.runs import stream_resume, stream_run, stream_screened_plan
 from lightmeter.cli.options import (
     accept_journal_option,
@@ -46,6 +48,7 @@ _NEXT: Final = (
 @manifest_options
 @analysis_options
 @click.option("--budget", metavar="CREDITS", type=int, help="Hard cap: the run never spends more.")
+@click.option("--stream", is_flag=True, help="Spend while the manifest is being read. Needs --budget.")
 @click.option("--yes", is_flag=True, help="Do not ask before spending.")
 @execution_options
 @accept_journal_option
@@ -72,15 +75,24 @@ def run_command(
     With --screen, a local back end analyzes all rows first, into --out/screen, for free. Only rows that match
     --screen-rule are paid for; the others become skipped, with the reason `screened`.
 
+    With --stream, the first rows are sent while later ones are read and checked: of millions of rows, the first
+    answers come after seconds. The whole price is not known then, so --budget CREDITS is required. Options that need
+    all rows first (--plan, --screen, --sample other than order) are refused.
+
     \b
     Examples:
       lightmeter run photos.csv --out out/ --features tags,colors,nsfw --budget 500
       lightmeter run photos.csv --out out/ --screen nsfwjs --screen-rule 'nsfw.severity BETWEEN .1 AND .9' --yes
+      lightmeter run photos.csv --out out/ --stream --budget 500 --yes
       lightmeter run --plan plan.json --out out/ --yes
     """
-    explicit = explicit_options(options)
+    stream, explicit = bool(options.pop("stream")), explicit_options(options)
+    if stream and plan_file is not None:
+        raise UsageError("A plan file (--plan) has been read to its end, so --stream has no use: leave it out.")
     saved_plan = _load_saved_plan(manifest, plan_file, explicit)
     wanted = saved_plan.options if saved_plan is not None else make_options(**explicit)
+    if stream:
+        check_streamable(wanted, manifest)
     if not (yes or wanted.budget is not None or sys.stdin.isatty()):
         raise UsageError(
             "Without a terminal, run cannot ask for confirmation: give --yes, or a hard cap with --budget CREDITS."
@@ -94,10 +106,9 @@ def run_command(
         if header is not None:
             changes = changed_options(out, header, wanted, None if saved_plan is not None else explicit)
             changes["accept_journal"] = accept_journal
-            rows = summarize(out).rows
-            click.echo(f"{out} already holds this run, with {rows} rows read: continuing it.", err=True)
-            run = run_with_progress(lambda stop: stream_resume(out, stop=stop, **changes))
-            return report_outcome(run, as_json=as_json)
+            return _continue_run(out, changes, as_json=as_json)
+        if stream:
+            return _run_while_reading(str(manifest), out, wanted, StartLimits(consent=yes), as_json=as_json)
         plan = _load_plan(manifest, saved_plan, wanted, out, consent=yes)
         preview = preview_next_run(plan, out, read_settings())
         show_plan(preview, err=as_json)
@@ -106,6 +117,26 @@ def run_command(
             return Interrupted.exit_code
         run = run_with_progress(lambda stop: stream_run(plan, out, consent=yes, stop=stop))
         return report_outcome(run, as_json=as_json)
+
+
+def _continue_run(out: Path, changes: dict[str, Any], *, as_json: bool) -> int:
+    """Continue the run in a folder with changed options; return the exit code."""
+    click.echo(f"{out} already holds this run, with {summarize(out).rows} rows read: continuing it.", err=True)
+    run = run_with_progress(lambda stop: stream_resume(out, stop=stop, **changes))
+    return report_outcome(run, as_json=as_json)
+
+
+def _run_while_reading(manifest: str, out: Path, wanted: Options, limits: StartLimits, *, as_json: bool) -> int:
+    """Run a manifest that is read meanwhile (`--stream`), after asking on a terminal; return the exit code."""
+    settings = read_settings()
+    if not limits.consent:
+        must_be_explicit(wanted, settings)
+        question = f"Spend up to {wanted.budget} credits while the manifest is being read?"
+        if sys.stdin.isatty() and not click.confirm(question, err=True):
+            click.echo("Not started: nothing was spent.", err=True)
+            return Interrupted.exit_code
+    run = run_with_progress(lambda stop: stream_manifest(manifest, out, wanted, limits, stop, settings))
+    return report_outcome(run, as_json=as_json)
 
 
 @contextmanager

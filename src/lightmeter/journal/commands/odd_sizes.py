@@ -35,8 +35,10 @@ def add_odd_size_findings(db: sqlite.Connection, interquartile_ranges: float) ->
     """Add the finding `odd_size` to each image of the plan that is much smaller or larger than the others.
 
     An image's side is the square root of width x height. A side more than `interquartile_ranges` interquartile ranges
-    below the first quartile of all sides, or above the third, gets the finding.
+    below the first quartile of all sides, or above the third, gets the finding. Findings of an earlier call are
+    replaced.
     """
+    db.execute("DELETE FROM findings WHERE name = 'odd_size'")
     images: int = db.execute(_COUNT).get
     if images == 0:
         return

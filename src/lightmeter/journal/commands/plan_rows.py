@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import orjson
 
 from lightmeter import sqlite
-from lightmeter.journal.frame_rows import HAS_FRAMES, IS_ROW, ROW_OF, frame_seq
+from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, HAS_FRAMES, IS_ROW, ROW_OF, frame_seq
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 
 
@@ -261,39 +261,70 @@ def restore_rows(db: sqlite.Connection, rows: Sequence[PlannedRow]) -> None:
 _ROWS: Final = """
 SELECT seq, item_id, url, path, identity, kind, extra, 0, status, reason, error, frames_low, frames_high,
        width, height, duration_s, content_sha256, duplicate_of, size_bytes, perceptual_hash, duplicate_distance
-FROM items ORDER BY seq
+FROM items WHERE seq BETWEEN ?1 AND ?2 OR seq BETWEEN ?3 AND ?4 ORDER BY seq
 """
 
 
-_FINDINGS: Final = "SELECT seq, name, severity, message, value, facts FROM findings ORDER BY seq, rowid"
+_FINDINGS: Final = """
+SELECT seq, name, severity, message, value, facts FROM findings WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq, rowid
+"""
 
 _CACHED_ROWS: Final = """
 SELECT r.seq, i.asset, i.name, e.sha256 FROM reused r JOIN items i USING (seq) JOIN earlier e USING (earlier_id)
-ORDER BY r.seq
+WHERE r.seq BETWEEN ?1 AND ?2 OR r.seq BETWEEN ?3 AND ?4 ORDER BY r.seq
 """
 
+_LAST_ROW: Final = FIRST_FRAME_SEQ - 1
 
-def planned_rows(db: sqlite.Connection) -> Iterator[tuple[PlannedRow, tuple[int, str | None, str] | None]]:
-    """Yield all rows of the plan in manifest order, each with its cached answer of an earlier run, or None.
+
+def planned_rows(
+    db: sqlite.Connection, first: int = 0, last: int = _LAST_ROW
+) -> Iterator[tuple[PlannedRow, tuple[int, str | None, str] | None]]:
+    """Yield rows of the plan in manifest order, each with its cached answer of an earlier run, or None.
 
     The rows of frames that are sent in place of videos come last.
 
     A cached answer is (position of the row's image or video in the answer, its name there, the answer's sha256).
+
+    Args:
+        db: The journal.
+        first: Number of the first row of the manifest.
+        last: Number of the last one; by default that of the manifest.
     """
-    findings: Iterator[Any] = iter(db.execute(_FINDINGS))
-    cached: Iterator[Any] = iter(db.execute(_CACHED_ROWS))
+    seqs = (first, last, frame_seq(first, 0), frame_seq(last + 1, 0) - 1)
+    findings: Iterator[Any] = iter(db.execute(_FINDINGS, seqs[:2]))
+    cached: Iterator[Any] = iter(db.execute(_CACHED_ROWS, seqs))
     finding, cached_row = next(findings, None), next(cached, None)
     values: Any
-    for values in db.execute(_ROWS):
+    for values in db.execute(_ROWS, seqs):
         seq, row_findings, answer = values[0], [], None
         while finding is not None and finding[0] == seq:
             row_findings.append(PlannedFinding(*finding[1:]))
             finding = next(findings, None)
         if cached_row is not None and cached_row[0] == seq:
             answer, cached_row = cached_row[1:], next(cached, None)
-        *first, duplicate_of, size_bytes, bits, distance = values
+        *head, duplicate_of, size_bytes, bits, distance = values
         hash_bits = None if bits is None else bits % (1 << 64)
-        yield PlannedRow(*(*first, tuple(row_findings), duplicate_of, size_bytes, hash_bits, distance)), answer
+        yield PlannedRow(*(*head, tuple(row_findings), duplicate_of, size_bytes, hash_bits, distance)), answer
+
+
+def before_sending(row: PlannedRow) -> PlannedRow:
+    """Return a row with the status that the plan gave it, before the run sent it or found an earlier answer for it."""
+    return replace(row, status="pending", reason=None, error=None) if row.frames_low else row
+
+
+@sqlite.command
+def index_images(db: sqlite.Connection, rows: Sequence[PlannedRow], search: NearDuplicateSearch) -> None:
+    """Add the images of rows that the journal has already to the search for images that look the same.
+
+    Args:
+        db: The journal.
+        rows: The rows. Duplicates and skipped rows are left out.
+        search: The search that later rows use.
+    """
+    for row in rows:
+        if db.execute("SELECT frames_low FROM items WHERE seq = ?", (row.seq,)).get:
+            search.find_or_add(row)
 
 
 @sqlite.command

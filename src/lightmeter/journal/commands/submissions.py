@@ -239,6 +239,13 @@ def requeue_rows(db: sqlite.Connection, submission_id: int) -> None:
     )
 
 
+@sqlite.command
+def requeue_lost_rows(db: sqlite.Connection, seqs: Sequence[int]) -> None:
+    """Make rows pending again that an earlier run of the folder paid for without getting the answer."""
+    query = "UPDATE items SET status = 'pending', reason = NULL, error = NULL WHERE seq = ?"
+    db.executemany(query, [(seq,) for seq in seqs])
+
+
 def mark_rows(db: sqlite.Connection, submission_id: int, status: str, reason: str | None, error: str | None) -> None:
     """Set the status of all rows of a submission (one POST), with a code and a sentence that say why."""
     db.execute(

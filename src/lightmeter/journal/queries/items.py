@@ -113,6 +113,24 @@ def pending_rows(db: sqlite.Connection, first: int, last: int) -> Iterator[Pendi
         first, after = rows[-1][:2]
 
 
+_LOST_EARLIER: Final = f"""
+SELECT {SEND_ORDER}, seq, url, path, kind, frames_high FROM items
+WHERE status = 'failed' AND reason = 'paid_and_lost' AND submission_id IS NULL AND {IS_SENT}
+  AND {SEND_ORDER} BETWEEN ? AND ? ORDER BY 1, 2
+"""  # noqa: S608 (constant expressions)
+
+
+def rows_lost_earlier(db: sqlite.Connection, first: int, last: int) -> list[PendingRow]:
+    """Return the rows whose request an earlier run of the folder paid for, but whose answer was lost.
+
+    Args:
+        db: The journal.
+        first: First place of the rows in the send order.
+        last: Last place.
+    """
+    return [_to_pending_row(row) for row in db.execute(_LOST_EARLIER, (first, last))]
+
+
 def _to_pending_row(row: Sequence[Any]) -> PendingRow:
     place, seq, url, path, kind, frames_high = row
     return PendingRow(seq, url, path, kind, frames_high, place=place)

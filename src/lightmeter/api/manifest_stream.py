@@ -1,0 +1,134 @@
+"""Runs that spend while their manifest is still being read and checked (`--stream`), within a hard cap."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+
+from lightmeter.api.run_result import Run
+from lightmeter.api.run_steps import StartLimits, merged_options, settle_former_run, stream_folder
+from lightmeter.engine.session import find_run_of_manifest, has_unsettled_former_run, prepare_run_journal
+from lightmeter.errors import ManifestError, UsageError
+from lightmeter.journal.commands.submissions import get_meta
+from lightmeter.journal.store import open_read_only
+from lightmeter.manifest.readers import ManifestSource, location_of
+from lightmeter.options import Options
+from lightmeter.planning.build import plan_without_rows, stream_plan
+from lightmeter.planning.plan import Plan
+from lightmeter.planning.progress import Progress
+from lightmeter.settings import Settings
+
+
+def check_streamable(options: Options, source: ManifestSource | None = None) -> None:
+    """Raise UsageError if a run may not spend while its manifest is being read.
+
+    Args:
+        options: The options of the run.
+        source: The manifest; None if it is not known.
+
+    Raises:
+        UsageError: there is no budget, an option needs the whole manifest, or the manifest can be read only once.
+    """
+    if options.budget is None:
+        raise UsageError("--stream spends before the whole price is known: give it a hard cap with --budget CREDITS.")
+    if options.sample != "order":
+        raise UsageError(
+            f"--sample {options.sample} chooses among all rows of the manifest, but --stream sends the first ones "
+            "before the others are read: leave out one of the two."
+        )
+    if options.screen:
+        raise UsageError(
+            "--screen looks at all rows before the first one is paid for, but --stream pays while rows are read: "
+            "leave out one of the two."
+        )
+    location = None if source is None else location_of(source)
+    if location is not None and location.is_stdin:
+        raise UsageError(
+            "--stream reads the manifest again after a stop, which standard input does not allow: save it to a file."
+        )
+
+
+async def stream_manifest(
+    source: ManifestSource,
+    folder: Path,
+    options: Options,
+    limits: StartLimits,
+    stop: asyncio.Event | None,
+    settings: Settings,
+) -> AsyncGenerator[Progress | Run]:
+    """Run a manifest: send rows while later ones are read; yield progress, and the run at the end.
+
+    If the folder already holds this run, it continues. If an earlier run there has requests in doubt, which belong to
+    rows that are not read yet, the whole manifest is planned first.
+
+    Args:
+        source: The manifest.
+        folder: The output folder.
+        options: The options of the run, with a budget.
+        limits: What holds for this start only.
+        stop: An event that stops the run early.
+        settings: The user's settings.
+
+    Raises:
+        UsageError: see `check_streamable`; or consent is needed.
+        ManifestError: the manifest cannot be opened; an error in a later row ends the run instead.
+    """
+    check_streamable(options, source)
+    header = await asyncio.to_thread(find_run_of_manifest, folder, source, options)
+    if header is None:
+        plan = await plan_without_rows(source, options, settings)
+        if not limits.consent:
+            plan.must_not_need_consent()
+        settling = settle_former_run(plan, folder, stop, settings, accept_journal=limits.accept_journal)
+        async with aclosing(settling):
+            async for progress in settling:
+                yield progress
+        if await asyncio.to_thread(has_unsettled_former_run, folder, plan):
+            async with aclosing(stream_plan(source, options, settings, require_service=True)) as steps:
+                async for step in steps:
+                    if isinstance(step, Plan):
+                        plan = step
+                    else:
+                        yield step
+        header, options = await asyncio.to_thread(prepare_run_journal, plan, folder), plan.options
+    options = merged_options(folder, header, options)
+    limits = replace(limits, is_planning=header.planning_open, source=source)
+    async with aclosing(stream_folder(folder, options, limits, stop, settings)) as steps:
+        async for run_step in steps:
+            yield run_step
+
+
+async def continue_streaming_run(
+    folder: Path, options: Options, limits: StartLimits, stop: asyncio.Event | None, settings: Settings
+) -> AsyncGenerator[Progress | Run]:
+    """Continue a run whose manifest is not planned to its end; yield progress, and the run at the end.
+
+    If the manifest has changed, the run of the new one begins, and what is paid is not paid again.
+
+    Args:
+        folder: The output folder.
+        options: The options of the run.
+        limits: What holds for this start only.
+        stop: An event that stops the run early.
+        settings: The user's settings.
+
+    Raises:
+        UsageError: there is no budget any more.
+    """
+    with open_read_only(folder) as db:
+        source = get_meta(db).get("manifest_path")
+    check_streamable(options, source)
+    try:
+        is_same = source is None or await asyncio.to_thread(find_run_of_manifest, folder, source, options) is not None
+    except ManifestError:  # it is reported after the answers of open requests are collected
+        is_same = True
+    if source is None or is_same:
+        steps = stream_folder(folder, options, replace(limits, is_planning=True, source=source), stop, settings)
+    else:
+        steps = stream_manifest(source, folder, options, replace(limits, consent=True), stop, settings)
+    async with aclosing(steps):
+        async for step in steps:
+            yield step

@@ -1,0 +1,152 @@
+"""Steps of every run, whether it starts or continues: settle what an earlier run left, send rows, write the tables."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+from lightmeter.api.background_generator import in_background
+from lightmeter.api.run_result import Run
+from lightmeter.cache.reuse import cache_answers
+from lightmeter.clock import SystemClock
+from lightmeter.engine.engine import ALL_ROWS, Engine, SeqRange, open_engine
+from lightmeter.engine.row_planner import plan_manifest
+from lightmeter.engine.session import changed_options, has_unsettled_former_run, open_session, prepare_run_journal
+from lightmeter.errors import Interrupted
+from lightmeter.export.export_tables import export_tables
+from lightmeter.export.live_export import LiveExport
+from lightmeter.journal.header import RunHeader, read_run_header
+from lightmeter.manifest.readers import ManifestSource
+from lightmeter.options import Options
+from lightmeter.planning.plan import Plan
+from lightmeter.planning.progress import Progress
+from lightmeter.settings import Settings, read_settings
+
+T = TypeVar("T")
+
+_PROGRESS_INTERVAL_S: Final = 0.25
+
+_NO_ROWS: Final = (0, -1)
+"""A range of rows without rows: the engine collects and settles, and sends nothing new."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartLimits:
+    """Arguments of a start of a run that, unlike `Options`, are not stored with the run.
+
+    Attributes:
+        rows: First and last place of the rows to send, in the send order.
+        pay_again: Most credits for repeating requests whose answer was lost.
+        accept_journal: Whether to continue a journal that is a copy or a restored backup.
+        tables: Whether to write the tables at the end.
+        consent: Whether to allow what `Plan.needs_consent` lists.
+        is_planning: Whether to plan the rows that the journal lacks, while the others are sent.
+        source: The manifest of these rows; None if it was in memory and is not known any more.
+    """
+
+    rows: SeqRange = ALL_ROWS
+    pay_again: int = 0
+    accept_journal: bool = False
+    tables: bool = True
+    consent: bool = False
+    is_planning: bool = False
+    source: ManifestSource | None = None
+
+
+def merged_options(folder: Path, header: RunHeader, wanted: Options) -> Options:
+    """Return the run's options, changed to `wanted`; raise SettingsError if one may not change between two starts."""
+    return header.options.model_copy(update=changed_options(folder, header, wanted))
+
+
+async def stream_folder(
+    folder: Path, options: Options, limits: StartLimits, stop: asyncio.Event | None, settings: Settings
+) -> AsyncGenerator[Progress | Run]:
+    """Process the rows of the journal in `folder`, write the tables, and cache the answers for later runs.
+
+    Yield progress, and the run at the end.
+    """
+    async with aclosing(
+        in_background(lambda event: _run_engine(folder, options, event, limits, settings), stop)
+    ) as steps:
+        async for step in steps:
+            if isinstance(step, Run):
+                if limits.tables:
+                    await asyncio.to_thread(export_tables, folder, whole=limits.is_planning)
+                run_id, now = read_run_header(folder).run_id, SystemClock().now()
+                await asyncio.to_thread(cache_answers, folder, run_id, options, settings, now)
+            yield step
+
+
+async def prepare_new_run(plan: Plan, folder: Path) -> RunHeader:
+    """Collect pending answers of the folder's earlier run, and create the journal of the plan; return its header."""
+    async with aclosing(settle_former_run(plan, folder, None, read_settings(), accept_journal=False)) as settling:
+        async for _ in settling:
+            pass
+    return await asyncio.to_thread(prepare_run_journal, plan, folder)
+
+
+async def settle_former_run(
+    plan: Plan, folder: Path, stop: asyncio.Event | None, settings: Settings, *, accept_journal: bool
+) -> AsyncGenerator[Progress]:
+    """Collect the answers that the folder's run of an earlier manifest waits for, and prove what lost requests cost.
+
+    Only the earlier run's journal has the account balances for such a proof. The next run sends rows whose request is
+    proven uncharged. Spends nothing, and yields progress.
+    """
+    if not await asyncio.to_thread(has_unsettled_former_run, folder, plan):
+        return
+    options = read_run_header(folder).options
+    limits = StartLimits(_NO_ROWS, accept_journal=accept_journal, tables=False)
+    async with aclosing(
+        in_background(lambda event: _run_engine(folder, options, event, limits, settings), stop)
+    ) as steps:
+        async for step in steps:
+            if isinstance(step, Progress):
+                yield step
+
+
+async def _run_engine(
+    folder: Path, options: Options, stop: asyncio.Event, limits: StartLimits, settings: Settings
+) -> AsyncGenerator[Progress | Run]:
+    async with (
+        open_session(folder, settings, options, accept_journal=limits.accept_journal) as session,
+        open_engine(session, limits.rows, pay_again=limits.pay_again) as engine,
+    ):
+        work = asyncio.create_task(_recover_and_spend(engine, limits, settings))
+        stopped = asyncio.create_task(stop.wait())
+        stopped.add_done_callback(lambda task: None if task.cancelled() else engine.run_state.interrupt())
+        live = LiveExport(folder)
+        try:
+            while not work.done():
+                progress = engine.progress()
+                if limits.tables and not progress.planning:  # a later row may be a duplicate of an exported one
+                    live.start_if_due(progress.seconds, engine.run_state.finished_rows)
+                yield progress
+                await asyncio.wait({work}, timeout=_PROGRESS_INTERVAL_S)
+        except (GeneratorExit, asyncio.CancelledError):
+            engine.run_state.interrupt()
+            await asyncio.shield(asyncio.wait({work}))
+            raise
+        finally:
+            stopped.cancel()
+            await asyncio.to_thread(live.stop)
+        work.result()
+        stopped_by = engine.run_state.stop_reason
+        state = engine.run_state
+        left = state.counts["pending"] or state.retries_pending or state.planning
+        if stopped_by is None and engine.run_state.interrupted and left:
+            stopped_by = Interrupted("Stopped by the user.", hint=f"Continue: lightmeter resume {folder}")
+        yield replace(engine.progress(), phase="exporting")
+    yield Run(folder, stopped_by)
+
+
+async def _recover_and_spend(engine: Engine, limits: StartLimits, settings: Settings) -> None:
+    await engine.recover()
+    if limits.is_planning:
+        await engine.spend_while_planning(plan_manifest(engine.session, engine.run_state, limits.source, settings))
+    await engine.spend()
+    await engine.finish()
