@@ -60,8 +60,9 @@ _GRAY_MODES: Final = frozenset({"1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "
 _BAND_ROWS: Final = 256
 """Rows of a 16-bit picture that are converted at a time, to bound memory."""
 
-_QUICK_FILTER: Final = Image.Resampling.HAMMING
-"""Resampling for thumbnails and measures: about as sharp as bicubic where pictures are shrunk, in half the time."""
+_SHARP: Final = Image.Resampling.LANCZOS
+_QUICK: Final = Image.Resampling.HAMMING
+"""Filter for thumbnails and measures, about as sharp as bicubic where pictures are shrunk."""
 
 _SOURCE_SIDE: Final = 1024
 """Least pixels of the shorter side of an image that is shrunk before transforms; four times that of a model's input."""
@@ -178,15 +179,12 @@ def load_rgb_and_levels(content: bytes, max_side: int) -> tuple[NDArray[np.uint8
         size = max(1, int(picture.width / factor)), max(1, int(picture.height / factor))
         points = _flatten(picture.resize(size, Image.Resampling.NEAREST))
         levels = np.array(points.histogram()).reshape(3, 256)
-        shrunk = _shrink(picture, rotation, max_side, _QUICK_FILTER)
+        shrunk = _shrink(picture, rotation, max_side, _QUICK)
         return shrunk, levels[:1] if picture.mode in _GRAY_MODES else levels
 
 
 def _shrink(
-    picture: Image.Image,
-    rotation: Image.Transpose | None,
-    max_side: int | None,
-    resampling: Image.Resampling = Image.Resampling.LANCZOS,
+    picture: Image.Image, rotation: Image.Transpose | None, max_side: int | None, resampling: Image.Resampling = _SHARP
 ) -> NDArray[np.uint8]:
     if max_side is not None and _can_shrink(picture):
         picture.thumbnail((max_side, max_side), resampling)
@@ -217,8 +215,7 @@ def _load_picture(
 ) -> Iterator[tuple[Image.Image, Image.Transpose | None]]:
     """Decode an image; yield it and the rotation to turn it upright.
 
-    A JPEG is decoded at a half, a quarter or an eighth of its size, if its shorter side keeps `draft_side` pixels; with
-    `fits_longer_side`, if its longer side does.
+    A JPEG is decoded smaller if its shorter (`fits_longer_side`: its longer) side keeps `draft_side` pixels.
     """
     with _open_picture(content) as picture:
         width, height = picture.size
@@ -393,7 +390,7 @@ def encode_jpeg(rgb: NDArray[np.uint8], quality: int = 90) -> bytes:
 def thumbnail(rgb: NDArray[np.uint8], side: int = 160) -> bytes:
     """Return an image as a JPEG whose longest side is at most `side` pixels; a smaller image is not enlarged."""
     small = Image.fromarray(rgb)
-    small.thumbnail((side, side), _QUICK_FILTER)
+    small.thumbnail((side, side), _QUICK)
     return encode_jpeg(np.asarray(small), quality=80)
 
 

@@ -24,14 +24,14 @@ class Measured:
         cpu_s: Processor time with that of its ended children, in seconds.
         peak_mb: Greatest memory (RSS), in MiB; the greatest of the process and its children.
         output: The last line that it printed, errors included.
-        failed: Whether its exit code was not 0.
+        exit_code: Its exit code, or a signal's number as a negative number.
     """
 
     wall_s: float
     cpu_s: float
     peak_mb: float
     output: str
-    failed: bool
+    exit_code: int
 
 
 def measure_process(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Measured:
@@ -49,7 +49,7 @@ def measure_process(command: Sequence[str], environment: Mapping[str, str] | Non
         output.seek(0)
         lines = output.read().strip().splitlines() or [""]
     seconds = time.perf_counter() - began
-    return Measured(seconds, usage.ru_utime + usage.ru_stime, peak_mb, lines[-1], process.returncode != 0)
+    return Measured(seconds, usage.ru_utime + usage.ru_stime, peak_mb, lines[-1], process.returncode)
 
 
 def _family(pid: int) -> list[int]:

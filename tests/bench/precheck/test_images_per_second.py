@@ -68,7 +68,7 @@ def measured(name: str, urls: Path, folder: Path, count: int) -> Measured:
     }
     result = measure_process(commands(urls, folder)[name], environment)
     decoded = len(list((folder / "stored").rglob("*.jpg"))) if "img2dataset" in name else result.output
-    assert not result.failed, f"{name}: {result.output}"
+    assert result.exit_code == 0, f"{name}: {result.output}"
     assert int(decoded) == count, f"{name} decoded {decoded} of {count}"
     return result
 
