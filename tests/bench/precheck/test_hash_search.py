@@ -71,4 +71,5 @@ def test_search_among_a_million_hashes(tmp_path):
         cells = [f"{figures['build_s']:.1f}", f"{speed:.0f}", str(searched), f"{found.peak_mb:.0f}"]
         rows.append([name, *cells, f"{recalls[name]:.3f}"])
     head = ["search", "build s", "queries/s", "queries searched", "memory MiB", "recall"]
-    show(table(f"{HASHES:,} hashes, {RADIUS} bits", head, rows))
+    padded = [[*row, *[""] * (len(head) - len(row))] for row in rows]
+    show(table(f"{HASHES:,} hashes, {RADIUS} bits", head, padded))
