@@ -42,18 +42,23 @@ _SATURATION: Final = (0.6, 1.6)
 _CROP_SIDES: Final = (0.975, 0.95, 0.92)
 """Sides of the tried crops, as shares of the picture's sides."""
 
+_REDUCING_GAP: Final = 3.0
+"""A much larger picture is first averaged down to three times the size of a grid or more, which is quicker."""
+
 _CROP_STEPS: Final = 4
 """Places along each side that are tried for a crop."""
 
 
 def fingerprint(rgb: NDArray[np.uint8]) -> bytes | None:
     """Return a tiny copy of a picture (height x width x 3, RGB) for `looks_same`; None if it is nearly blank."""
-    picture = Image.fromarray(rgb).convert("YCbCr")
-    luma = np.asarray(picture.getchannel("Y").resize((_LUMA, _LUMA), Image.Resampling.BILINEAR))
-    if luma.std() < _MIN_DEVIATION:
+    picture = Image.fromarray(rgb)
+    luma, chroma = (
+        np.asarray(picture.resize((side, side), Image.Resampling.BILINEAR, reducing_gap=_REDUCING_GAP).convert("YCbCr"))
+        for side in (_LUMA, _CHROMA)
+    )
+    if luma[..., 0].std() < _MIN_DEVIATION:
         return None
-    chroma = np.asarray(picture.resize((_CHROMA, _CHROMA), Image.Resampling.BILINEAR))[..., 1:]
-    return luma.tobytes() + chroma.tobytes()
+    return luma[..., 0].tobytes() + chroma[..., 1:].tobytes()
 
 
 def looks_same(first: bytes, second: bytes) -> bool:

@@ -21,6 +21,9 @@ _WEIGHTS: Final = (0.241, 0.691, 0.068)
 """Weights of squared red, green and blue in perceived brightness (D. R. Finley, HSP color model, 2006)."""
 
 _BRIGHT_SHARE, _DARK_SHARE = 0.99, 0.05
+_BRIGHTNESS_GRID: Final = 128
+"""Least points along each side in which brightness is measured, where the picture has so many."""
+
 _BITS_OF_FULL_INFORMATION: Final = 10.0
 _EDGE_SIDE: Final = 64
 """Longest side, in pixels, of the copy in which edges are measured: CleanVision's thresholds are made for this size."""
@@ -59,7 +62,8 @@ def measure_quality(rgb: NDArray[np.uint8], levels: NDArray[np.int64] | None = N
     picture = Image.fromarray(rgb)
     channels = np.moveaxis(rgb, 2, 0).copy()
     histogram = np.array(picture.histogram()).reshape(3, 256)
-    dark_level, bright_level = _brightness_levels(channels)
+    rows, columns = (max(1, side // _BRIGHTNESS_GRID) for side in rgb.shape[:2])
+    dark_level, bright_level = _brightness_levels(channels[:, ::rows, ::columns])
     return ImageQuality(
         differing_share=_differing_share(channels, histogram),
         bright_level=bright_level,

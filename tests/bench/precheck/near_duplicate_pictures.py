@@ -6,6 +6,7 @@ import csv
 import io
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,33 +14,73 @@ from PIL import Image, ImageDraw, ImageEnhance, ImageFont
 
 from lightmeter.errors import MediaError
 from lightmeter.media.image import load_rgb
-from tests.bench.quality.quality_data import LABELS, Picture
+from tests.bench.quality.quality_data import LABELS, Picture, folder
 
 MAX_SIDE = 384
+LEAST_SIDE = 64
+LEAST_BYTES = 15_000
+FEWEST = 100
+LEAST_DIFFERENCE = 6
+"""Levels of 256, on average, in which two different pictures differ at 64 x 64 pixels."""
+
+PICTURE_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
+HOLDOUT_PACKAGES = (
+    *("gcompris-qt-data", "tuxpaint-stamps-default", "plasma-workspace-wallpapers", "mate-backgrounds"),
+    *("palapeli-data", "lomiri-wallpapers-16.04", "lomiri-wallpapers-20.04"),
+)
+"""Without opencv-doc, which has many shots of the same scene."""
 
 
-def photographs(count: int) -> list[Image.Image]:
-    """Draw photographs out of the packages of the quality benchmarks, no two of them the same; skip without them."""
+def _tuned_on() -> set[Path]:
+    """Return the files of the photographs that the limits of `media.fingerprint` were tuned on."""
     rows = []
     for name in ("scenes_fit", "scenes_test"):
         with (LABELS / f"{name}.csv").open(newline="", encoding="utf-8") as file:
             rows += [Picture(row.pop("package"), row.pop("file"), row).path for row in csv.DictReader(file)]
-    paths = sorted({path for path in rows if path.is_file()})
+    return {path for path in rows if path.is_file()}
+
+
+def photographs(count: int) -> list[Image.Image]:
+    """Draw photographs out of the packages of the quality benchmarks, no two of them the same; skip without them."""
+    return _different(sorted(_tuned_on()), count, [])
+
+
+def holdout(count: int) -> list[Image.Image]:
+    """Draw other pictures out of these packages, which are the same as none of those that limits were tuned on."""
+    tuned = _tuned_on()
+    known = [_small(picture) for path in sorted(tuned) if (picture := _opened(path)) is not None]
+    found = [folder() / package for package in HOLDOUT_PACKAGES]
+    others = {path for place in found for path in place.rglob("*") if path.suffix.lower() in PICTURE_SUFFIXES}
+    return _different(sorted(path for path in others - tuned if path.stat().st_size > LEAST_BYTES), count, known)
+
+
+def _opened(path: Path) -> Image.Image | None:
+    try:
+        return Image.fromarray(load_rgb(path.read_bytes(), max_side=MAX_SIDE))
+    except MediaError:
+        return None
+
+
+def _small(picture: Image.Image) -> np.ndarray:
+    return np.asarray(picture.resize((64, 64))).astype(np.int16)
+
+
+def _different(paths: list[Path], count: int, known: list[np.ndarray]) -> list[Image.Image]:
+    """Return up to `count` pictures that differ from each other and from the small copies in `known`."""
     random.Random(7).shuffle(paths)  # noqa: S311 (the same pictures each time)
     found: list[Image.Image] = []
-    small: list[np.ndarray] = []
     for path in paths:
-        try:
-            picture = Image.fromarray(load_rgb(path.read_bytes(), max_side=MAX_SIDE))
-        except MediaError:
+        if (picture := _opened(path)) is None or min(picture.size) < LEAST_SIDE:
             continue
-        pixels = np.asarray(picture.resize((64, 64))).astype(np.int16)
-        if min(picture.size) >= 64 and not any(np.abs(pixels - one).mean() < 6 for one in small):
+        pixels = _small(picture)
+        if not any(np.abs(pixels - one).mean() < LEAST_DIFFERENCE for one in known):
             found.append(picture)
-            small.append(pixels)
+            known.append(pixels)
         if len(found) == count:
-            return found
-    pytest.skip(f"Only {len(found)} photographs are there. Get them with: python -m tests.bench.quality.fetch")
+            break
+    if len(found) < FEWEST:
+        pytest.skip(f"Only {len(found)} pictures are there. Get them with: python -m tests.bench.quality.fetch")
+    return found
 
 
 def encode(picture: Image.Image, kind: str = "JPEG", quality: int = 88) -> bytes:
