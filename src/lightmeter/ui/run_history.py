@@ -48,6 +48,10 @@ class RecentRates:
         return least, rows / (self.rows * (1 - deviation)) if deviation < 1 else None
 
 
+NO_RATES: Final = RecentRates(RECENT_S, 0.0, 0.0, 0.0, 0)
+"""The rates of a run that no process works on."""
+
+
 class RunHistory:
     """Credits and rows over time, in at most `MAX_POINTS` intervals, and the activity of the last minute.
 
@@ -99,7 +103,7 @@ class RunHistory:
         """Return the rates of the last minute; `now` and `started_at` are in seconds since the epoch."""
         while self._recent and self._recent[0].interval < now - RECENT_S:
             self._recent.popleft()
-        seconds = max(1.0, min(RECENT_S, now - (started_at or now)))
+        seconds = 1.0 if started_at is None else min(RECENT_S, max(1.0, now - started_at))
         sums = [sum(column) for column in zip(*self._recent, strict=True)] or [0] * len(Activity._fields)
         total = Activity._make(sums)
         return RecentRates(

@@ -24,7 +24,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import HOLDING, IN_DOUBT, State
 from lightmeter.sqlite import Connection
 from lightmeter.tables.dataset import Dataset
-from lightmeter.ui.run_history import RECENT_S, RunHistory
+from lightmeter.ui.run_history import NO_RATES, RECENT_S, RunHistory
 from lightmeter.wire.constants import RESULT_LIFETIME_S
 
 Snapshot = dict[str, Any]
@@ -146,7 +146,7 @@ class SnapshotReader:
     def _compose(self, sums: _RowSums, *, locked: bool) -> Snapshot:
         requests, counts = self._requests, sums.counts
         unsent = max(0, counts["pending"] - requests.rows_in(*_IN_FLIGHT))
-        rates = self._history.recent_rates(self._clock(), requests.started_at)
+        rates = self._history.recent_rates(self._clock(), requests.started_at) if locked else NO_RATES
         eta = rates.seconds_for(counts["pending"]) if locked and counts["pending"] else None
         state = _state(sums, requests, locked=locked)
         return {

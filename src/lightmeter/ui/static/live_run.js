@@ -14,6 +14,11 @@ function number(value, decimals = 0) {
   return value.toLocaleString("en-US", { maximumFractionDigits: decimals });
 }
 
+/** Return a number in few characters for an axis: `1.5M`. */
+function compact(value) {
+  return value.toLocaleString("en-US", { notation: "compact", maximumFractionDigits: 1 });
+}
+
 /** Return seconds as a short text: `40 s`, `12 min`, `3.5 h`. */
 function duration(seconds) {
   if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
@@ -120,7 +125,7 @@ function chartSection({ history, credits, started_at }) {
     h("h3", {}, title),
     svg("svg", { class: "lm-chart", viewBox: "0 0 600 154", role: "img", "aria-label": text },
       [0, top / 2, top].map((amount) => [svg("line", { x1: 48, x2: 590, y1: y(amount), y2: y(amount) }),
-        label(43, Number(y(amount)) + 4, "end", number(amount))]),
+        label(43, Number(y(amount)) + 4, "end", compact(amount))]),
       svg("path", { d: `${path}V${y(0)}H${x(start)}Z`, class: "lm-area" }), svg("path", { d: path }),
       label(48, 149, "start", clockTime(start)), label(590, 149, "end", clockTime(last[0]))),
   ];
@@ -133,12 +138,12 @@ function rateSection({ rates, eta_s, requests, state, rows }) {
   const eta = !eta_s ? "not known" : eta_s[1] === null ? `${duration(eta_s[0])} or more` : `${duration(eta_s[0])} – ${duration(eta_s[1])}`;
   const isIdle = state !== "running";
   return [
-    h("h3", {}, isIdle ? "Rates" : `Last ${duration(rates.seconds)}`),
+    h("h3", {}, isIdle ? "Requests" : `Last ${duration(rates.seconds)}`),
     h("dl", { class: "lm-figures" },
       !isIdle && figure("Time left", rows.counts.pending ? eta : "–", "95 % range"),
-      figure("Rows", number(rates.rows, 1), "per second"),
-      figure("Requests", number(rates.sent, 1), "sent per second"),
-      figure("Refused by the rate limit", number(rates.throttled, 1), "per second"),
+      !isIdle && figure("Rows", number(rates.rows, 1), "per second"),
+      !isIdle && figure("Requests", number(rates.sent, 1), "sent per second"),
+      !isIdle && figure("Refused by the rate limit", number(rates.throttled, 1), "per second"),
       learned && figure("Learned limit", learned, "at the last end of a process"),
       figure("Requests so far", number(requests.sent), "sent")),
   ];
