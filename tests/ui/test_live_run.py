@@ -1,4 +1,4 @@
-"""The live page of a run: snapshots from the journal alone, while a process writes to it, after its end, and restarted."""
+"""The live page of a run: snapshots from the journal alone, while a process writes to it and after its end."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def test_new_run_in_the_folder_replaces_the_old_one(folder, run):
             lambda db: (
                 db.execute(
                     "UPDATE meta SET value = 'other' WHERE key = 'run_id'; DELETE FROM transitions; "
-                    "UPDATE items SET submission_id = NULL, status = 'pending'; DELETE FROM answers; DELETE FROM submissions;"
+                    "UPDATE items SET submission_id = NULL, status = 'pending'; DELETE FROM answers; "
+                    "DELETE FROM submissions; "
                     "UPDATE money SET paid = 0"
                 ).get
             )
@@ -151,7 +152,7 @@ def test_history_merges_intervals():
 
 
 def test_time_left_is_a_range():
-    """The range of the time left contains the estimate; with few answers it has no upper bound, with none no estimate."""
+    """The range of the time left contains the estimate; with few answers it has no upper bound."""
     history = RunHistory()
     history.add(Activity(second, 1, 0, 1, 2, 2) for second in range(60))
     rates = history.recent_rates(60.0, 0.0)
@@ -183,3 +184,14 @@ def test_live_page_fits_a_phone(run, serve_views, page):
     page.goto(serve_views({"run": WebView("Run", lambda: LiveRunView(run.folder))}))
     expect(page.locator(".lm-state")).to_contain_text("Finished", timeout=20_000)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_live_page_is_accessible(run, serve_views, page, scheme):
+    """Axe finds nothing serious on the live page, in both themes."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page.emulate_media(color_scheme=scheme)
+    page.goto(serve_views({"run": WebView("Run", lambda: LiveRunView(run.folder))}))
+    expect(page.locator(".lm-state")).to_contain_text("Finished", timeout=20_000)
+    violations = axe.Axe().run(page).response["violations"]
+    assert [each["id"] for each in violations if each["impact"] in {"serious", "critical"}] == []

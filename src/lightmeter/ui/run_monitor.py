@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Event, Lock, RLock, Thread
 from typing import Final
 
 from lightmeter.ui.run_snapshot import Snapshot, SnapshotReader
@@ -28,7 +28,7 @@ class RunMonitor:
         """Create the monitor of the run in a folder, which reads every `interval_s` seconds."""
         self._reader = SnapshotReader(folder)
         self._interval_s = interval_s
-        self._lock = Lock()
+        self._lock = RLock()
         self._read_lock = Lock()
         self._receivers: list[Receiver] = []
         self._stop: Event | None = None
@@ -41,9 +41,8 @@ class RunMonitor:
             if self._stop is None:
                 self._stop = Event()
                 Thread(target=self._run, args=(self._stop,), name="lightmeter-run-monitor", daemon=True).start()
-            last = self._last
-        if last is not None:
-            receiver(last)
+            if self._last is not None:
+                receiver(self._last)
 
         def unsubscribe() -> None:
             with self._lock:
@@ -70,6 +69,6 @@ class RunMonitor:
         with self._lock:
             if stop.is_set() or snapshot == self._last:
                 return
-            self._last, receivers = snapshot, list(self._receivers)
-        for receive in receivers:
-            receive(snapshot)
+            self._last = snapshot
+            for receive in list(self._receivers):  # (with the lock, so that no older snapshot comes after it)
+                receive(snapshot)
