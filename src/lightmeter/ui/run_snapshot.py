@@ -162,29 +162,35 @@ class SnapshotReader:
             "next_steps": [] if locked else self._steps or [],
             "notes": list(sums.header.notes),
             "rows": {"total": sum(counts.values()), "counts": counts},
-            "credits": {
-                "paid": requests.paid,
-                "held": requests.held,
-                "budget": sums.header.options.budget,
-                "balance_before": sums.header.balance_before,
-                "balance_after": sums.header.balance_after,
-            },
+            "credits": _credits(sums.header, requests),
             "requests": {"sent": self._history.sent, "open": [each._asdict() for each in requests.open]},
             "rates": {name: round(value, 3) for name, value in asdict(rates).items()} | {"learned": dict(sums.pace)},
             "eta_s": eta and [None if bound is None else round(bound) for bound in eta],
             "history": {"interval_s": self._history.interval_s, "points": self._history.points()},
             "reasons": sums.reasons,
             "doubt": asdict(requests.doubt),
-            "waiting": {
-                "requests": requests.waiting,
-                "first": [
-                    {"request_id": each.request_id, "rows": each.rows, "until": each.acked_at + RESULT_LIFETIME_S}
-                    for each in requests.deadlines
-                ],
-            },
+            "waiting": _waiting(requests),
             "tables": sums.tables,
             "report": (self._folder / REPORT_NAME).is_file(),
         }
+
+
+def _credits(header: RunHeader, requests: _Requests) -> Snapshot:
+    return {
+        "paid": requests.paid,
+        "held": requests.held,
+        "budget": header.options.budget,
+        "balance_before": header.balance_before,
+        "balance_after": header.balance_after,
+    }
+
+
+def _waiting(requests: _Requests) -> Snapshot:
+    first = [
+        {"request_id": each.request_id, "rows": each.rows, "until": each.acked_at + RESULT_LIFETIME_S}
+        for each in requests.deadlines
+    ]
+    return {"requests": requests.waiting, "first": first}
 
 
 def _file_versions(folder: Path) -> tuple[object, ...]:
