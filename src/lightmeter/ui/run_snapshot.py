@@ -194,10 +194,10 @@ def _waiting(requests: _Requests) -> Snapshot:
 
 
 def _file_versions(folder: Path) -> tuple[object, ...]:
-    """Return what changes whenever a process writes to the journal: its files' numbers, times and lengths."""
+    """Return what changes whenever a process writes to the journal: numbers, times and lengths of its files."""
     path = journal_path(folder)
     versions: list[object] = []
-    for file in (path, path.with_name(f"{path.name}-wal"), folder / REPORT_NAME):
+    for file in (path, path.with_name(f"{path.name}-wal"), folder / REPORT_NAME, folder / "tables"):
         try:
             found = file.stat()
         except FileNotFoundError:
