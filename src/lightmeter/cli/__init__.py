@@ -29,6 +29,7 @@ VERBS: Final = {
     "sql": "Query the tables in SQL.",
     "similar": "Find pictures similar to a picture, by embeddings.",
     "report": "Write an HTML page about a run: rows, credits, pictures, findings.",
+    "ui": "Look at a run in the browser: its pictures and its progress.",
     "credits": "Print the balance of the account.",
     "backends": "List the back ends of a service with features, prices and availability.",
     "serve": "Start the analysis service.",

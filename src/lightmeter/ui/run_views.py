@@ -1,0 +1,24 @@
+"""The views that `lightmeter ui` offers for a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lightmeter.ui.explorer import ExplorerView
+from lightmeter.ui.live_run import LiveRunView
+from lightmeter.ui.run_monitor import RunMonitor
+from lightmeter.ui.web_server import WebView
+
+
+def run_views(folder: Path, *, allow_review: bool = False) -> dict[str, WebView]:  # noqa: ARG001 (for the view `review`)
+    """Return the views of the run in a folder by name, in the order of the page's navigation.
+
+    Args:
+        folder: The output folder of the run.
+        allow_review: Whether the page may write decisions; everything else only reads.
+    """
+    monitor = RunMonitor(folder)
+    return {
+        "explorer": WebView("Gallery", lambda: ExplorerView(folder)),
+        "run": WebView("Run", lambda: LiveRunView(monitor)),
+    }
