@@ -1,7 +1,8 @@
 """Forks commands from a process that has imported all modules, so that each starts at once.
 
-It reads orders as JSON lines from standard input: `{"argv", "env", "out", "err", "limits"}`. For each order it writes
-the new process's id, waits for a line, during which a tracer can attach, starts the command, and writes its exit code.
+It reads orders as JSON lines from standard input: `{"argv", "env", "cwd", "out", "err", "limits"}`. For each order it
+writes the new process's id, waits for a line, during which a tracer can attach, starts the command, and writes its exit
+code.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from typing import Any
 
 PRELOADED = (
+    "lightmeter.cli.commands.plan",
     "lightmeter.cli.commands.run",
     "lightmeter.cli.commands.status",
     "lightmeter.export.export_tables",
@@ -31,6 +33,7 @@ def child(order: dict[str, Any], gate: int) -> None:
     for place, file in enumerate((nothing, out, err)):
         os.dup2(file, place)
     os.environ.update(order["env"])
+    os.chdir(order["cwd"])
     for name, most in order.get("limits", {}).items():
         resource.setrlimit(getattr(resource, name), (most, most))
     sys.argv = ["lightmeter", *order["argv"]]
