@@ -7,6 +7,7 @@ code.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -26,7 +27,6 @@ PRELOADED = (
     "PIL.PngImagePlugin",
     "aiohttp.web",
     "apsw",
-    "duckdb",
     "numpy.ma",
     "pandas",  # pyarrow imports it for its first array
     "pyarrow.pandas_compat",
@@ -76,5 +76,7 @@ def serve() -> bool:
 if __name__ == "__main__":
     for module in PRELOADED:
         importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # a command's garbage collector would touch, and so copy, the memory of all modules
     while serve():
         pass
