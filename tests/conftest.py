@@ -8,6 +8,7 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import lightmeter as lm
 from lightmeter.cli.commands.demo import serve_folder
@@ -23,6 +24,13 @@ DATA = ROOT / "data"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--sweeps`."""
     parser.addoption("--sweeps", default="none", help="run tests marked `sweep`: none, all, or a share such as 1/10")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """No example of Hypothesis has a time limit, as the machine may be busy; the sweeps try more of them."""
+    settings.register_profile("lightmeter", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("sweeps", settings.get_profile("lightmeter"), max_examples=500)
+    settings.load_profile("sweeps" if config.getoption("--sweeps") == "all" else "lightmeter")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
