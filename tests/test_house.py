@@ -22,6 +22,8 @@ HEAVY = (
     "decord",
     "onnxruntime",
     "ipywidgets",
+    "anywidget",
+    "traitlets",
     "duckdb",
     "pandas",
     "prefect",

@@ -17,11 +17,11 @@ from lightmeter.options import make_options
 from lightmeter.planning.plan import ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.rates import default_rates
+from lightmeter.ui.gallery_queries import Card, Filters
+from lightmeter.ui.price_preview import RowGroup, price_quote
 from lightmeter.widgets.card_html import DETAIL_COLUMNS, MAX_ENTRIES, card_html, detail_html, position_html
-from lightmeter.widgets.gallery_queries import Card, Filters
 from lightmeter.widgets.markup import gauge, message, palette_strip, table
 from lightmeter.widgets.planner_html import error_html, finished_fraction, progress_html, quote_html, summary_html
-from lightmeter.widgets.price_preview import RowGroup, price_quote
 
 RATES = default_rates().with_defaults(("imagenet", "opennsfw", "palette"))
 ANY = st.text(max_size=30) | st.sampled_from(["<script>x</script>", '"><b onload=1>', "' onerror='1", "&lt;", "</div>"])

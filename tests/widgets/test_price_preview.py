@@ -13,7 +13,7 @@ from lightmeter.planning.price_sources import rates_for
 from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range
 from lightmeter.pricing.rates import default_rates
 from lightmeter.settings import read_settings
-from lightmeter.widgets.price_preview import BudgetStatus, RowGroup, budget_status, frames_in, plan_totals, price_quote
+from lightmeter.ui.price_preview import BudgetStatus, RowGroup, budget_status, frames_in, plan_totals, price_quote
 
 RATES = default_rates().with_defaults(("imagenet", "opennsfw", "palette"))
 ITEMS = st.lists(

@@ -20,11 +20,11 @@ from lightmeter.options import Options, PlanOptions, make_options
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.price_sources import rates_for
 from lightmeter.settings import read_settings
+from lightmeter.ui.price_preview import PlanTotals, plan_totals, price_quote
 from lightmeter.widgets.background_job import BackgroundJob, JobFactory, cancel_on_stop
 from lightmeter.widgets.markup import STYLE, message
 from lightmeter.widgets.options_form import OptionsForm, form_choices, needs_new_answers
 from lightmeter.widgets.planner_html import PlannerState, error_html, plan_html, question_html, quote_html, summary_html
-from lightmeter.widgets.price_preview import PlanTotals, plan_totals, price_quote
 from lightmeter.widgets.run_panel import RunPanel
 
 T = TypeVar("T")

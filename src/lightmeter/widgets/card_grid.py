@@ -9,7 +9,7 @@ from typing import Final
 import ipywidgets as ipw
 
 from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource, make_thumbnails
-from lightmeter.widgets.gallery_queries import PAGE_ROWS, Card
+from lightmeter.ui.gallery_queries import PAGE_ROWS, Card
 
 HEIGHT: Final = "800px"
 """Height of the gallery, which scrolls separately, and of the details beside it."""

@@ -8,23 +8,9 @@ from typing import Any, Final
 
 from lightmeter.html_fragments import esc, format_duration
 from lightmeter.html_report.thumbnails import Thumbnail
-from lightmeter.widgets.gallery_queries import PAGE_ROWS, Card, Filters, pages
+from lightmeter.ui.gallery_queries import PAGE_ROWS, Card, Filters, pages
+from lightmeter.ui.run_data import DETAIL_COLUMNS, MAX_ENTRIES
 from lightmeter.widgets.markup import gauge, message, palette_strip, status_mark, table, thumbnail_html
-
-MAX_ENTRIES: Final = 200
-"""Maximum number of rows shown per table and item."""
-
-DETAIL_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
-    "tags": ("name", "score", "source"),
-    "colors": ("hex", "pixel_fraction", "score", "source"),
-    "nsfw": ("label", "score", "likelihood", "severity", "source"),
-    "descriptions": ("description", "source"),
-    "faces": ("face", "gender", "age_low", "age_high", "source"),
-    "texts": ("text", "score", "source"),
-    "brands": ("name", "score", "source"),
-    "prechecks": ("check", "severity", "message"),
-}
-"""Tables with rows about an item → the columns that its details show."""
 
 _GENERATED_ID: Final = re.compile(r"[0-9a-f]{16}(#\d+)?")
 

@@ -12,14 +12,14 @@ import ipywidgets as ipw
 
 from lightmeter.api.run_result import Run
 from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource
+from lightmeter.ui.gallery_queries import Card, pages
+from lightmeter.ui.run_data import GalleryPage, RunData
 from lightmeter.widgets.background_job import show_errors_in, widget_loop
 from lightmeter.widgets.card_grid import HEIGHT, CardGrid, ThumbnailCache
 from lightmeter.widgets.card_html import card_html, detail_html, position_html
 from lightmeter.widgets.filter_bar import FilterBar
-from lightmeter.widgets.gallery_queries import Card, pages
 from lightmeter.widgets.markup import STYLE
 from lightmeter.widgets.planner_html import error_html
-from lightmeter.widgets.run_data import GalleryPage, RunData
 
 
 class Explorer:

@@ -8,7 +8,7 @@ import ipywidgets as ipw
 from traitlets import Unicode
 
 from lightmeter.tables.arrow.color_names import color_to_hex
-from lightmeter.widgets.gallery_queries import Filters, SimilarItems, TagChoice
+from lightmeter.ui.gallery_queries import Filters, SimilarItems, TagChoice
 
 _COLOR_DISTANCES = (("nearly the same", 0.05), ("similar", 0.1), ("related", 0.18))
 """Choices of the maximum Oklab distance."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from lightmeter.html_fragments import data_uri, esc, format_number, is_hex_color, is_number, valid_colors
 
-STYLE: Final = f"<style>{files('lightmeter.widgets').joinpath('widgets.css').read_text(encoding='utf-8')}</style>"
+STYLE: Final = f"<style>{files('lightmeter.ui').joinpath('static/shared.css').read_text(encoding='utf-8')}</style>"
 """The style sheet as HTML; each widget holds it once."""
 
 _STATUS_COLORS: Final = {

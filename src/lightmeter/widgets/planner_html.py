@@ -14,8 +14,8 @@ from lightmeter.planning.plan import Plan, ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import CreditRange, FrameRange
 from lightmeter.pricing.rates import MILLICREDITS
+from lightmeter.ui.price_preview import BudgetStatus, PriceQuote
 from lightmeter.widgets.markup import message, status_mark, table
-from lightmeter.widgets.price_preview import BudgetStatus, PriceQuote
 
 MAX_REASONS: Final = 12
 

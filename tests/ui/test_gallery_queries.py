@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lightmeter.html_report.model import short_name, with_tags_and_colors
 from lightmeter.html_report.queries import ITEM_COLORS, ITEM_TAGS
 from lightmeter.tables.arrow.schema import TABLES, schema
-from lightmeter.widgets.gallery_queries import (
+from lightmeter.ui.gallery_queries import (
     PAGE_ROWS,
     STATUS_COUNTS,
     TAG_COUNTS,

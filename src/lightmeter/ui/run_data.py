@@ -16,8 +16,7 @@ from lightmeter.journal.queries.items import item_paths
 from lightmeter.journal.store import open_read_only
 from lightmeter.tables.query.duckdb_query import sql
 from lightmeter.tables.query.similar import similar
-from lightmeter.widgets.card_html import DETAIL_COLUMNS, MAX_ENTRIES
-from lightmeter.widgets.gallery_queries import (
+from lightmeter.ui.gallery_queries import (
     COLORS_PER_CARD,
     PAGE_ROWS,
     STATUS_COUNTS,
@@ -30,6 +29,21 @@ from lightmeter.widgets.gallery_queries import (
     count_query,
     page_query,
 )
+
+MAX_ENTRIES: Final = 200
+"""Maximum number of rows shown per table and item."""
+
+DETAIL_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "tags": ("name", "score", "source"),
+    "colors": ("hex", "pixel_fraction", "score", "source"),
+    "nsfw": ("label", "score", "likelihood", "severity", "source"),
+    "descriptions": ("description", "source"),
+    "faces": ("face", "gender", "age_low", "age_high", "source"),
+    "texts": ("text", "score", "source"),
+    "brands": ("name", "score", "source"),
+    "prechecks": ("check", "severity", "message"),
+}
+"""Tables with rows about an item → the columns that its details show."""
 
 MAX_SIMILAR: Final = 2 * PAGE_ROWS
 """Maximum number of similar items: beyond two pages, items are hardly similar."""

@@ -1,0 +1,1 @@
+"""View-models and ES modules of the front end, which notebooks and `lightmeter ui` share."""

@@ -1,0 +1,34 @@
+"""ES modules and style sheets of the front end. Each widget is one ES module, without imports and without a build."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+MODULES: Final[Mapping[str, tuple[str, ...]]] = {
+    "explorer": ("shared", "item_details", "explorer"),
+}
+"""Name of a widget → the files of `static` that its ES module and its style sheet consist of, in this order.
+
+A notebook gets a module as one text, so that it cannot import another file. The last file exports `render`.
+"""
+
+
+@cache
+def module_source(name: str) -> str:
+    """Return the text of the ES module of a widget, such as `explorer`."""
+    return "\n".join(static_text(f"{part}.js") for part in MODULES[name])
+
+
+@cache
+def style_source(name: str) -> str:
+    """Return the text of the style sheet of a widget, such as `explorer`; a part without a style sheet adds nothing."""
+    folder = files("lightmeter.ui") / "static"
+    return "\n".join(static_text(f"{part}.css") for part in MODULES[name] if (folder / f"{part}.css").is_file())
+
+
+def static_text(name: str) -> str:
+    """Return the text of a file in the folder `static`, such as `shared.js`."""
+    return (files("lightmeter.ui") / "static" / name).read_text(encoding="utf-8")

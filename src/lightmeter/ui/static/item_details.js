@@ -1,0 +1,1 @@
+// The details of one item: enlarged picture, results of each back end, facts.

@@ -1,0 +1,100 @@
+"""`ViewModel`: the Python half of each widget, with its state as traits and its requests as methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import traitlets
+from pydantic import ValidationError, validate_call
+from pydantic_core import to_jsonable_python
+
+from lightmeter.errors import LightmeterError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_REQUEST: Final = "_lightmeter_request"
+
+
+def request(method: F) -> F:
+    """Mark a method of a `ViewModel` as one that the page may call; pydantic checks the parameters by their types."""
+    checked: Any = validate_call(config={"arbitrary_types_allowed": True})(method)
+    setattr(checked, _REQUEST, True)
+    result: F = checked
+    return result
+
+
+class ViewModel(traitlets.HasTraits):
+    """State and requests of one widget, in a notebook or on the page of `lightmeter ui`.
+
+    Traits tagged `sync=True` are the state that the page shows. The page may change only those that are also tagged
+    `page_writes=True`. The page calls methods marked with `request`, and gets their results as JSON. Requests of one
+    page arrive one after another, but not always in the same thread.
+
+    Attributes:
+        error: The error of the last request as a sentence; empty if it succeeded.
+    """
+
+    error = traitlets.Unicode("").tag(sync=True)
+
+    _send_to_page: Callable[[dict[str, Any]], None] | None = None
+
+    def connect(self, send_to_page: Callable[[dict[str, Any]], None]) -> None:
+        """Set the function that sends a message to the page; any thread may call it."""
+        self._send_to_page = send_to_page
+
+    def emit(self, event: str, value: Any) -> None:
+        """Send an event, such as a finished thumbnail, to the page; do nothing if no page is connected."""
+        if self._send_to_page is not None:
+            self._send_to_page({"event": event, "value": to_jsonable_python(value, inf_nan_mode="null")})
+
+    def on_message(self, message: Any) -> None:
+        """Process a message of the page, `{"id": …, "method": …, "params": {…}}`, and send the reply.
+
+        A reply is `{"id": …, "result": …}` or `{"id": …, "error": {"message": …, "hint": …}}`. A message that is no
+        request is ignored.
+        """
+        if not (isinstance(message, dict) and {"id", "method"} <= message.keys()):
+            return
+        try:
+            result = self._call(str(message["method"]), message.get("params") or {})
+            reply = {"result": to_jsonable_python(result, inf_nan_mode="null")}
+            self.error = ""
+        except Exception as error:  # noqa: BLE001 (the page must show any error)
+            self.error, hint = error_text(error), getattr(error, "hint", "")
+            reply = {"error": {"message": self.error, "hint": hint}}
+        if self._send_to_page is not None:
+            self._send_to_page({"id": message["id"], **reply})
+
+    def _call(self, method: str, params: dict[str, Any]) -> Any:
+        function = getattr(type(self), method, None)
+        if not getattr(function, _REQUEST, False):
+            raise AttributeError(f"the page asks for an unknown method {method!r}")
+        return getattr(self, method)(**params)
+
+    def close_view(self) -> None:
+        """Release what the view-model holds, when its page is closed; by default nothing."""
+
+    def page_state(self) -> dict[str, Any]:
+        """Return the values of all traits that the page shows, as JSON-compatible objects."""
+        return {name: to_jsonable_python(getattr(self, name), inf_nan_mode="null") for name in self.traits(sync=True)}
+
+    def set_from_page(self, changes: dict[str, Any]) -> None:
+        """Set traits to the values that the page sent.
+
+        Raises:
+            traitlets.TraitError: The page may not change one of them, or a value has the wrong type.
+        """
+        for name in changes:
+            if not self.has_trait(name) or not self.trait_metadata(name, "page_writes"):
+                raise traitlets.TraitError(f"the page may not set {name!r}")
+        with self.hold_trait_notifications():
+            for name, value in changes.items():
+                setattr(self, name, value)
+
+
+def error_text(error: BaseException) -> str:
+    """Return an error as one sentence; an error that is not of lightmeter begins with the name of its class."""
+    if isinstance(error, ValidationError):
+        return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+    return str(error) if isinstance(error, LightmeterError) else f"{type(error).__name__}: {error}"

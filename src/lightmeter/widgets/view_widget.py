@@ -1,0 +1,30 @@
+"""`ViewWidget`: shows a view-model in a notebook through anywidget."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import anywidget
+
+from lightmeter.ui.assets import module_source, style_source
+from lightmeter.ui.view_model import ViewModel
+
+
+class ViewWidget(ViewModel, anywidget.AnyWidget):
+    """A view-model as a notebook widget: one ES module, whose messages and state travel over the kernel's comm.
+
+    A subclass names its ES module: `class Explorer(ExplorerView, ViewWidget, module="explorer")`.
+    """
+
+    _esm: ClassVar[str]
+    _css: ClassVar[str]
+
+    def __init_subclass__(cls, module: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if module is not None:
+            cls._esm, cls._css = module_source(module), style_source(module)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.connect(self.send)
+        self.on_msg(lambda _, message, __: self.on_message(message))

@@ -1,0 +1,87 @@
+"""Fixtures: runs with results, the page of `lightmeter ui` on loopback, and a browser."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+import lightmeter as lm
+from lightmeter.background_loop import BackgroundLoop
+from lightmeter.ui.web_server import WebServer, WebView
+
+DATA = Path(__file__).parents[2] / "data"
+IDS = ("chelsea", "coffee", "samoyed")
+CHROMIUM = shutil.which("chromium")
+CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _isolated_settings(tmp_path_factory):
+    """These tests use the embedded service and a separate cache, whatever the user's environment says."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("LIGHTMETER_BASE_URL", raising=False)
+        patch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory) -> lm.Run:
+    """Two photographs and a video, a duplicate of one, and a missing file; tests do not change the run."""
+    with (DATA / "manifest.csv").open(encoding="utf-8", newline="") as lines:
+        rows = {row["id"]: row for row in csv.DictReader(lines)}
+    selected = [{"id": name, "path": str(DATA / rows[name]["path"]), "subject": rows[name]["subject"]} for name in IDS]
+    selected += [{**selected[0], "id": "again"}, {"id": "<b>gone</b>", "path": "gone.jpg", "subject": "<i>"}]
+    manifest = tmp_path_factory.mktemp("manifest") / "few.jsonl"
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in selected), encoding="utf-8")
+    plan = lm.sync(lm.plan(manifest, features=["tags", "nsfw", "colors"], max_frames=2, budget=50))
+    return lm.sync(lm.run(plan, out=tmp_path_factory.mktemp("runs") / "out"))
+
+
+@pytest.fixture
+def serve_views() -> Iterator[Callable[[Mapping[str, WebView]], str]]:
+    """A function that serves views on loopback until the test ends, and returns the address of their page."""
+    loop = BackgroundLoop("ui-test")
+    runners = []
+
+    async def start(views: Mapping[str, WebView]) -> str:
+        server = WebServer(views)
+        runner = web.AppRunner(server.app())
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        runners.append(runner)
+        return server.url(runner.addresses[0][1])
+
+    yield lambda views: loop.run(start(views))
+    for runner in runners:
+        loop.run(runner.cleanup())
+    loop.close()
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """Debian's Chromium, driven by Playwright."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("needs Debian's chromium")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium):
+    """A new browser tab; the test fails if a script of the page fails."""
+    context = chromium.new_context(viewport={"width": 1200, "height": 900})
+    tab = context.new_page()
+    problems: list[str] = []
+    tab.on("pageerror", lambda error: problems.append(str(error)))
+    yield tab
+    context.close()
+    assert problems == []

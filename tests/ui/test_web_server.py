@@ -1,0 +1,43 @@
+"""The page of `lightmeter ui` in a real browser and over real sockets."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import expect
+
+from lightmeter.ui.explorer import ExplorerView
+from lightmeter.ui.web_server import WebView
+
+
+def test_pictures_of_a_run_are_shown(run, serve_views, page):
+    """The page shows one card with a picture for each item, and the reason where there is none."""
+    page.goto(serve_views({"explorer": WebView("Gallery", lambda: ExplorerView(run))}))
+    expect(page.locator(".lm-shot img")).to_have_count(4, timeout=30_000)
+    expect(page.locator(".lm-card")).to_have_count(5)
+    assert page.locator(".lm-card b").count() == 0
+
+
+def status(url: str, **headers: str) -> int:
+    """Return the HTTP status of a request."""
+    address = urlsplit(url)
+    with closing(HTTPConnection(address.netloc, timeout=20)) as connection:
+        connection.request("GET", f"{address.path}?{address.query}", headers=headers)
+        return connection.getresponse().status
+
+
+@pytest.mark.parametrize("headers", [{"Host": "example.com:80"}, {"Origin": "http://example.com"}])
+def test_other_hosts_are_refused(run, serve_views, headers):
+    """A request that names another host, or comes from a page of another host, is refused even with the token."""
+    url = serve_views({"explorer": WebView("Gallery", lambda: ExplorerView(run))})
+    assert (status(url), status(url, **headers)) == (200, 403)
+
+
+@pytest.mark.parametrize("path", ["/", "/views", "/views/explorer", "/static/page.js", "/static/views/explorer.js"])
+def test_token_is_needed(run, serve_views, path):
+    """Nothing is served without the token."""
+    base = serve_views({"explorer": WebView("Gallery", lambda: ExplorerView(run))}).partition("/?")[0]
+    assert [status(f"{base}{path}{query}") for query in ("", "?token=", "?token=wrong")] == [403] * 3
