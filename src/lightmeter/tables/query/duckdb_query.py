@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
 
-import duckdb
 import pyarrow as pa
 
 from lightmeter.errors import LightmeterError, TablesError, UsageError
@@ -22,12 +22,11 @@ from lightmeter.tables.remote.read import remote_datasets
 from lightmeter.tables.remote.uris import is_uri, uri_name
 from lightmeter.tempdirs import LockedTempDir
 
+if TYPE_CHECKING:
+    import duckdb
+
 _MAX_ATTEMPTS: Final = 3
 """Most attempts to run a query while a writer replaces the files of its tables."""
-
-_REPLACED_ERRORS: Final = (duckdb.IOException, duckdb.PermissionException, duckdb.InvalidInputException)
-"""Errors of DuckDB if a file was replaced: a missing file is not among the allowed paths, and a broken Arrow stream is
-invalid input."""
 
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": False,
@@ -91,11 +90,12 @@ class QuerySession:
             UsageError: The query is invalid; the message is DuckDB's.
             TablesError: A file of the tables is broken.
         """
+        duckdb = _duckdb()
         try:
             for _ in range(_MAX_ATTEMPTS - 1):
                 try:
                     return self._execute(query, params)
-                except _REPLACED_ERRORS:
+                except _replaced_errors():
                     self._connection.close()
                     self._connection = self._connect()
             return self._execute(query, params)
@@ -119,16 +119,18 @@ class QuerySession:
         return table
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
+        duckdb = _duckdb()
         try:
             for _ in range(_MAX_ATTEMPTS - 1):
-                with suppress(*_REPLACED_ERRORS):  # a part was replaced after it was listed
+                with suppress(*_replaced_errors()):  # a part was replaced after it was listed
                     return self._open_connection()
             return self._open_connection()
         except duckdb.Error as error:
             raise self._read_error(error) from error
 
     def _open_connection(self) -> duckdb.DuckDBPyConnection:
-        connection = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": self._spill})
+        config = {**_CONFIG, "temp_directory": self._spill}
+        connection: duckdb.DuckDBPyConnection = _duckdb().connect(":memory:", config=config)
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET enable_progress_bar = false")  # otherwise it is written to standard output
         if self._memory_mb is not None:
@@ -188,8 +190,23 @@ def open_session(where: TablesSource) -> AbstractContextManager[QuerySession]:
     return nullcontext(where) if isinstance(where, QuerySession) else QuerySession(where)
 
 
+def _duckdb() -> ModuleType:
+    """Return the module `duckdb`; its import takes a tenth of a second, and few commands query tables."""
+    return import_module("duckdb")
+
+
+def _replaced_errors() -> tuple[type[duckdb.Error], ...]:
+    """Return the errors of DuckDB if a file was replaced.
+
+    A missing file is not among the allowed paths, and a broken Arrow stream is invalid input.
+    """
+    duckdb = _duckdb()
+    return duckdb.IOException, duckdb.PermissionException, duckdb.InvalidInputException
+
+
 def _is_read_error(error: duckdb.Error) -> bool:
     """Whether DuckDB's error is about a broken Parquet file: it names one, or is of no subclass of `duckdb.Error`."""
+    duckdb = _duckdb()
     names_file = isinstance(error, duckdb.IOException | duckdb.InvalidInputException) and ".parquet" in str(error)
     return names_file or type(error) is duckdb.Error
 
