@@ -103,7 +103,7 @@ class PlacingService(Hostile):
         """Return an answer with faces, texts and brands."""
         found = super().answer(urls, names)
         for url, asset in zip(urls, found["all"]["assets"], strict=True):
-            asset |= {"frames": FRAMES, **FRAMES[1]} if url.endswith(".avi") else PICTURE | nsfw_of(url)
+            asset.update({"frames": FRAMES, **FRAMES[1]} if url.endswith(".avi") else PICTURE | nsfw_of(url))
         return found
 
 
@@ -119,14 +119,19 @@ def rotated_jpeg() -> bytes:
     return stream.getvalue()
 
 
-def placed_run(folder: Path, **options: Any) -> Path:
-    """Run an EXIF-rotated picture, one that is likely NSFW, a video of 3 s, a duplicate and a missing file."""
+def write_media(folder: Path) -> None:
+    """Write `turned.jpg` (EXIF-rotated), `naked.jpg` and `clip.avi` (three scenes of a second each)."""
     (folder / "turned.jpg").write_bytes(rotated_jpeg())
     Image.new("RGB", (200, 100), "pink").save(folder / "naked.jpg")
     shades = [np.full((120, 160, 3), level, np.uint8) for level in (20, 90, 170)]
     for shade in shades:
         shade[:60, :80] = 240  # a frame of one color is not sent
     tiny_video(folder / "clip.avi", frames=[shade for shade in shades for _ in range(2)], fps=2)
+
+
+def placed_run(folder: Path, **options: Any) -> Path:
+    """Run an EXIF-rotated picture, one that is likely NSFW, a video of 3 s, a duplicate and a missing file."""
+    write_media(folder)
     names = {"turned": "turned.jpg", "naked": "naked.jpg", "clip": "clip.avi", "again": "turned.jpg", "gone": "no.jpg"}
     rows = [{"id": name, "path": str(folder / file), "shelf": f"{name} shelf"} for name, file in names.items()]
     manifest = folder / "manifest.jsonl"

@@ -19,7 +19,15 @@ from lightmeter.testing import tiny_jpeg
 from lightmeter.ui.item_details import boxes, compare_tags, read_details
 from lightmeter.ui.item_pictures import enlarge
 from tests.ui.conftest import DATA
-from tests.ui.item_runs import FACE_SHARES, POLYGON, UPRIGHT, ItemView, placed_run, rotated_jpeg, run_against_placing_service
+from tests.ui.item_runs import (
+    FACE_SHARES,
+    POLYGON,
+    UPRIGHT,
+    ItemView,
+    placed_run,
+    rotated_jpeg,
+    run_against_placing_service,
+)
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,22 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+import lightmeter as lm
+from lightmeter.cli.commands.demo import serve_folder
 from lightmeter.ui import web_server
 from lightmeter.ui.web_server import WebView
-from tests.ui.item_runs import LOGO, POLYGON, UPRIGHT, ItemView, item_module, item_style, placed_run
+from tests.ui.conftest import DATA
+from tests.ui.item_runs import (
+    LOGO,
+    POLYGON,
+    UPRIGHT,
+    ItemView,
+    item_module,
+    item_style,
+    placed_run,
+    run_against_placing_service,
+    write_media,
+)
 
 NEAR_PX = 2
 
@@ -55,13 +68,11 @@ def in_shares(corners: list[tuple[int, int]], size: tuple[int, int]) -> list[tup
     return [(x / size[0], y / size[1]) for x, y in corners]
 
 
-def has_no_serious_problem(page: Page) -> bool:
-    """Whether axe finds neither serious nor critical problems of accessibility; else print them."""
+def serious_problems(page: Page) -> list[str]:
+    """Return the serious and critical problems of accessibility that axe finds."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    found = [(one["id"], [node["html"] for node in one["nodes"]]) for one in axe.run(page).response["violations"]
-             if one["impact"] in {"serious", "critical"}]  # fmt: skip
-    print(found)
-    return not found
+    found = [one for one in axe.run(page).response["violations"] if one["impact"] in {"serious", "critical"}]
+    return [f"{one['id']}: {node['html']}" for one in found for node in one["nodes"]]
 
 
 @pytest.mark.parametrize("width_px", [1200, 390])
@@ -77,9 +88,9 @@ def test_boxes_lie_on_the_picture(open_item, placed, page, width_px):
     assert_box_at(page, "brand", in_shares(LOGO, UPRIGHT))
     assert_box_at(page, "face", [(0.25, 0.5), (0.75, 0.5), (0.75, 0.75), (0.25, 0.75)])
     assert page.evaluate("document.documentElement.scrollWidth") <= width_px
-    expect(page.get_by_text("text: STOP <b>")).to_be_visible()
+    expect(page.get_by_text("text: STOP <b>", exact=True)).to_be_visible()
     assert page.locator(".lm-item b:not(.lm-item-state b)").count() == 0
-    assert has_no_serious_problem(page)
+    assert serious_problems(page) == []
 
 
 def test_toggles_of_boxes(open_item, placed, page):
@@ -95,9 +106,9 @@ def test_toggles_of_boxes(open_item, placed, page):
     expect(page.get_by_label("Faces (1)")).to_be_focused()
     page.get_by_label("two (1)").uncheck()
     expect(boxes).to_have_count(1)
-    expect(page.get_by_text("brand: Acme")).to_be_visible()
+    expect(page.get_by_text("brand: Acme", exact=True)).to_be_visible()
     page.get_by_label("Labels").uncheck()
-    expect(page.get_by_text("brand: Acme")).to_have_count(0)
+    expect(page.get_by_text("brand: Acme", exact=True)).to_have_count(0)
 
 
 def test_tags_of_back_ends_side_by_side(open_item, placed, page):
@@ -127,7 +138,7 @@ def test_frames_of_a_video(open_item, placed, page):
     expect(page.locator(".lm-item-box")).to_have_count(1, timeout=30_000)
     assert_box_at(page, "face", in_shares([(80, 30), (120, 30), (120, 90), (80, 90)], (160, 120)))
     expect(page.get_by_role("table", name="Tags by back end").locator("tbody th")).to_have_text(["light"])
-    assert has_no_serious_problem(page)
+    assert serious_problems(page) == []
 
 
 def test_nsfw_is_blurred_until_asked(open_item, placed, page):
@@ -181,6 +192,45 @@ def test_item_that_does_not_exist(open_item, placed, page, serve_views):
     page.goto(serve_views({"explorer": WebView("Items", lambda: ItemView(placed, ["none"]))}))
     page.get_by_role("button", name="none", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("The run has no item 'none'.", timeout=30_000)
+
+
+def test_details_of_urls(open_item, tmp_path, page, monkeypatch):
+    """A URL has a link; when its server has ended, the kept thumbnail is shown with its boxes and the reason.
+
+    The frames of a video that is not on this machine have times and rows, and the reason why they have no pictures.
+    """
+    monkeypatch.setenv("LIGHTMETER_API_KEY", "any")
+    write_media(tmp_path)
+    with serve_folder(tmp_path) as url:
+        locations = [f"{url}/turned.jpg", f"{url}/clip.avi"]
+        run_against_placing_service(locations, tmp_path / "out")
+        rows = lm.Run(tmp_path / "out").table("assets").to_pylist()
+        picture, video = (next(row["item_id"] for row in rows if row["url"] == location) for location in locations)
+        open_item(tmp_path / "out", [picture, video])
+        expect(page.locator(".lm-item-box")).to_have_count(3, timeout=30_000)
+        expect(page.get_by_text("Only the kept thumbnail")).to_have_count(0)
+        assert page.locator(".lm-item-picture > img").evaluate("(img) => img.naturalHeight") == UPRIGHT[1]
+    link = page.get_by_role("link", name="Open original")
+    expect(link).to_have_attribute("href", locations[0])
+    assert (link.get_attribute("target"), link.get_attribute("rel")) == ("_blank", "noreferrer")
+    page.reload()
+    page.get_by_role("button", name=picture, exact=True).click()
+    expect(page.get_by_text("Only the kept thumbnail: no connection")).to_be_visible(timeout=30_000)
+    assert_box_at(page, "text", in_shares(POLYGON, UPRIGHT))
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_text("The video is not on this machine").first).to_be_visible(timeout=30_000)
+    page.get_by_role("button", name="Frame 1 at 1 s").click()
+    expect(page.get_by_role("table", name="Tags by back end").locator("tbody th")).to_have_text(["light"])
+
+
+def test_boxes_of_local_back_ends(open_item, tmp_path, page):
+    """The texts and brands that the embedded service finds are drawn inside the picture."""
+    plan = lm.sync(lm.plan([DATA / "media" / "cameras.jpg"], features=["texts", "brands", "faces"], budget=20))
+    run = lm.sync(lm.run(plan, tmp_path / "out"))
+    open_item(run.folder, list(run.table("assets")["item_id"].to_pylist()))
+    expect(page.locator(".lm-item-box[data-kind=text]")).to_have_count(3, timeout=30_000)
+    (brand,) = run.table("brands").to_pylist()
+    assert_box_at(page, "brand", [(corner["x"] / 1024, corner["y"] / 553) for corner in brand["polygon"]])
 
 
 def test_details_of_a_real_run(open_item, run, page):

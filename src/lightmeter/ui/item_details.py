@@ -61,7 +61,7 @@ _FRAMES: Final = " UNION ".join(
     if table not in _ANY_FRAME
 )
 
-_THUMBNAIL_SOURCES: Final = "SELECT item_id, url, content_sha256, kind FROM assets WHERE item_id IN (SELECT unnest($ids))"
+_SOURCES: Final = "SELECT item_id, url, content_sha256, kind FROM assets WHERE item_id IN (SELECT unnest($ids))"
 
 _FACTS: Final[Sequence[tuple[str, str]]] = (
     *(("item_id", "id"), ("url", "location"), ("kind", "kind"), ("name", "name in the answer")),
@@ -93,7 +93,7 @@ def read_picture_source(folder: Path, item_id: str) -> tuple[ThumbnailSource, st
 
 
 def _read_sources(folder: Path, item_ids: Sequence[str]) -> dict[str, tuple[ThumbnailSource, str | None]]:
-    rows: list[Row] = sql(folder, _THUMBNAIL_SOURCES, {"ids": list(item_ids)}).to_pylist()
+    rows: list[Row] = sql(folder, _SOURCES, {"ids": list(item_ids)}).to_pylist()
     kept = read_thumbnails(folder, {row["content_sha256"] for row in rows if row["content_sha256"]})
     with open_read_only(folder) as db:
         paths = item_paths(db, [row["item_id"] for row in rows])
@@ -138,7 +138,7 @@ def read_details(folder: Path, item_id: str, frame: int | None = None) -> dict[s
         "href": item["url"] if item["url"].lower().startswith(("http://", "https://")) else None,
         "path": path,
         "blurred": (item["severity"] or 0.0) >= REVIEW_FROM,
-        "size": _coordinate_size(item, options, is_scaled=bool(sent) or (options.upload == "always" and path is None)),
+        "size": _coordinate_size(item, is_scaled=bool(sent) or (options.upload == "always" and path is None)),
         "frame": frame,
         "frames": frames[:MAX_FRAMES],
         "more_frames": max(0, len(frames) - MAX_FRAMES),
@@ -209,19 +209,15 @@ def _no_such_item(item_id: str) -> UsageError:
 
 def _read_tables(session: QuerySession, folder: Path, item_id: str, frame: int | None) -> dict[str, dict[str, Any]]:
     """Return table → its first rows about an item or one frame of it, and whether there are `more`."""
-    answers = {name: "* EXCLUDE (item_id, url, frame, run_id)" for name in Dataset(folder).tables() if _is_answers(name)}
+    answers = [name for name in Dataset(folder).tables() if name.startswith(ANSWERS_PREFIX)]
     found = {}
-    for table, columns in {**_COLUMNS, **answers}.items():
+    for table, columns in {**_COLUMNS, **dict.fromkeys(answers, "* EXCLUDE (item_id, url, frame, run_id)")}.items():
         of_frame = "" if table in _ANY_FRAME else "AND frame IS NOT DISTINCT FROM $frame"
         query = f'SELECT {columns} FROM "{table}" WHERE item_id = $item {of_frame} LIMIT {MAX_ROWS + 1}'  # noqa: S608 (constant names)
         parameters = {"item": item_id} | ({"frame": frame} if of_frame else {})
         rows: list[Row] = session.ask(query, parameters).to_pylist()
         found[table] = {"rows": rows[:MAX_ROWS], "more": len(rows) > MAX_ROWS}
     return found
-
-
-def _is_answers(table: str) -> bool:
-    return table.startswith(ANSWERS_PREFIX)
 
 
 def _frame_times(item: Row, sent: Sequence[SentFrame], answered: set[int], options: Options) -> list[dict[str, Any]]:
@@ -236,7 +232,7 @@ def _frame_times(item: Row, sent: Sequence[SentFrame], answered: set[int], optio
     return [{"frame": frame, "time_s": times[frame]} for frame in sorted(times)]
 
 
-def _coordinate_size(item: Row, options: Options, *, is_scaled: bool) -> list[float] | None:
+def _coordinate_size(item: Row, *, is_scaled: bool) -> list[float] | None:
     """Return width and height of the picture as it was sent, which answers in pixels refer to; None if unknown."""
     width, height = item["width"], item["height"]
     if not width or not height:

@@ -71,7 +71,7 @@ const showItemDetails = (() => {
     event.stopPropagation(); // the notebook has shortcuts of its own
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Tab") keepFocus(panel, event);
-    else if (event.target.matches("input, select, textarea")) return;
+    else if (event.target.matches(".lm-item-scroll")) return;
     else if (event.key === "ArrowRight") move(panel, panel.options.onNext);
     else if (event.key === "ArrowLeft") move(panel, panel.options.onPrevious);
     else return;
