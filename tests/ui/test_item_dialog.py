@@ -141,9 +141,19 @@ def test_frames_of_a_video(open_item, placed, page):
     assert serious_problems(page) == []
 
 
+def test_frames_that_were_sent_in_place_of_a_video(open_item, tmp_path, page, monkeypatch):
+    """A video whose frames were sent as images has no results as a whole: its first frame is shown."""
+    monkeypatch.setenv("LIGHTMETER_API_KEY", "any")
+    open_item(placed_run(tmp_path, video="frames", capture_interval=2), ["clip"])
+    expect(page.get_by_role("button", name="Frame 0 at 0 s")).to_have_attribute("aria-pressed", "true", timeout=30_000)
+    expect(page.get_by_role("button", name="Frame 1 at 2 s")).to_be_visible()
+    expect(page.get_by_role("table", name="Tags by back end").locator("tbody th")).to_have_text(["cat", "<b>zoo"])
+
+
 def test_nsfw_is_blurred_until_asked(open_item, placed, page):
     """A picture that is likely NSFW is blurred, without boxes, until the user asks for it, once for each item."""
-    open_item(placed, ["naked", "turned"])
+    open_item(placed, ["clip", "naked", "turned"])
+    page.keyboard.press("ArrowRight")
     picture = page.locator(".lm-item-picture > img")
     expect(picture).to_have_attribute("alt", "naked.jpg, blurred", timeout=30_000)
     assert picture.evaluate("(img) => img.decode().then(() => Math.max(img.naturalWidth, img.naturalHeight))") <= 8

@@ -35,9 +35,6 @@ class ExplorerView(ItemRequests):
         self._data = RunData(run if isinstance(run, Run) else Run(Path(run)))
         self.items = sum(self._data.statuses().values())
 
-    def run_folder(self) -> Path:  # noqa: D102 (inherited)
-        return self._data.folder
-
     def thumbnail_sources(self, item_ids: Sequence[str]) -> dict[str, ThumbnailSource]:  # noqa: D102 (inherited)
         return self._data.sources([self._cards[item] for item in item_ids if item in self._cards])
 

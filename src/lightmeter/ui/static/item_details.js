@@ -20,7 +20,7 @@ const showItemDetails = (() => {
 
   function show(connection, el, itemId, options = {}) {
     listen(connection);
-    const panel = { connection, options, itemId: null, frame: null, details: null, picture: null, unblurred: false };
+    const panel = { connection, options };
     panel.dialog = h("dialog", {
       class: "lightmeter lm-item", "aria-label": "Item", "data-lm-suppress-shortcuts": "true",
       onkeydown: (event) => pressed(panel, event),
@@ -91,7 +91,8 @@ const showItemDetails = (() => {
   }
 
   function showItem(panel, itemId) {
-    Object.assign(panel, { itemId, frame: null, details: null, picture: null, unblurred: false });
+    Object.assign(panel, { itemId, frame: null, details: null, picture: null, unblurred: false, boxes: [] });
+    Object.assign(panel, { stripList: null, stripNote: null, moreFrames: null });
     panel.strip = { shown: 0, pictures: new Map() };
     const previousFocus = panel.dialog.getRootNode().activeElement?.dataset?.control;
     panel.error = h("div", { class: "lm-message lm-error", role: "alert", hidden: true });
