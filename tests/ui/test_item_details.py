@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import shutil
 import threading
@@ -163,8 +162,8 @@ def test_enlarged_picture_is_upright_and_bounded(tmp_path):
     """An enlarged picture is upright, has at most 1,600 pixels on a side, and says the size of the original."""
     (tmp_path / "a.jpg").write_bytes(rotated_jpeg())
     Image.new("RGB", (4000, 1000), "red").save(tmp_path / "b.png")
-    turned = asyncio.run(enlarge(ThumbnailSource("a.jpg", str(tmp_path / "a.jpg")), "image", None))
-    large = asyncio.run(enlarge(ThumbnailSource("b.png", str(tmp_path / "b.png")), None, None))
+    turned = lm.sync(enlarge(ThumbnailSource("a.jpg", str(tmp_path / "a.jpg")), "image", None))
+    large = lm.sync(enlarge(ThumbnailSource("b.png", str(tmp_path / "b.png")), None, None))
     assert Image.open(BytesIO(turned.jpeg)).size == (turned.width, turned.height) == UPRIGHT
     assert Image.open(BytesIO(large.jpeg)).size == (1600, 400)
     assert (large.width, large.height, large.reason) == (4000, 1000, "")
@@ -175,10 +174,10 @@ def test_picture_that_cannot_be_had_is_the_kept_thumbnail(tmp_path):
     """Without the file, or from a server that refuses, the kept thumbnail is shown with the reason."""
     kept = tiny_jpeg()
     with serve_folder(tmp_path) as url:
-        missing = asyncio.run(enlarge(ThumbnailSource(f"{url}/no.jpg", None, kept), "image", None))
-        video = asyncio.run(enlarge(ThumbnailSource(f"{url}/no.mp4", None, kept), "video", None))
-        frame = asyncio.run(enlarge(ThumbnailSource(f"{url}/no.mp4", None, kept), "video", 2.0))
-    gone = asyncio.run(enlarge(ThumbnailSource("no.jpg", str(tmp_path / "no.jpg"), kept), "image", None))
+        missing = lm.sync(enlarge(ThumbnailSource(f"{url}/no.jpg", None, kept), "image", None))
+        video = lm.sync(enlarge(ThumbnailSource(f"{url}/no.mp4", None, kept), "video", None))
+        frame = lm.sync(enlarge(ThumbnailSource(f"{url}/no.mp4", None, kept), "video", 2.0))
+    gone = lm.sync(enlarge(ThumbnailSource("no.jpg", str(tmp_path / "no.jpg"), kept), "image", None))
     assert [one.jpeg for one in (missing, video, gone)] == [kept] * 3
     assert missing.is_thumbnail
     assert (missing.reason, gone.reason) == ("HTTP 404", "The file cannot be read: No such file or directory.")
@@ -190,7 +189,7 @@ def test_picture_of_a_url_is_downloaded(tmp_path):
     """The picture of a URL is fetched and enlarged."""
     (tmp_path / "a.jpg").write_bytes(rotated_jpeg())
     with serve_folder(tmp_path) as url:
-        picture = asyncio.run(enlarge(ThumbnailSource(f"{url}/a.jpg"), None, None))
+        picture = lm.sync(enlarge(ThumbnailSource(f"{url}/a.jpg"), None, None))
     assert (picture.width, picture.height, picture.reason) == (*UPRIGHT, "")
 
 
