@@ -50,9 +50,7 @@ _ANY_FRAME: Final = ("errors", "prechecks")
 """Tables whose rows are about the item as a whole, whatever frame is shown."""
 
 _ITEM: Final = """
-SELECT a.*, (SELECT max(severity) FROM nsfw n WHERE n.item_id = a.item_id) AS severity,
-       (SELECT url FROM assets o WHERE o.item_id = a.duplicate_of) AS duplicate_url
-FROM assets a WHERE a.item_id = ?
+SELECT *, (SELECT max(severity) FROM nsfw WHERE item_id = $item) AS severity FROM assets WHERE item_id = $item
 """
 
 _FRAMES: Final = " UNION ".join(
@@ -197,10 +195,14 @@ def boxes(tables: Mapping[str, Iterable[Row]]) -> list[dict[str, Any]]:
 
 
 def _item(session: QuerySession, item_id: str) -> Row:
-    rows: list[Row] = session.ask(_ITEM, [item_id]).to_pylist()
+    """Return an item's row of the table `assets`, with `severity` and `duplicate_url`, the URL of its original."""
+    rows: list[Row] = session.ask(_ITEM, {"item": item_id}).to_pylist()
     if not rows:
         raise _no_such_item(item_id)
-    return rows[0]
+    found: list[Row] = []
+    if rows[0]["duplicate_of"] is not None:
+        found = session.ask("SELECT url FROM assets WHERE item_id = ?", [rows[0]["duplicate_of"]]).to_pylist()
+    return rows[0] | {"duplicate_url": found[0]["url"] if found else None}
 
 
 def _no_such_item(item_id: str) -> UsageError:
