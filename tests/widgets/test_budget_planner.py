@@ -7,11 +7,11 @@ import socket
 import threading
 
 import pytest
+from lightmeter.widgets.planner_html import PlannerState
 
 import lightmeter as lm
 from lightmeter.errors import Interrupted, ManifestError, SettingsError, UsageError
 from lightmeter.testing import tiny_jpeg
-from lightmeter.widgets.planner_html import PlannerState
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lightmeter.widgets.options_form import CheckboxGroup, form_choices, needs_new_answers
 
 from lightmeter.options import make_options
 from lightmeter.pricing.rates import default_rates
-from lightmeter.widgets.options_form import CheckboxGroup, form_choices, needs_new_answers
 
 NAMES = ("a", "b", "c", "d")
 LOCAL = ("imagenet", "opennsfw", "palette")

@@ -9,9 +9,16 @@ from enum import StrEnum
 from lightmeter.journal.queries.items import cached_lengths, unsent_lengths
 from lightmeter.journal.store import open_read_only
 from lightmeter.media.media_info import MediaKind
-from lightmeter.options import Options
+from lightmeter.options import DESCRIPTIONS, Options
 from lightmeter.planning.plan import Plan
-from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range, price_advice, price_range
+from lightmeter.pricing.estimate import (
+    CreditRange,
+    FrameRange,
+    add_retry_cost,
+    frame_range,
+    price_advice,
+    price_range,
+)
 from lightmeter.pricing.rates import RateTable, active_pairs, millicredits_per_image, whole_credits
 from lightmeter.pricing.video_coverage import coverage_advice, video_coverage
 
@@ -73,6 +80,8 @@ class PriceQuote:
         parts: Price of an image or video frame, by back end and feature.
         price_milli: Sum of `parts` in millicredits, before rounding.
         charged: Maximum charge for an image or video frame, in whole credits.
+        retry_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame after an invalid
+            answer; 0 without a question.
         rows: Number of rows to send; None without a plan.
         frames: Number of images and video frames in these rows; None without a plan.
         credits: Price of these rows; None without a plan.
@@ -84,6 +93,7 @@ class PriceQuote:
     parts: tuple[PriceComponent, ...]
     price_milli: int
     charged: int
+    retry_milli: int
     rows: int | None
     frames: FrameRange | None
     credits: CreditRange | None
@@ -94,7 +104,32 @@ class PriceQuote:
     @property
     def affordable_frames(self) -> int | None:
         """Number of images and video frames that the budget is sure to pay for; None without a budget or a price."""
-        return None if self.budget is None or not self.charged else self.budget // self.charged
+        each = self.charged + whole_credits(self.retry_milli)
+        return None if self.budget is None or not each else self.budget // each
+
+
+def credits_for(price_milli: int, retry_milli: int, frames: FrameRange) -> CreditRange:
+    """Return the price of images and video frames, with the cost of a repeated question in its upper end.
+
+    Args:
+        price_milli: Millicredits for an image or frame.
+        retry_milli: Millicredits to repeat the user's question about it; 0 without a question.
+        frames: Number of images and frames.
+    """
+    return add_retry_cost(price_range(price_milli, frames), retry_milli, frames)
+
+
+def retry_price(rates: RateTable, options: Options) -> int:
+    """Return the millicredits to repeat the user's question (`--ask`) about an image or frame; 0 without a question."""
+    if options.ask is None:
+        return 0
+    describing = [
+        backend
+        for backend, feature in active_pairs(rates, options.backends, options.features)
+        if feature == DESCRIPTIONS
+    ]
+    chars = options.ask.longest_prompt_chars
+    return millicredits_per_image(rates, describing, [DESCRIPTIONS], chars) if describing else 0
 
 
 def plan_totals(plan: Plan) -> PlanTotals:
@@ -153,11 +188,13 @@ def price_quote(rates: RateTable, options: Options, groups: Sequence[RowGroup] |
     ]
     price = sum(part.price_milli for part in parts)
     frames = None if groups is None else frames_in(groups, options.capture_interval, options.max_frames)
-    credits_ = None if frames is None else price_range(price, frames)
+    retry = retry_price(rates, options)
+    credits_ = None if frames is None else credits_for(price, retry, frames)
     return PriceQuote(
         parts=tuple(parts),
         price_milli=price,
         charged=whole_credits(price),
+        retry_milli=retry,
         rows=None if groups is None else sum(group.rows for group in groups),
         frames=frames,
         credits=credits_,
