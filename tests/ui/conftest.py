@@ -63,7 +63,7 @@ def serve_views() -> Iterator[Callable[[Mapping[str, WebView]], str]]:
     loop.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its event loop would stop the async tests of other modules
 def chromium():
     """Debian's Chromium, driven by Playwright."""
     playwright = pytest.importorskip("playwright.sync_api")

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lightmeter.journal.queries.items import cached_lengths, unsent_lengths
-from lightmeter.journal.store import open_read_only
 from lightmeter.media.media_info import MediaKind
 from lightmeter.options import DESCRIPTIONS, Options
-from lightmeter.planning.plan import Plan
 from lightmeter.pricing.estimate import (
     CreditRange,
     FrameRange,
@@ -44,23 +41,6 @@ class BudgetStatus(StrEnum):
     CLEAR = "clear"  # the upper end of the price is within the budget
     MAYBE = "maybe"  # only the lower end is within the budget
     REACHED = "reached"  # the lower end is above the budget
-
-
-@dataclass(frozen=True, slots=True)
-class PlanTotals:
-    """The rows of a plan that may cost credits, counted by kind (image, video or unknown) and duration.
-
-    Attributes:
-        sent: Rows whose requests the run will send and pay for.
-        cached: Rows with stored answers of earlier runs; they cost credits only if the request options change.
-    """
-
-    sent: tuple[RowGroup, ...]
-    cached: tuple[RowGroup, ...]
-
-    def billable_groups(self, *, options_changed: bool) -> tuple[RowGroup, ...]:
-        """Return the rows that cost credits; after a change of request options, these include the cached rows."""
-        return (*self.sent, *self.cached) if options_changed else self.sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,18 +110,6 @@ def retry_price(rates: RateTable, options: Options) -> int:
     ]
     chars = options.ask.longest_prompt_chars
     return millicredits_per_image(rates, describing, [DESCRIPTIONS], chars) if describing else 0
-
-
-def plan_totals(plan: Plan) -> PlanTotals:
-    """Count the rows of a plan that may cost credits.
-
-    Raises:
-        JournalError: The folder with the plan's rows is gone.
-    """
-    with open_read_only(plan.folder) as db:
-        sent = unsent_lengths(db)
-        cached = cached_lengths(db)
-    return PlanTotals(tuple(RowGroup(*row) for row in sent), tuple(RowGroup(*row) for row in cached))
 
 
 def frames_in(groups: Sequence[RowGroup], capture_interval_s: int, max_frames: int) -> FrameRange:

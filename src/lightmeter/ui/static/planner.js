@@ -1,6 +1,6 @@
 // The planner: a form with the price beside it, the button that spends, and the progress of the run.
 
-const DUPLICATES = { off: "pay for each row", exact: "same content shares an answer", near: "look-alikes too" };
+const DUPLICATES = { off: "pay for each row", exact: "equal files share answers", near: "look-alikes share too" };
 const SAMPLES = { order: "first rows first", random: "random rows", diverse: "most different rows" };
 const STRATIFIED = "stratified:";
 const LABELS = {
@@ -14,6 +14,8 @@ const BUDGET_WORDS = {
   reached: ["error", "will be reached before the last row"],
 };
 const PAGE_STATES = { idle: "", planning: "Planning …", running: "Running …", stopping: "Stopping …" };
+
+const SETTLE_MS = 600; // after that time without a change, the values come from the view-model again
 
 let planners = 0; // ids of fields stay unique with several planners on one page
 
@@ -51,7 +53,8 @@ function tableRow(name, ...cells) {
 
 /** Return a table with a caption and column names. */
 function dataTable(caption, columns, rows) {
-  const head = columns.map((name) => h("th", { scope: "col" }, name));
+  const isNumber = (at) => rows[0]?.children[at]?.classList.contains("lm-number");
+  const head = columns.map((name, at) => h("th", { scope: "col", class: isNumber(at) && "lm-number" }, name));
   return h("div", { class: "lm-scroll", role: "region", "aria-label": caption, tabindex: "0" },
     h("table", { class: "lm-table" }, h("caption", {}, caption), h("thead", {}, h("tr", {}, head)),
       h("tbody", {}, rows)));
@@ -72,6 +75,12 @@ class PlannerForm {
   constructor(connection) {
     this.connection = connection;
     this.id = `lm-planner-${planners++}`;
+    this.values = connection.get("form");
+    this.isWriting = false;
+    this.endWriting = debounce(() => {
+      this.isWriting = false;
+      this.receive();
+    }, SETTLE_MS);
     this.matrix = h("div", { class: "lm-scroll" });
     this.fields = h("div", { class: "lm-fields" });
     this.element = h("form", { class: "lm-form", "aria-label": "Options", onsubmit: (event) => event.preventDefault() },
@@ -79,12 +88,19 @@ class PlannerForm {
     this.buildFields();
   }
 
-  get values() {
-    return this.connection.get("form");
+  set(name, value) {
+    this.values = { ...this.values, [name]: value };
+    this.isWriting = true;
+    this.endWriting();
+    this.connection.set("form", this.values);
+    this.show();
   }
 
-  set(name, value) {
-    this.connection.set("form", { ...this.values, [name]: value });
+  /** Take over the values of the view-model, but not while the user types: they may be older than what was typed. */
+  receive() {
+    if (this.isWriting) return;
+    this.values = this.connection.get("form");
+    this.show();
   }
 
   field(name, text, input) {
@@ -108,7 +124,7 @@ class PlannerForm {
   }
 
   text(name, text, tag = "input") {
-    return this.field(name, text, h(tag, { oninput: debounce((event) => this.set(name, event.target.value), 150) }));
+    return this.field(name, text, h(tag, { oninput: (event) => this.set(name, event.target.value) }));
   }
 
   buildFields() {
@@ -156,7 +172,7 @@ class PlannerForm {
     this.matrix.replaceChildren(h("table", { class: "lm-table lm-matrix" },
       h("caption", {}, "Credits for an image or frame"),
       h("thead", {}, h("tr", {}, h("td", {}),
-        features.map((feature) => h("th", { scope: "col" }, tick("features", feature, feature))))),
+        features.map((feature) => h("th", { scope: "col", class: "lm-feature" }, tick("features", feature, feature))))),
       h("tbody", {}, rows)));
     this.input("role").replaceChildren(...roles.map((role) => h("option", { value: role }, role)));
     this.show();
@@ -212,48 +228,52 @@ class PlannerForm {
   }
 }
 
-/** Return the price as elements: amount, what it is made of, and what other options would cost. */
-function priceElements(price, connection, form) {
+/** Return the price as elements, and whether the budget suffices. */
+function priceElements(price) {
   if (price.error !== undefined) return [message(price.error.message, "error", price.error.hint)];
   if (!price.planned) {
     return [h("p", { class: "lm-big" }, `${plural(price.charged, "credit")} an image or frame`),
-      h("p", { class: "lm-note" }, "Plan to learn how many there are."), partsTable(price)];
+      h("p", { class: "lm-note" }, "Plan to learn how many there are.")];
   }
   const { credits, rows, pictures } = price;
-  const unit = credits.high === 1 ? "credit" : "credits";
   return [
-    h("p", { class: "lm-big" }, `${rangeText(credits)} ${unit} `, trust(credits.label)),
-    h("p", { class: "lm-dollars" }, rangeText(credits, dollars), ` for ${rangeText(rows)} `,
-      rows.high === 1 ? "row" : "rows", " to send, ", rangeText(pictures), " ",
-      pictures.high === 1 ? "image or frame" : "images and frames", " ", trust(pictures.label)),
-    ...budgetElements(price),
-    partsTable(price),
-    ...alternativesTable(price, form),
-    columnTable(price, connection),
-    price.advice.length ? h("details", {}, h("summary", {}, `${plural(price.advice.length, "thing")} worth knowing`),
-      h("ul", {}, price.advice.map((sentence) => h("li", {}, sentence)))) : null,
+    h("p", { class: "lm-big" }, `${rangeText(credits)} ${credits.high === 1 ? "credit" : "credits"} `,
+      trust(credits.label)),
+    h("p", {}, rangeText(credits, dollars), ` for ${rangeText(rows)} `, rows.high === 1 ? "row" : "rows",
+      " to send, ", rangeText(pictures), " ", pictures.high === 1 ? "image or frame" : "images and frames", " ",
+      trust(pictures.label)),
+    budgetElement(price),
   ];
 }
 
+/** Return advice on the price as an element, closed at first; null without advice. */
+function adviceElement({ advice }) {
+  if (!advice?.length) return null;
+  return h("details", {}, h("summary", {}, `${plural(advice.length, "thing")} worth knowing`),
+    h("ul", {}, advice.map((sentence) => h("li", {}, sentence))));
+}
+
 /** Return the sentence on whether the budget suffices, and how many rows it pays for. */
-function budgetElements({ budget, budget_status, affordable, rows }) {
-  if (budget === null) return [h("p", { class: "lm-note" }, "No budget: the upper end of the price is the cap.")];
+function budgetElement({ budget, budget_status, affordable, rows }) {
+  if (budget === null) return h("p", { class: "lm-note" }, "No budget: the upper end of the price is the cap.");
   const [mood, words] = BUDGET_WORDS[budget_status];
   const pays = budget_status === "clear" || affordable === null ? null
     : [` It pays for ${rangeText(affordable)} of ${rangeText(rows)} rows `, trust(affordable.label)];
   const line = message(`The budget of ${count(budget)} ${words}.`, mood);
   line.append(...(pays ?? []));
-  return [line];
+  return line;
 }
 
 /** Return the table of prices by back end and feature. */
 function partsTable({ parts, millicredits, charged, pictures }) {
+  if (!parts?.length) return null;
   const total = (price) => pictures === undefined || pictures.high === null ? "–"
     : rangeText({ low: pictures.low * price, high: pictures.high * price }, exactCredits);
   const row = (name, price) => tableRow(name, exactCredits(price), total(price));
   const sums = new Map();
-  for (const { feature, millicredits: price } of parts) sums.set(feature, (sums.get(feature) ?? 0) + price);
-  const byFeature = sums.size < parts.length ? [...sums].map(([name, price]) => row(`all ${name}`, price)) : [];
+  for (const { feature, millicredits: price } of parts) sums.set(feature, [...(sums.get(feature) ?? []), price]);
+  const byFeature = [...sums].filter(([, prices]) => prices.length > 1).map(([name, prices]) =>
+    row(`all ${name}`, prices.reduce((sum, price) => sum + price)));
   return dataTable("Price by back end and feature", ["", "each", "all, in credits"], [
     ...parts.map((part) => row(`${part.backend} ${part.feature}`, part.millicredits)), ...byFeature,
     row(`Sum, rounded up to at most ${charged} each`, millicredits)]);
@@ -267,7 +287,7 @@ const OPTION_WORDS = {
 
 /** Return the table of what other options would cost; a click on one puts it into the form. */
 function alternativesTable({ alternatives }, form) {
-  if (!alternatives.length) return [];
+  if (!alternatives?.length) return null;
   const rows = alternatives.map(({ option, value, is_current, credits }) => {
     const words = OPTION_WORDS[option](value);
     const name = is_current ? h("strong", {}, words, h("span", { class: "lm-note" }, " (chosen)"))
@@ -275,14 +295,14 @@ function alternativesTable({ alternatives }, form) {
         onclick: () => form.set(option, value) }, words);
     return tableRow(name, rangeText(credits), trust(credits.label));
   });
-  return [dataTable("What if", ["option", "credits", ""], rows)];
+  return dataTable("What if", ["option", "credits", ""], rows);
 }
 
 /** Return the chooser of a manifest column and the table of credits by its values. */
 function columnTable({ values }, connection) {
-  const rows = values.map(({ value, rows: number, pictures, credits }) =>
+  const rows = values?.map(({ value, rows: number, pictures, credits }) =>
     tableRow(value ?? "(no value)", count(number), rangeText(pictures), rangeText(credits), trust(credits.label)));
-  return values.length
+  return values?.length
     ? dataTable(`Price by ${connection.get("column")}`, ["value", "rows", "pictures", "credits", ""], rows) : null;
 }
 
@@ -382,7 +402,8 @@ function render({ model, el }) {
   const act = (method, params) => connection.call(method, params).catch(() => {}); // the error line shows it
   const form = new PlannerForm(connection);
   const part = (attributes = {}) => h("div", attributes);
-  const [price, offer, chart, outcome, plan] = [part(), part({ class: "lm-offer" }), part(), part(), part()];
+  const offer = part({ class: "lm-offer" });
+  const [chart, outcome, plan, parts, columnPart, advice] = Array.from({ length: 6 }, () => part());
   const progress = part({ role: "status" });
   const button = (text, method, params) =>
     h("button", { type: "button", class: "lm-button", onclick: () => act(method, params) }, text);
@@ -403,7 +424,7 @@ function render({ model, el }) {
     h("section", { "aria-label": "Options" }, form.element),
     h("section", { "aria-label": "Price and run" }, h("h3", {}, "Price"), priceLive, consent,
       h("div", { class: "lm-buttons" }, planButton, againButton, stopButton, state), offer, progress, chart, outcome,
-      columnField, price, plan))));
+      plan, parts, columnField, columnPart, advice))));
   connection.watch(["choices"], () => form.showChoices());
   connection.watch(["columns"], () => {
     form.showColumns();
@@ -412,9 +433,19 @@ function render({ model, el }) {
     column.replaceChildren(h("option", { value: "" }, "none"), ...names.map((name) => h("option", { value: name }, name)));
     column.value = connection.get("column");
   });
-  connection.watch(["form"], () => form.show());
+  connection.watch(["form"], () => form.receive());
   connection.watch(["column"], () => { column.value = connection.get("column"); });
-  connection.watch(["price"], () => showPrice(connection, form, priceLive, price));
+  connection.watch(["price"], () => {
+    const price = connection.get("price");
+    const focused = parts.contains(document.activeElement) ? document.activeElement.dataset.set : undefined;
+    priceLive.replaceChildren(...priceElements(price));
+    parts.replaceChildren(...present([partsTable(price), alternativesTable(price, form)]));
+    columnPart.replaceChildren(...present([columnTable(price, connection)]));
+    const isOpen = advice.querySelector("details")?.open;
+    advice.replaceChildren(...present([adviceElement(price)]));
+    if (isOpen && advice.firstElementChild) advice.firstElementChild.open = true;
+    if (focused !== undefined) focusAlternative(parts, focused);
+  });
   connection.watch(["offer"], () => offer.replaceChildren(...present(offerElements(connection.get("offer"), connection, act))));
   connection.watch(["progress", "chart"], () => {
     const points = connection.get("chart").points ?? [];
@@ -452,17 +483,12 @@ function chartFigure(chart) {
     "Line: credits left. Below it: held for answers under way. Dashed: forecast of the end and of the credits left."));
 }
 
-/** Show the price; the parts that change with each tick are replaced, the focus in them is kept. */
-function showPrice(connection, form, summary, details) {
-  const active = details.contains(document.activeElement) ? document.activeElement.dataset.set : undefined;
-  const [amount, line, ...rest] = present(priceElements(connection.get("price"), connection, form));
-  const isSummary = (element) => element?.matches(".lm-big, .lm-dollars, .lm-message, .lm-note");
-  const all = [amount, line, ...rest].filter((element) => element);
-  const firstDetail = all.findIndex((element) => !isSummary(element));
-  const split = firstDetail < 0 ? all.length : firstDetail;
-  summary.replaceChildren(...all.slice(0, split));
-  details.replaceChildren(...all.slice(split));
-  if (active !== undefined) details.querySelector(`[data-set="${CSS.escape(active)}"]`)?.focus();
+/** Put the focus on an alternative of the table again; on its row's neighbour if it is the chosen one now. */
+function focusAlternative(parts, wanted) {
+  const [option] = wanted.split(" ");
+  const found = [...parts.querySelectorAll("[data-set]")];
+  (found.find((each) => each.dataset.set === wanted)
+    ?? found.find((each) => each.dataset.set.startsWith(`${option} `)))?.focus();
 }
 
 export default { render };
