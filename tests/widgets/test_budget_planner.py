@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lightmeter as lm
 from lightmeter.ui.planner_facts import PlannerState
 
 
@@ -20,3 +21,11 @@ def test_the_planner_runs_in_python(planner, run):
     assert run.summary().counts["ok"] == 3
     assert planner.outcome["message"] == "Done: 3 ok, 1 skipped, 1 duplicate."
     assert planner.state is PlannerState.IDLE
+
+
+def test_the_page_chooses_the_subshell(tmp_path):
+    """What the widget writes to the page does not tie the page's next message to a shell that executes a cell."""
+    planner = lm.BudgetPlanner(["https://example.org/a.jpg"], out=tmp_path / "out")
+    planner.comm._reply_subshell_id = None  # as ipykernel sets it whenever the kernel writes to the page
+    planner.set_form(budget=3)
+    assert not hasattr(planner.comm, "_reply_subshell_id")
