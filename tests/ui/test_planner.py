@@ -214,6 +214,10 @@ def test_consent_is_asked_for(tmp_path, monkeypatch):
     planner.plan().result()
     assert "No back end is named" in planner.plan_facts["needs_consent"][0]
     assert planner.offer["balance"] is None
+    planner.set_form(budget=3)
+    click(planner, "make_plan")
+    assert "No back end is named" in ask(planner, "spend", max_credits=planner.offer["credits"])["error"]["message"]
+    assert planner.offer["credits"] is not None
     with pytest.raises(UsageError, match="No back end is named"):
         planner.run().result()
 

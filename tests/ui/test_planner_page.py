@@ -50,10 +50,10 @@ def charged_requests(service: RunningService) -> int:
 
 
 @pytest.fixture
-def planner(tmp_path, slow_service) -> PlannerView:
-    """A planner of 40 pictures that runs one request at a time at the slow service."""
+def planner(tmp_path, slow_service, request) -> PlannerView:
+    """A planner of 40 pictures, or as many as a test asks for, with one request at a time at the slow service."""
     return PlannerView(
-        pictures(tmp_path, 40),
+        pictures(tmp_path, getattr(request, "param", 40)),
         out=tmp_path / "out",
         base_url=slow_service.base_url,
         backends="palette",
@@ -80,18 +80,19 @@ def spend_button(page: Page) -> Locator:
     return page.get_by_role("button", name=re.compile("^Spend up to"))
 
 
+@pytest.mark.parametrize("planner", [8], indirect=True)
 def test_two_steps_spend(opened, planner, slow_service):
     """The page spends only after Plan and a click on the button that names the plan's cap; then the run finishes."""
     assert spend_button(opened).count() == 0
     button(opened, "Plan").click()
-    expect(spend_button(opened)).to_have_text("Spend up to 40 credits ($0.40); balance 99,321", timeout=60_000)
-    assert (planner.planned.credits.high, charged_requests(slow_service)) == (40, 0)
+    expect(spend_button(opened)).to_have_text("Spend up to 8 credits ($0.08); balance 99,321", timeout=60_000)
+    assert (planner.planned.credits.high, charged_requests(slow_service)) == (8, 0)
     spend_button(opened).click()
     expect(opened.locator(".lm-burn")).to_be_visible(timeout=60_000)
-    expect(opened.get_by_text("Done: 40 ok.")).to_be_visible(timeout=120_000)
-    expect(opened.get_by_text(re.compile(r"^40 credits paid of a budget of 40"))).to_be_visible()
+    expect(opened.get_by_text("Done: 8 ok.")).to_be_visible(timeout=120_000)
+    expect(opened.get_by_text(re.compile(r"^8 credits paid of a budget of 8"))).to_be_visible()
     assert spend_button(opened).count() == 0
-    assert charged_requests(slow_service) == 40
+    assert charged_requests(slow_service) == 8
 
 
 def test_price_follows_the_form(opened, slow_service):

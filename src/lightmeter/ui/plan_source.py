@@ -44,6 +44,13 @@ class PlanSource:
         self._manifest, self.saved, self._plan_file = manifest, plan, plan_file
 
     @classmethod
+    def of(cls, source: ManifestSource | Plan | PlanSource) -> PlanSource:
+        """Return the source for a manifest or a plan; a source itself stays as it is."""
+        if isinstance(source, PlanSource):
+            return source
+        return cls(plan=source) if isinstance(source, Plan) else cls(manifest=source)
+
+    @classmethod
     def of_run(cls, folder: Path) -> Self:
         """Return the source that plans the rows of the run in a folder again.
 

@@ -117,7 +117,7 @@ class PlannerView(ViewModel):
         settings = read_settings()
         super().__init__()
         self._lock = threading.RLock()
-        self._source = _plan_source(source)
+        self._source = PlanSource.of(source)
         self._initial, self._settings, self._job = initial, settings, BackgroundJob()
         self._prices: PlannedPrices | None = None
         self._limit: SpendLimit | None = None
@@ -217,13 +217,16 @@ class PlannerView(ViewModel):
         """Run the plan that was offered for `max_credits` credits, the number on the button that was clicked.
 
         Raises:
-            UsageError: The offer was withdrawn, or names other credits; or the planner is busy or may not spend.
+            UsageError: The offer was withdrawn, or names other credits; the plan has risks without consent; or the
+                planner is busy or may not spend.
         """
         self._must_be_able_to_spend()
         with self._lock:
             limit = self._limit
             if limit is None or limit.credits != max_credits:
                 raise UsageError("The form has changed since the price was shown.", hint="Plan again.")
+            if self.planned is not None and not self.consent:
+                self.planned.must_not_need_consent()
             self._start(partial(self._run_job, limit=limit))
 
     @request
@@ -393,9 +396,3 @@ class PlannerView(ViewModel):
                 self.price = self._prices.price_json(options, ticked)
         except Exception as error:  # noqa: BLE001 (the page must show any error)
             self.price = {"error": error_json(error)}
-
-
-def _plan_source(source: ManifestSource | Plan | PlanSource) -> PlanSource:
-    if isinstance(source, PlanSource):
-        return source
-    return PlanSource(plan=source) if isinstance(source, Plan) else PlanSource(manifest=source)

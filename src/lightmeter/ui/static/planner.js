@@ -274,7 +274,7 @@ function partsTable({ parts, millicredits, charged, pictures }) {
   for (const { feature, millicredits: price } of parts) sums.set(feature, [...(sums.get(feature) ?? []), price]);
   const byFeature = [...sums].filter(([, prices]) => prices.length > 1).map(([name, prices]) =>
     row(`all ${name}`, prices.reduce((sum, price) => sum + price)));
-  return dataTable("Price by back end and feature", ["", "each", "all, in credits"], [
+  return dataTable("Price by back end and feature", ["part", "each", "all, in credits"], [
     ...parts.map((part) => row(`${part.backend} ${part.feature}`, part.millicredits)), ...byFeature,
     row(`Sum, rounded up to at most ${charged} each`, millicredits)]);
 }
@@ -295,7 +295,7 @@ function alternativesTable({ alternatives }, form) {
         onclick: () => form.set(option, value) }, words);
     return tableRow(name, rangeText(credits), trust(credits.label));
   });
-  return dataTable("What if", ["option", "credits", ""], rows);
+  return dataTable("What if", ["option", "credits", "kind of price"], rows);
 }
 
 /** Return the chooser of a manifest column and the table of credits by its values. */
@@ -303,11 +303,11 @@ function columnTable({ values }, connection) {
   const rows = values?.map(({ value, rows: number, pictures, credits }) =>
     tableRow(value ?? "(no value)", count(number), rangeText(pictures), rangeText(credits), trust(credits.label)));
   return values?.length
-    ? dataTable(`Price by ${connection.get("column")}`, ["value", "rows", "pictures", "credits", ""], rows) : null;
+    ? dataTable(`Price by ${connection.get("column")}`, ["value", "rows", "pictures", "credits", "kind of price"], rows) : null;
 }
 
 /** Return the price to accept as elements; the only button that spends is among them. */
-function offerElements(offer, connection, act) {
+function offerElements(offer, connection, spend) {
   if (offer.price === undefined) return [];
   const price = `${rangeText(offer.price)} ${offer.price.high === 1 ? "credit" : "credits"}`;
   if (offer.credits === null) {
@@ -321,7 +321,7 @@ function offerElements(offer, connection, act) {
     offer.balance !== null && offer.balance < offer.credits
       ? message("The balance is smaller than that: the run stops when it is used up.") : null,
     connection.get("may_spend") ? h("button", { type: "button", class: "lm-button lm-spend",
-      onclick: () => act("spend", { max_credits: offer.credits }) }, text)
+      disabled: connection.get("state") !== "idle", onclick: () => spend({ max_credits: offer.credits }) }, text)
       : h("p", { class: "lm-note" }, "This page spends nothing: run the plan in a notebook or with `lightmeter run`.")];
 }
 
@@ -446,7 +446,10 @@ function render({ model, el }) {
     if (isOpen && advice.firstElementChild) advice.firstElementChild.open = true;
     if (focused !== undefined) focusAlternative(parts, focused);
   });
-  connection.watch(["offer"], () => offer.replaceChildren(...present(offerElements(connection.get("offer"), connection, act))));
+  // The button that spends goes away with the click: the focus moves on to Stop.
+  const spend = (params) => act("spend", params).then(() => stopButton.focus());
+  connection.watch(["offer", "state"], () =>
+    offer.replaceChildren(...present(offerElements(connection.get("offer"), connection, spend))));
   connection.watch(["progress", "chart"], () => {
     const points = connection.get("chart").points ?? [];
     const running = connection.get("progress").phase !== undefined || connection.get("outcome").paid !== undefined;
