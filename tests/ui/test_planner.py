@@ -6,7 +6,6 @@ import json
 import signal
 import socket
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -367,13 +366,11 @@ def test_a_run_folder_can_be_priced_again(one, tmp_path):
         planner.run()
 
 
-def test_the_price_of_a_large_plan_is_shown_at_once(tmp_path):
+def test_the_price_of_other_options_reads_no_rows(tmp_path):
     """A change of the form computes a new price from counts, without reading the rows again."""
     planner = PlannerView(pictures(tmp_path, 40), out=tmp_path / "out", features="colors")
     plan = planner.plan().result()
     for file in plan.folder.iterdir():
         file.unlink()
-    began = time.monotonic()
     planner.set_form(features=["nsfw"], duplicates="near", sample="random", budget=5)
     assert "error" not in planner.price
-    assert time.monotonic() - began < 20
