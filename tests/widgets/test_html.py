@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.api.run_result import RunSummary
-from lightmeter.errors import BudgetReached, Interrupted
 from lightmeter.html_report.thumbnails import Thumbnail
-from lightmeter.options import make_options
-from lightmeter.planning.plan import ReasonCount
-from lightmeter.planning.progress import Progress
 from lightmeter.pricing.rates import default_rates
 from lightmeter.ui.gallery_queries import Card, Filters
-from lightmeter.ui.price_preview import RowGroup, price_quote
 from lightmeter.widgets.card_html import DETAIL_COLUMNS, MAX_ENTRIES, card_html, detail_html, position_html
 from lightmeter.widgets.markup import gauge, message, palette_strip, table
-from lightmeter.widgets.planner_html import error_html, finished_fraction, progress_html, quote_html, summary_html
 
 RATES = default_rates().with_defaults(("imagenet", "opennsfw", "palette"))
 ANY = st.text(max_size=30) | st.sampled_from(["<script>x</script>", '"><b onload=1>', "' onerror='1", "&lt;", "</div>"])
@@ -77,15 +69,6 @@ def test_cards_and_details_escape_data(word, other):
     assert_no_markup_from_data(detail_html(card, picture, rows, interval_s=1, show_blurred=True))
 
 
-@given(word=ANY)
-def test_plans_and_errors_escape_data(word):
-    """Reasons, examples, folders and error messages are escaped."""
-    reasons = [ReasonCount("failed", word, 1, word)]
-    summary = RunSummary(1, {"failed": 1}, 1, 1, 0, None, None, None, 1.0, Path("out") / word.replace("\0", ""))
-    assert_no_markup_from_data(summary_html(summary, reasons, Interrupted(word, hint=word)))
-    assert_no_markup_from_data(error_html(RuntimeError(word)))
-
-
 def test_unsafe_pictures_are_blurred_first():
     """The page holds only the blurred version of a likely unsafe picture until the user chooses to see it."""
     card, picture = replace(CARD, severity=0.8), Thumbnail(jpeg=b"clear", blurred_jpeg=b"veil")
@@ -130,50 +113,6 @@ def test_gallery_position():
     assert "of 100" in position_html(Filters(), 30, 100)
     assert "clear them" in position_html(Filters(), 0, 100)
     assert "tables are empty" in position_html(Filters(), 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("budget", "words"),
-    [(None, "No budget"), (100, "will not be reached"), (15, "may be reached"), (5, "will be reached")],
-)
-def test_quotes_state_whether_the_budget_suffices(budget, words):
-    """A quote states whether the budget will end the run early."""
-    html = quote_html(price_quote(RATES, make_options(budget=budget), [RowGroup("image", None, 20)]))
-    assert_no_markup_from_data(html)
-    text = Reader(html).text
-    assert "10 to 20 credits" in text
-    assert words in text
-
-
-def test_quotes_without_rows_price_an_image():
-    """Before planning, the price is that of one image."""
-    assert "1 credit an image or frame" in Reader(quote_html(price_quote(RATES, make_options(), None))).text
-
-
-def test_unbounded_quotes_say_at_least():
-    """Without a frame limit and durations, the price has no upper end."""
-    priced = price_quote(RATES, make_options(max_frames=0, budget=9), [RowGroup("video", None, 4)])
-    assert "at least 2 credits" in Reader(quote_html(priced)).text
-
-
-def test_progress_line():
-    """The progress line states finished rows, rate, time left, and credits paid and held."""
-    look = Progress("running", 10, {"pending": 4}, paid=3, held=2, budget=20, rate=1.5, eta_s=120)
-    text = Reader(progress_html(look)).text
-    for part in ("6 of 10 rows", "1.5/s", "about 2 min left", "3 credits paid of 20", "2 held"):
-        assert part in text
-    assert finished_fraction(look) == 0.6
-    assert finished_fraction(Progress("planning", 10, {})) == 0
-    assert "10 rows read" in progress_html(Progress("planning", 10, {}))
-
-
-def test_an_early_end_states_how_to_continue():
-    """A run that the budget stopped states the reason and how to continue."""
-    summary = RunSummary(3, {"ok": 1, "over_budget": 2}, 1, 1, 0, 1, 9, 8, 2.0, Path("out"))
-    text = Reader(summary_html(summary, [], BudgetReached("The budget is used up."))).text
-    assert "used up" in text
-    assert "1 ok, 2 over budget" in text
-    assert "raise the budget, then Run continues from here" in text
 
 
 @pytest.mark.parametrize(("severity", "text"), [(None, "not rated"), (0.0, "0.00"), (0.5, "0.50"), (1.7, "1.00")])

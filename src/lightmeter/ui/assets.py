@@ -10,6 +10,7 @@ from typing import Final
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "explorer": ("shared", "item_details", "explorer"),
     "run": ("shared", "live_run"),
+    "planner": ("shared", "planner_chart", "planner"),
 }
 """Name of a widget → the files of `static` that its ES module and its style sheet consist of, in this order.
 

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lightmeter.journal.queries.items import cached_lengths, unsent_lengths
-from lightmeter.journal.store import open_read_only
 from lightmeter.media.media_info import MediaKind
-from lightmeter.options import Options
-from lightmeter.planning.plan import Plan
-from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range, price_advice, price_range
+from lightmeter.options import DESCRIPTIONS, Options
+from lightmeter.pricing.estimate import (
+    CreditRange,
+    FrameRange,
+    add_retry_cost,
+    frame_range,
+    price_advice,
+    price_range,
+)
 from lightmeter.pricing.rates import RateTable, active_pairs, millicredits_per_image, whole_credits
 from lightmeter.pricing.video_coverage import coverage_advice, video_coverage
 
@@ -42,23 +46,6 @@ class BudgetStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PlanTotals:
-    """The rows of a plan that may cost credits, counted by kind (image, video or unknown) and duration.
-
-    Attributes:
-        sent: Rows whose requests the run will send and pay for.
-        cached: Rows with stored answers of earlier runs; they cost credits only if the request options change.
-    """
-
-    sent: tuple[RowGroup, ...]
-    cached: tuple[RowGroup, ...]
-
-    def billable_groups(self, *, options_changed: bool) -> tuple[RowGroup, ...]:
-        """Return the rows that cost credits; after a change of request options, these include the cached rows."""
-        return (*self.sent, *self.cached) if options_changed else self.sent
-
-
-@dataclass(frozen=True, slots=True)
 class PriceComponent:
     """One back end's price for one feature, in millicredits for each image or frame."""
 
@@ -75,6 +62,8 @@ class PriceQuote:
         parts: Price of an image or video frame, by back end and feature.
         price_milli: Sum of `parts` in millicredits, before rounding.
         charged: Maximum charge for an image or video frame, in whole credits.
+        retry_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame after an invalid
+            answer; 0 without a question.
         rows: Number of rows to send; None without a plan.
         frames: Number of images and video frames in these rows; None without a plan.
         credits: Price of these rows; None without a plan.
@@ -86,6 +75,7 @@ class PriceQuote:
     parts: tuple[PriceComponent, ...]
     price_milli: int
     charged: int
+    retry_milli: int
     rows: int | None
     frames: FrameRange | None
     credits: CreditRange | None
@@ -96,19 +86,32 @@ class PriceQuote:
     @property
     def affordable_frames(self) -> int | None:
         """Number of images and video frames that the budget is sure to pay for; None without a budget or a price."""
-        return None if self.budget is None or not self.charged else self.budget // self.charged
+        each = self.charged + whole_credits(self.retry_milli)
+        return None if self.budget is None or not each else self.budget // each
 
 
-def plan_totals(plan: Plan) -> PlanTotals:
-    """Count the rows of a plan that may cost credits.
+def credits_for(price_milli: int, retry_milli: int, frames: FrameRange) -> CreditRange:
+    """Return the price of images and video frames, with the cost of a repeated question in its upper end.
 
-    Raises:
-        JournalError: The folder with the plan's rows is gone.
+    Args:
+        price_milli: Millicredits for an image or frame.
+        retry_milli: Millicredits to repeat the user's question about it; 0 without a question.
+        frames: Number of images and frames.
     """
-    with open_read_only(plan.folder) as db:
-        sent = unsent_lengths(db)
-        cached = cached_lengths(db)
-    return PlanTotals(tuple(RowGroup(*row) for row in sent), tuple(RowGroup(*row) for row in cached))
+    return add_retry_cost(price_range(price_milli, frames), retry_milli, frames)
+
+
+def retry_price(rates: RateTable, options: Options) -> int:
+    """Return the millicredits to repeat the user's question (`--ask`) about an image or frame; 0 without a question."""
+    if options.ask is None:
+        return 0
+    describing = [
+        backend
+        for backend, feature in active_pairs(rates, options.backends, options.features)
+        if feature == DESCRIPTIONS
+    ]
+    chars = options.ask.longest_prompt_chars
+    return millicredits_per_image(rates, describing, [DESCRIPTIONS], chars) if describing else 0
 
 
 def frames_in(groups: Sequence[RowGroup], capture_interval_s: int, max_frames: int) -> FrameRange:
@@ -155,11 +158,13 @@ def price_quote(rates: RateTable, options: Options, groups: Sequence[RowGroup] |
     ]
     price = sum(part.price_milli for part in parts)
     frames = None if groups is None else frames_in(groups, options.capture_interval, options.max_frames)
-    credits_ = None if frames is None else price_range(price, frames)
+    retry = retry_price(rates, options)
+    credits_ = None if frames is None else credits_for(price, retry, frames)
     return PriceQuote(
         parts=tuple(parts),
         price_milli=price,
         charged=whole_credits(price),
+        retry_milli=retry,
         rows=None if groups is None else sum(group.rows for group in groups),
         frames=frames,
         credits=credits_,

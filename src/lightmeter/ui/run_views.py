@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lightmeter.ui.explorer import ExplorerView
 from lightmeter.ui.live_run import LiveRunView
+from lightmeter.ui.planner import PlannerView
 from lightmeter.ui.run_monitor import RunMonitor
 from lightmeter.ui.web_server import WebView
 
@@ -20,5 +21,6 @@ def run_views(folder: Path, *, allow_review: bool = False) -> dict[str, WebView]
     monitor = RunMonitor(folder)
     return {
         "explorer": WebView("Gallery", lambda: ExplorerView(folder)),
+        "planner": WebView("Planner", lambda: PlannerView.for_run(folder)),
         "run": WebView("Run", lambda: LiveRunView(monitor)),
     }

@@ -12,14 +12,14 @@ import ipywidgets as ipw
 
 from lightmeter.api.run_result import Run
 from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource
+from lightmeter.ui.background_job import view_loop
 from lightmeter.ui.gallery_queries import Card, pages
 from lightmeter.ui.run_data import GalleryPage, RunData
-from lightmeter.widgets.background_job import show_errors_in, widget_loop
+from lightmeter.widgets.background_job import error_html, show_errors_in
 from lightmeter.widgets.card_grid import HEIGHT, CardGrid, ThumbnailCache
 from lightmeter.widgets.card_html import card_html, detail_html, position_html
 from lightmeter.widgets.filter_bar import FilterBar
 from lightmeter.widgets.markup import STYLE
-from lightmeter.widgets.planner_html import error_html
 
 
 class Explorer:
@@ -96,7 +96,7 @@ class Explorer:
             self._render()
         if self._loading is not None:
             self._loading.cancel()
-        self._loading = widget_loop().start(self._thumbnails.load(list(sources.values()), lambda *_: self._render()))
+        self._loading = view_loop().start(self._thumbnails.load(list(sources.values()), lambda *_: self._render()))
         self._loading.add_done_callback(self._show_loading_error)
 
     def _show_loading_error(self, loading: Future[None]) -> None:

@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 
 from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 from lightmeter.options import make_options
-from lightmeter.planning.price_sources import rates_for
 from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range
 from lightmeter.pricing.rates import default_rates
-from lightmeter.settings import read_settings
-from lightmeter.ui.price_preview import BudgetStatus, RowGroup, budget_status, frames_in, plan_totals, price_quote
+from lightmeter.ui.price_preview import BudgetStatus, RowGroup, budget_status, frames_in, price_quote
 
 RATES = default_rates().with_defaults(("imagenet", "opennsfw", "palette"))
 ITEMS = st.lists(
@@ -92,12 +90,3 @@ def test_long_prompts_cost_more():
 def test_affordable_frames(budget, fitting):
     """A budget certainly pays for as many images as fit if each is rounded up."""
     assert price_quote(RATES, make_options(budget=budget), None).affordable_frames == fitting
-
-
-def test_quote_equals_the_plan(planner):
-    """With unchanged options, the quote equals the price of the plan."""
-    plan = planner.planned
-    priced = price_quote(
-        rates_for(plan.options, read_settings()), plan.options, plan_totals(plan).billable_groups(options_changed=False)
-    )
-    assert (priced.credits, priced.rows) == (plan.credits, plan.counts["pending"])

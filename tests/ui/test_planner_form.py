@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from lightmeter.options import make_options
 from lightmeter.pricing.rates import default_rates
-from lightmeter.widgets.options_form import CheckboxGroup, form_choices, needs_new_answers
+from lightmeter.ui.planner_form import (
+    CheckboxGroup,
+    FormValues,
+    form_choices,
+    form_options,
+    initial_values,
+    needs_new_answers,
+)
 
 NAMES = ("a", "b", "c", "d")
 LOCAL = ("imagenet", "opennsfw", "palette")
@@ -84,3 +91,26 @@ def test_names_without_a_price_keep_their_checkbox():
 def test_only_request_options_need_new_answers(change, again):
     """Features, back ends, frames and scores need new answers; a budget does not."""
     assert needs_new_answers(make_options(), make_options(**change)) is again
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"features": "tags,colors", "budget": 7}, {"features": "descriptions", "prompt": "why?", "role": "critic"}],
+)
+def test_an_unchanged_form_gives_the_initial_options(given):
+    """The form of some options stands for exactly these options, so that a run can resume."""
+    initial = make_options(**given)
+    choices = form_choices(default_rates().with_defaults(LOCAL), initial, embedded=True)
+    assert form_options(initial, choices, initial_values(initial, choices)) == initial
+
+
+def test_fields_of_descriptions_count_only_with_descriptions():
+    """Role, language and prompt change the options only while descriptions are asked for; an empty prompt is none."""
+    initial = make_options(features="descriptions")
+    choices = form_choices(default_rates(), initial, embedded=False)
+    values = initial_values(initial, choices).model_dump() | {"role": "critic", "prompt": "why?"}
+    changed = form_options(initial, choices, FormValues(**values))
+    assert (changed.role, changed.prompt) == ("critic", "why?")
+    without = form_options(initial, choices, FormValues(**values | {"features": ("tags",)}))
+    assert (without.role, without.prompt) == (initial.role, None)
+    assert form_options(initial, choices, FormValues(**values | {"prompt": ""})).prompt is None
