@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lightmeter.widgets.card_html import DETAIL_COLUMNS, MAX_ENTRIES, card_html, detail_html, position_html
 
 from lightmeter.api.run_result import RunSummary
 from lightmeter.errors import BudgetReached, Interrupted
@@ -19,7 +20,6 @@ from lightmeter.planning.progress import Progress
 from lightmeter.pricing.rates import default_rates
 from lightmeter.ui.gallery_queries import Card, Filters
 from lightmeter.ui.price_preview import RowGroup, price_quote
-from lightmeter.widgets.card_html import DETAIL_COLUMNS, MAX_ENTRIES, card_html, detail_html, position_html
 from lightmeter.widgets.markup import gauge, message, palette_strip, table
 from lightmeter.widgets.planner_html import error_html, finished_fraction, progress_html, quote_html, summary_html
 

@@ -5,7 +5,7 @@ A query can read these tables only: no other file, no network, no Python variabl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
@@ -89,11 +89,25 @@ class QuerySession:
                     self._connection = self._connect()
             return self._execute(query, params)
         except duckdb.Error as error:
-            if _is_read_error(error):
-                raise self._read_error(error) from error
-            raise UsageError(
-                f"the query cannot be answered: {error}", hint=f"Tables: {', '.join(ALL_TABLES)}."
-            ) from error
+            raise self._query_error(error) from error
+
+    def batches(self, query: str, batch_rows: int = 16 * 1024) -> Iterator[pa.RecordBatch]:
+        """Yield the result of one SQL query in batches of rows, so that it is never in memory as a whole.
+
+        Another query ends the result. It is not tried again if a writer replaces the files of its tables meanwhile.
+
+        Raises:
+            UsageError: The query is invalid; the message is DuckDB's.
+            TablesError: A file of the tables is broken, or was replaced.
+        """
+        try:
+            result = self._connection.sql(query)
+            if result is not None:
+                yield from result.to_arrow_reader(batch_rows)
+        except duckdb.Error as error:
+            raise self._query_error(error) from error
+        except (pa.ArrowException, OSError) as error:  # an error of DuckDB after the first batch
+            raise corrupt_file_error(self._where, "a table", error) from error
 
     def register(self, name: str, table: pa.Table) -> None:
         """Make an Arrow table available to the queries of this session as a view."""
@@ -131,6 +145,11 @@ class QuerySession:
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         return connection
+
+    def _query_error(self, error: duckdb.Error) -> LightmeterError:
+        if _is_read_error(error):
+            return self._read_error(error)
+        return UsageError(f"the query cannot be answered: {error}", hint=f"Tables: {', '.join(ALL_TABLES)}.")
 
     def _read_error(self, error: duckdb.Error) -> LightmeterError:
         """Return the error to raise if DuckDB cannot read the tables; it names the broken file if that can be found."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from lightmeter.widgets.card_grid import ThumbnailCache
+
 from lightmeter.cli.commands.demo import serve_folder
 from lightmeter.html_report.thumbnails import BLURRED_SIDE_PX, SIDE_PX, ThumbnailSource
 from lightmeter.media.image import read_image_info
 from lightmeter.testing import tiny_jpeg, tiny_video
-from lightmeter.widgets.card_grid import ThumbnailCache
 
 
 async def load(thumbnails, *sources):
