@@ -134,7 +134,8 @@ class Gallery:
             return columns.with_tags(filters.tags)
         if facet == "sources":
             chosen = [columns.sources.index(name) for name in filters.sources if name in columns.sources]
-            return np.logical_or.reduce(columns.has_source[chosen], axis=0)
+            found: Mask = np.logical_or.reduce(columns.has_source[chosen], axis=0)
+            return found
         if facet == "severity" and filters.severity is not None:
             low, high = filters.severity
             below = columns.severities < high if high < 1 else ~np.isnan(columns.severities)
