@@ -108,7 +108,7 @@ def plain_matches(row, item, filters: Filters, color_matches: set[str]) -> dict[
     }
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(items=ITEMS, filters=FILTERS, sort=SORTS)
 def test_counts_and_sql_agree_with_plain_python(items, filters, sort):
     """Facets count what matches all other filters; the items shown are those of the SQL text, in the same order."""

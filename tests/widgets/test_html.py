@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lightmeter.widgets.card_html import DETAIL_COLUMNS, MAX_ENTRIES, card_html, detail_html, position_html
 
 from lightmeter.api.run_result import RunSummary
 from lightmeter.errors import BudgetReached, Interrupted
-from lightmeter.html_report.thumbnails import Thumbnail
 from lightmeter.options import make_options
 from lightmeter.planning.plan import ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.rates import default_rates
-from lightmeter.ui.gallery_queries import Card, Filters
 from lightmeter.ui.price_preview import RowGroup, price_quote
 from lightmeter.widgets.markup import gauge, message, palette_strip, table
 from lightmeter.widgets.planner_html import error_html, finished_fraction, progress_html, quote_html, summary_html
 
 RATES = default_rates().with_defaults(("imagenet", "opennsfw", "palette"))
 ANY = st.text(max_size=30) | st.sampled_from(["<script>x</script>", '"><b onload=1>', "' onerror='1", "&lt;", "</div>"])
-CARD = Card(item_id="cat", url="http://h/cat.jpg", kind="image", status="ok", severity=0.1, tags=(("cat", 0.9),))
 OURS = {"div", "p", "i", "b", "h3", "ul", "li", "img", "span", "table", "caption", "thead", "tbody", "tr", "th", "td"}
 OURS |= {"details", "summary", "code"}
 ATTRIBUTES = {"class", "style", "role", "title", "alt", "src", "scope", "open"}
@@ -63,20 +58,6 @@ def assert_no_markup_from_data(html: str) -> None:
         )
 
 
-@given(word=ANY, other=ANY)
-def test_cards_and_details_escape_data(word, other):
-    """Any text of a manifest or an answer is escaped, in elements and in attributes."""
-    texts = {"item_id": word, "url": word, "kind": other, "status": word, "reason": other, "error": word}
-    card = Card(**texts, severity=0.9, duration_s=3.0, tags=((word, 0.5),), colors=((other, 0.5),))
-    rows = {
-        table: [dict.fromkeys(("frame", *columns), word) | {"frame": 1}] for table, columns in DETAIL_COLUMNS.items()
-    }
-    rows["colors"][0]["pixel_fraction"] = 0.5
-    picture = Thumbnail(reason=word)
-    assert_no_markup_from_data(card_html(card, picture, show_blurred=False))
-    assert_no_markup_from_data(detail_html(card, picture, rows, interval_s=1, show_blurred=True))
-
-
 @given(word=ANY)
 def test_plans_and_errors_escape_data(word):
     """Reasons, examples, folders and error messages are escaped."""
@@ -84,52 +65,6 @@ def test_plans_and_errors_escape_data(word):
     summary = RunSummary(1, {"failed": 1}, 1, 1, 0, None, None, None, 1.0, Path("out") / word.replace("\0", ""))
     assert_no_markup_from_data(summary_html(summary, reasons, Interrupted(word, hint=word)))
     assert_no_markup_from_data(error_html(RuntimeError(word)))
-
-
-def test_unsafe_pictures_are_blurred_first():
-    """The page holds only the blurred version of a likely unsafe picture until the user chooses to see it."""
-    card, picture = replace(CARD, severity=0.8), Thumbnail(jpeg=b"clear", blurred_jpeg=b"veil")
-    blurred, clear = (
-        Reader(card_html(card, picture, show_blurred=show_blurred)).named("img")[0] for show_blurred in (False, True)
-    )
-    assert blurred == {"src": "data:image/jpeg;base64,dmVpbA==", "alt": "cat.jpg, blurred"}
-    assert clear == {"src": "data:image/jpeg;base64,Y2xlYXI=", "alt": "cat.jpg: cat"}
-
-
-def test_missing_pictures_show_the_reason():
-    """A picture that cannot be loaded is replaced by its reason, one that is loading by a word."""
-    assert "HTTP 404" in Reader(card_html(CARD, Thumbnail(reason="HTTP 404"), show_blurred=False)).text
-    assert "loading" in Reader(card_html(CARD, Thumbnail(), show_blurred=False)).text
-
-
-def test_frames_show_their_time():
-    """A finding of a video frame shows the frame's time, one of the whole video says so."""
-    rows = {
-        "tags": [
-            {"frame": None, "name": "dog", "score": 0.9, "source": "s"},
-            {"frame": 2, "name": "dog", "score": 0.8, "source": "s"},
-        ]
-    }
-    text = Reader(detail_html(replace(CARD, kind="video"), Thumbnail(), rows, interval_s=5, show_blurred=False)).text
-    assert "whole" in text
-    assert "2 at 10 s" in text.replace("\N{NO-BREAK SPACE}", " ")
-
-
-def test_long_lists_are_cut_with_a_note():
-    """At most MAX_ENTRIES rows are shown, with a note that there are more."""
-    rows = {"tags": [{"frame": None, "name": f"tag{i}.", "score": 0.5, "source": "s"} for i in range(MAX_ENTRIES + 1)]}
-    text = Reader(detail_html(CARD, Thumbnail(), rows, interval_s=1, show_blurred=False)).text
-    assert f"tag{MAX_ENTRIES - 1}." in text
-    assert f"tag{MAX_ENTRIES}." not in text
-    assert f"The first {MAX_ENTRIES} entries" in text
-
-
-def test_gallery_position():
-    """The line above the gallery states which items are shown, how many match, and how many there are."""
-    assert "25 to 30 of 30 items" in position_html(Filters(page=1), 30, 30)
-    assert "of 100" in position_html(Filters(), 30, 100)
-    assert "clear them" in position_html(Filters(), 0, 100)
-    assert "tables are empty" in position_html(Filters(), 0, 0)
 
 
 @pytest.mark.parametrize(

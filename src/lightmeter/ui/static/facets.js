@@ -41,11 +41,12 @@ function facetPanel({ change, findTags }) {
 
   function valueRow(group, { value, items }, values, set) {
     const isOn = values.includes(value);
+    const text = value === null ? "(none)" : value === "" ? "(empty)" : group === "status" ? value.replaceAll("_", " ") : value;
     const box = h("input", {
-      type: "checkbox", checked: isOn, "data-key": `${group}:${value}`, onchange: () => set(value, box.checked),
+      type: "checkbox", checked: isOn, "data-key": `${group}:${value}`, "aria-label": `${text}, ${plural(items, "item")}`,
+      onchange: () => set(value, box.checked),
     });
-    const text = value === null ? "(none)" : value === "" ? "(empty)" : value.replaceAll("_", " ");
-    return h("label", { class: `lm-value${items || isOn ? "" : " lm-zero"}` }, box, h("span", { class: "lm-text", title: value ?? "" }, group === "status" ? text : value || text),
+    return h("label", { class: `lm-value${items || isOn ? "" : " lm-zero"}` }, box, h("span", { class: "lm-text", title: text }, text),
       h("span", { class: "lm-count" }, items.toLocaleString("en-US")));
   }
 
