@@ -275,7 +275,7 @@ class _FactReader:
         found = session.ask(f"SELECT source FROM ({_SOURCES}) WHERE source IS NOT NULL ORDER BY source")  # noqa: S608 (constants)
         self.sources = tuple(map(str, found.column("source").to_pylist()[:MAX_SOURCES]))
         numbers = pa.array(np.arange(len(self.sources), dtype=np.uint8))
-        session.register("lm_sources", pa.table({"source": pa.array(self.sources, pa.string()), "number": numbers}))
+        session.register("lm_sources", found.slice(0, MAX_SOURCES).append_column("number", numbers))
         self.tags: tuple[str, ...] = ()
         self._has_source = np.zeros((len(self.sources) + 1, len(item_hashes)), np.bool_)
         self._order = np.argsort(item_hashes, kind="stable").astype(np.uint32)
@@ -283,12 +283,12 @@ class _FactReader:
 
     def tag_keys(self) -> NDArray[np.uint64]:
         """Read the tags, and return `GalleryColumns.tag_keys`."""
-        names = self._session.ask("SELECT DISTINCT name FROM tags WHERE name IS NOT NULL ORDER BY name").column("name")
+        names = self._session.ask("SELECT DISTINCT name FROM tags WHERE name IS NOT NULL ORDER BY name")
         if len(names) >= MAX_TAGS:
             raise UsageError(f"The run has {len(names):,} different tags.", hint="Query the tables: lightmeter sql DIR")
-        self.tags = tuple(map(str, names.to_pylist()))
+        self.tags = tuple(map(str, names.column("name").to_pylist()))
         numbers = pa.array(np.arange(len(names), dtype=np.uint64))
-        self._session.register("lm_tags", pa.table({"name": names.combine_chunks(), "tag": numbers}))
+        self._session.register("lm_tags", names.append_column("tag", numbers))
         keys = self._keys("tags", "tag", "score", "LEFT JOIN lm_tags USING (name)")
         keys.sort()
         return _last_of_pairs(keys)

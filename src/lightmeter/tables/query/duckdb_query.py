@@ -208,10 +208,15 @@ def _add_views(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
         if parts:
             _add_view(connection, table, f"read_parquet([{_literals(parts)}], union_by_name = true)")
         elif table in ALL_TABLES:
-            connection.register(table, schema(table).empty_table())
+            connection.register(table, _no_rows(schema(table)))
     connection.execute(
         f"SET allowed_paths = [{_literals([part for parts in parts_by_table.values() for part in parts])}]"
     )
+
+
+def _no_rows(table_schema: pa.Schema) -> pa.Table:
+    """Return a table without rows; `Schema.empty_table` would import pandas, which takes 50 MB and half a second."""
+    return pa.Table.from_batches([], schema=table_schema)
 
 
 def _add_view(connection: duckdb.DuckDBPyConnection, table: str, files: str) -> None:
@@ -221,7 +226,7 @@ def _add_view(connection: duckdb.DuckDBPyConnection, table: str, files: str) -> 
     if table in ALL_TABLES:
         written = connection.view(table).columns
         if missing := [field for field in schema(table) if field.name not in written]:
-            types = connection.from_arrow(pa.schema(missing).empty_table())
+            types = connection.from_arrow(_no_rows(pa.schema(missing)))
             nulls = "".join(
                 f', NULL::{kind} AS "{name}"' for name, kind in zip(types.columns, types.types, strict=True)
             )
