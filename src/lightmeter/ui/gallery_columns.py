@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,9 @@ MAX_VALUES: Final = 30
 MAX_SOURCES: Final = 64
 SCORE_STEPS: Final = 4094
 """A score of 0 to 1 is rounded to this many steps; the code 0 means that there is no score."""
+
+Mask = NDArray[np.bool_]
+Number = TypeVar("Number", bound=np.generic)
 
 BLOCK: Final = 2**19
 """Tags that are counted at a time: their intermediate arrays fit into the processor's cache."""
@@ -191,15 +194,15 @@ class _ItemReader:
         self._ids: list[Any] = []
         self.urls = CompressedTexts()
         columns = ", ".join(f"{quoted(name)}::VARCHAR" for name in facets)
-        self.query = f"SELECT hash(item_id), item_id, url, duration_s::FLOAT, {columns} FROM assets"  # noqa: S608 (quoted)
+        self.query = f"SELECT hash(item_id), item_id, url, coalesce(duration_s, 'nan')::FLOAT, {columns} FROM assets"  # noqa: S608 (quoted)
         self._facets = tuple(facets)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add a batch of the rows of `query`."""
-        self._hashes.append(batch.column(0).to_numpy().copy())
+        self._hashes.append(_numbers(batch.column(0), np.uint64).copy())
         self._ids.append(_copied(batch.column(1)))
         self.urls.extend(batch.column(2))
-        self._durations.append(batch.column(3).to_numpy(zero_copy_only=False).copy())
+        self._durations.append(_numbers(batch.column(3), np.float32).copy())
         for index, name in enumerate(self._facets, start=4):
             if name in self._codes:
                 self._add_values(name, batch.column(index))
@@ -214,7 +217,7 @@ class _ItemReader:
         if len(values) > MAX_VALUES:
             del self._codes[name]
             return
-        self._codes[name].append(np.array(codes, np.uint8)[encoded.indices.to_numpy()])
+        self._codes[name].append(np.array(codes, np.uint8)[_numbers(encoded.indices, np.int32)])
 
     @property
     def item_ids(self) -> pa.ChunkedArray[Any]:
@@ -255,12 +258,19 @@ def _last_of_pairs(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return keys[:used]
 
 
+def _numbers(column: Any, dtype: type[Number]) -> NDArray[Number]:
+    """Return an Arrow array of numbers without nulls as numpy's; `to_numpy` would import pandas, which takes 50 MB."""
+    return np.frombuffer(memoryview(column.buffers()[1] or b""), dtype)[column.offset : column.offset + len(column)]
+
+
 def _copied(column: Any) -> Any:
     """Return an Arrow array in memory of its own: those of DuckDB keep whole batches, with much unused memory."""
     return pa.concat_arrays([column, column.slice(0, 0)])
 
 
-_SOURCES: Final = " UNION ".join(f"SELECT source FROM {table}" for table in FACT_TABLES)  # noqa: S608 (constant names)
+_SOURCES: Final = " UNION ".join(f"SELECT source FROM {table} WHERE source IS NOT NULL" for table in FACT_TABLES)  # noqa: S608 (constant names)
+_NUMBER: Final = "(row_number() OVER (ORDER BY source) - 1)"
+_NO_VALUE: Final = 2**64 - 1
 _WITH_SOURCES: Final = "LEFT JOIN lm_sources USING (source)"
 
 
@@ -272,10 +282,9 @@ class _FactReader:
 
     def __init__(self, session: QuerySession, item_hashes: NDArray[np.uint64]) -> None:
         self._session = session
-        found = session.ask(f"SELECT source FROM ({_SOURCES}) WHERE source IS NOT NULL ORDER BY source")  # noqa: S608 (constants)
+        found = session.ask(f"SELECT source, {_NUMBER}::UTINYINT AS number FROM ({_SOURCES}) ORDER BY source")  # noqa: S608 (constants)
         self.sources = tuple(map(str, found.column("source").to_pylist()[:MAX_SOURCES]))
-        numbers = pa.array(np.arange(len(self.sources), dtype=np.uint8))
-        session.register("lm_sources", found.slice(0, MAX_SOURCES).append_column("number", numbers))
+        session.register("lm_sources", found.slice(0, MAX_SOURCES))
         self.tags: tuple[str, ...] = ()
         self._has_source = np.zeros((len(self.sources) + 1, len(item_hashes)), np.bool_)
         self._order = np.argsort(item_hashes, kind="stable").astype(np.uint32)
@@ -283,12 +292,12 @@ class _FactReader:
 
     def tag_keys(self) -> NDArray[np.uint64]:
         """Read the tags, and return `GalleryColumns.tag_keys`."""
-        names = self._session.ask("SELECT DISTINCT name FROM tags WHERE name IS NOT NULL ORDER BY name")
+        distinct = "SELECT DISTINCT name AS source FROM tags WHERE name IS NOT NULL"
+        names = self._session.ask(f"SELECT source AS name, {_NUMBER}::UBIGINT AS tag FROM ({distinct}) ORDER BY name")  # noqa: S608 (constants)
         if len(names) >= MAX_TAGS:
             raise UsageError(f"The run has {len(names):,} different tags.", hint="Query the tables: lightmeter sql DIR")
         self.tags = tuple(map(str, names.column("name").to_pylist()))
-        numbers = pa.array(np.arange(len(names), dtype=np.uint64))
-        self._session.register("lm_tags", names.append_column("tag", numbers))
+        self._session.register("lm_tags", names)
         keys = self._keys("tags", "tag", "score", "LEFT JOIN lm_tags USING (name)")
         keys.sort()
         return _last_of_pairs(keys)
@@ -305,9 +314,11 @@ class _FactReader:
         code = f"coalesce(1 + round(({limited}) * {SCORE_STEPS}), 0)::UBIGINT"
         count = self._session.ask(f"SELECT count(*) AS n FROM {table}").column("n")[0].as_py()  # noqa: S608 (constant)
         keys, used = np.empty(count, np.uint64), 0
-        for positions, column in self._facts(table, f"({value} << 12) | {code}", join):
-            known = column.is_valid().to_numpy(zero_copy_only=False)
-            found = positions[known].astype(np.uint64) << np.uint64(36) | column.drop_null().to_numpy()
+        key = f"coalesce(({value} << 12) | {code}, {_NO_VALUE})::UBIGINT"
+        for is_known, positions, column in self._facts(table, key, join):
+            values = _numbers(column, np.uint64)
+            known = is_known & (values != _NO_VALUE)
+            found = positions[known].astype(np.uint64) << np.uint64(36) | values[known]
             if used + len(found) > len(keys):
                 keys = np.concatenate([keys[:used], np.empty(count + len(found), np.uint64)])
             keys[used : used + len(found)] = found
@@ -317,8 +328,8 @@ class _FactReader:
     def severities(self) -> NDArray[np.float64]:
         """Read the NSFW ratings, and return the highest severity of each item."""
         highest = np.full(len(self._order), np.nan)
-        for positions, column in self._facts("nsfw", "severity"):
-            np.fmax.at(highest, positions, column.to_numpy(zero_copy_only=False))
+        for is_known, positions, column in self._facts("nsfw", "coalesce(severity, 'nan'::DOUBLE)"):
+            np.fmax.at(highest, positions[is_known], _numbers(column, np.float64)[is_known])
         return highest
 
     def has_source(self) -> NDArray[np.bool_]:
@@ -328,24 +339,22 @@ class _FactReader:
                 pass
         return self._has_source[:-1]
 
-    def _facts(self, table: str, value: str, join: str = "") -> Iterator[tuple[NDArray[np.uint32], Any]]:
-        """Yield positions of items, and a value for each, from the rows of a table; note their back ends.
+    def _facts(self, table: str, value: str, join: str = "") -> Iterator[tuple[Mask, NDArray[np.uint32], Any]]:
+        """Yield from the rows of a table whether the item is known, its position, and a value; note the back ends.
 
         Args:
             table: The table.
             value: SQL expression of the value.
             join: SQL clause that the expression needs.
         """
-        query = f"SELECT hash(item_id), {value}, number FROM {table} {_WITH_SOURCES} {join} WHERE item_id IS NOT NULL"  # noqa: S608 (constants)
+        number = f"coalesce(number, {len(self.sources)})::UTINYINT"
+        query = f"SELECT hash(item_id), {value}, {number} FROM {table} {_WITH_SOURCES} {join} WHERE item_id IS NOT NULL"  # noqa: S608 (constants)
         for batch in self._session.batches(query):
-            is_known, positions = self._positions(batch.column(0).to_numpy())
+            is_known, positions = self._positions(_numbers(batch.column(0), np.uint64))
             # Rows without a known back end count for an extra one.
-            numbers = batch.column(2).fill_null(len(self.sources)).to_numpy()
-            values = batch.column(1)
-            if not is_known.all():
-                positions, numbers, values = positions[is_known], numbers[is_known], values.filter(pa.array(is_known))
-            self._has_source[numbers, positions] = True
-            yield positions, values
+            numbers = _numbers(batch.column(2), np.uint8)
+            self._has_source[numbers[is_known], positions[is_known]] = True
+            yield is_known, positions, batch.column(1)
 
     def _positions(self, hashes: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], NDArray[np.uint32]]:
         """Return for each hash of an item id whether there is such an item, and its position if there is."""

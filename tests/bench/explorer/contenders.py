@@ -5,6 +5,8 @@ Prints one JSON object: seconds of each step (imports left out), and peak memory
 
 # ruff: noqa: PLC0415 (what the other contender imports is not this one's memory)
 
+# ruff: noqa: E501 (queries)
+
 # ruff: noqa: S608, T201 (the queries are of this file; it prints what it measured)
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ def duckdb(folder: Path) -> Iterator[Callable[[], object]]:
 
     has_tag = f"item_id IN (SELECT item_id FROM tags WHERE name = '{TAG}')"
     below, above = (
-        f"item_id IN (SELECT item_id FROM nsfw GROUP BY item_id HAVING max(severity) {limit})" for limit in ("< 0.5", ">= 0.5")
+        f"item_id IN (SELECT item_id FROM nsfw GROUP BY item_id HAVING max(severity) {limit})"
+        for limit in ("< 0.5", ">= 0.5")
     )
 
     def ask(query: str) -> list[object]:
@@ -57,7 +60,9 @@ def duckdb(folder: Path) -> Iterator[Callable[[], object]]:
             db.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{files}', union_by_name = true)")
 
     def page(where: str, offset: int) -> object:
-        ids = ask(f"SELECT item_id, url, status, kind, reason, duration_s FROM assets WHERE {where} LIMIT {PAGE} OFFSET {offset}")
+        ids = ask(
+            f"SELECT item_id, url, status, kind, reason, duration_s FROM assets WHERE {where} LIMIT {PAGE} OFFSET {offset}"
+        )
         some = ", ".join(f"'{row[0]}'" for row in ids)
         return (
             ids,
@@ -69,12 +74,20 @@ def duckdb(folder: Path) -> Iterator[Callable[[], object]]:
     def counts(tag: str, severity: str) -> object:
         both = f"{tag} AND {severity}"
         sources = " UNION ALL ".join(
-            f"SELECT source, item_id FROM {table}" for table in ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands")
+            f"SELECT source, item_id FROM {table}"
+            for table in ("tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands")
         )
         return [
-            *(ask(f"SELECT {column}, count(*) FROM assets WHERE {both} GROUP BY 1") for column in ("status", "kind", "reason", "subject")),
-            ask(f"SELECT source, count(DISTINCT item_id) FROM ({sources}) WHERE {both} AND source IS NOT NULL GROUP BY 1"),
-            ask(f"SELECT name, count(DISTINCT item_id) AS n FROM tags WHERE {severity} GROUP BY 1 ORDER BY 2 DESC LIMIT 12"),
+            *(
+                ask(f"SELECT {column}, count(*) FROM assets WHERE {both} GROUP BY 1")
+                for column in ("status", "kind", "reason", "subject")
+            ),
+            ask(
+                f"SELECT source, count(DISTINCT item_id) FROM ({sources}) WHERE {both} AND source IS NOT NULL GROUP BY 1"
+            ),
+            ask(
+                f"SELECT name, count(DISTINCT item_id) AS n FROM tags WHERE {severity} GROUP BY 1 ORDER BY 2 DESC LIMIT 12"
+            ),
             ask(
                 "SELECT least(floor(severity * 20), 19) AS bin, count(*) FROM "
                 f"(SELECT max(severity) AS severity FROM nsfw WHERE {tag} GROUP BY item_id) GROUP BY 1"

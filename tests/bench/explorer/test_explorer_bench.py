@@ -2,8 +2,8 @@
 
     pytest tests/bench/explorer --override-ini addopts= --import-mode=importlib -s
 
-`LIGHTMETER_BENCH_ITEMS` (10000,100000,1000000) sets the sizes. Both take turns, `LIGHTMETER_BENCH_ROUNDS` (3) times, in a
-new process each; what is said of each step is its middle round.
+`LIGHTMETER_BENCH_ITEMS` (10000,100000,1000000) sets the sizes. Both take turns, `LIGHTMETER_BENCH_ROUNDS` (3)
+times, in a new process each; what is said of each step is its middle round.
 """
 
 # ruff: noqa: T201 (the table is what it is for)
@@ -45,7 +45,8 @@ def test_gallery_beside_duckdb(items, tmp_path):
     write_big_tables(tmp_path, items)
     rounds = [{name: measure(name, tmp_path) for name in ("gallery", "duckdb")} for _ in range(ROUNDS)]
     middle = {
-        name: {step: median(one[name][step] for one in rounds) for step in (*STEPS, "MiB")} for name in ("gallery", "duckdb")
+        name: {step: median(one[name][step] for one in rounds) for step in (*STEPS, "MiB")}
+        for name in ("gallery", "duckdb")
     }
     print(f"\n{items:,} items          gallery    DuckDB   ratio")
     for step in STEPS:
