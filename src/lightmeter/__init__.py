@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the same names as in _MODULES, for editors and type checker
     from lightmeter.api.check import CheckReport, check
     from lightmeter.api.run_result import Run
     from lightmeter.api.runs import open, plan, resume, run  # noqa: A004 (the public name is lightmeter.open)
+    from lightmeter.api.watch import watch
     from lightmeter.ask.question import Ask
     from lightmeter.background_loop import sync
     from lightmeter.client.client import Client
@@ -52,6 +53,7 @@ __all__ = [
     "resume",
     "run",
     "sync",
+    "watch",
 ]
 
 _MODULES = {
@@ -70,6 +72,7 @@ _MODULES = {
     "resume": "lightmeter.api.runs",
     "run": "lightmeter.api.runs",
     "sync": "lightmeter.background_loop",
+    "watch": "lightmeter.api.watch",
 }
 
 

@@ -37,6 +37,8 @@ An invalid row of the manifest is never an exception: it gets a status and a rea
 
 from __future__ import annotations
 
+from html import escape
+
 from lightmeter.redaction import mask_credentials
 
 
@@ -53,6 +55,9 @@ class LightmeterError(Exception):
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(mask_credentials(message))
         self.hint = mask_credentials(hint)
+
+    def _repr_html_(self) -> str:
+        return f"<div><b>{type(self).__name__}</b>: {escape(str(self))}<br>{escape(self.hint)}</div>"
 
 
 class UsageError(LightmeterError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
@@ -81,3 +81,14 @@ def format_bytes(count: int) -> str:
 def data_uri(jpeg: bytes) -> str:
     """Return a JPEG as a data URI, so that a page can show it without a server."""
     return f"data:image/jpeg;base64,{b64encode(jpeg).decode()}"
+
+
+def labeled_lines_as_html(title: str, lines: Iterable[str]) -> str:
+    """Return lines of text, each a label, at least two spaces and a value, as an HTML table with a title."""
+    cells = (re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in lines)
+    left = 'style="text-align:left"'
+    rows = "".join(
+        f'<tr><th scope="row" {left}>{esc(label)}</th><td {left}>{esc(value)}</td></tr>'
+        for label, value in ((cell[0], cell[1] if len(cell) > 1 else "") for cell in cells)
+    )
+    return f"<div><b>{esc(title)}</b><table>{rows}</table></div>"

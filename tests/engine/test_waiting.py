@@ -8,8 +8,8 @@ import time
 import pytest
 
 import lightmeter as lm
+from lightmeter.api.progress_display import _details
 from lightmeter.api.runs import stream_run
-from lightmeter.cli.progress import _details
 from lightmeter.planning.progress import Progress
 from tests.engine.hostile import Hostile, listening
 

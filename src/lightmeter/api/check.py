@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
+from lightmeter.api.progress_display import last_step
 from lightmeter.clock import SystemClock
 from lightmeter.engine.session import refuse_folder_of_run, write_checked_journal
 from lightmeter.export.export_tables import export_tables
@@ -92,7 +93,12 @@ class CheckReport:
 
 
 async def check(
-    manifest: ManifestSource, out: Path | str | None = None, *, reuse: bool = True, **options: Unpack[CheckOptions]
+    manifest: ManifestSource,
+    out: Path | str | None = None,
+    *,
+    reuse: bool = True,
+    progress: bool | None = None,
+    **options: Unpack[CheckOptions],
 ) -> CheckReport:
     """Read a manifest and check its rows. Needs no key and no service, and requests only the URLs of the manifest.
 
@@ -104,17 +110,15 @@ async def check(
         out: Folder for the tables `assets` and `prechecks`, which `open`, `report` and `lightmeter sql` read; None
             writes no tables.
         reuse: Whether to use kept results of earlier checks.
+        progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
         options: How the manifest is read and checked: see `lightmeter.options.CheckOptions`.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
         SettingsError: an option is wrong, or the folder holds a run or cannot be written to.
     """
-    async with aclosing(stream_check_report(manifest, out, make_options(**options, reuse=reuse))) as steps:
-        async for step in steps:
-            if isinstance(step, CheckReport):
-                return step
-    raise AssertionError("the last value is a report")
+    steps = stream_check_report(manifest, out, make_options(**options, reuse=reuse))
+    return await last_step(steps, show=progress)
 
 
 async def stream_check_report(

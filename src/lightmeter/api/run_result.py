@@ -12,6 +12,7 @@ import pyarrow as pa
 from lightmeter.api.next_steps import next_steps
 from lightmeter.api.shares import Shares, read_shares
 from lightmeter.errors import JournalError, LightmeterError, UsageError
+from lightmeter.html_fragments import labeled_lines_as_html
 from lightmeter.journal.header import is_balance_current, read_run_header
 from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.queries.items import count_by_reason, count_by_status, count_rows
@@ -327,3 +328,12 @@ class Run(Tables):
         summary = self.summary()
         counts = ", ".join(f"{rows} {status}" for status, rows in summary.counts.items() if rows)
         return f"Run({str(self.folder)!r}: {summary.rows} rows, {counts}, {summary.paid} credits paid)"
+
+    def _repr_html_(self) -> str:
+        summary = self.summary()
+        rows = [f"{status.replace('_', ' ')}  {count:,}" for status, count in summary.counts.items() if count]
+        cap = "" if summary.budget is None else f" of a budget of {summary.budget:,}"
+        rows += [f"credits paid  {summary.paid:,}{cap}", f"credits held  {summary.held:,}"]
+        stopped = [] if self.stopped_by is None else [f"stopped by  {self.stopped_by}"]
+        steps = (f"next  {step}" for step in self.next_steps())
+        return labeled_lines_as_html(f"{self.folder}: {summary.rows:,} rows", (*rows, *stopped, *steps))

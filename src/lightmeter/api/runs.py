@@ -7,9 +7,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar, Unpack, overload
+from typing import Final, Unpack, overload
 
 from lightmeter.api.background_generator import in_background
+from lightmeter.api.progress_display import last_step
 from lightmeter.api.run_result import Run, RunSummary, Tables, summarize
 from lightmeter.api.screening import Screen, make_screen, screen_folder
 from lightmeter.cache.reuse import cache_answers
@@ -37,20 +38,19 @@ from lightmeter.planning.progress import Progress
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.remote.uris import is_uri
 
-T = TypeVar("T")
-
 _PROGRESS_INTERVAL_S: Final = 0.25
 
 _NO_ROWS: Final = (0, -1)
 """A range of rows without rows: the engine collects and settles, and sends nothing new."""
 
 
-async def plan(source: ManifestSource, **options: Unpack[PlanOptions]) -> Plan:
+async def plan(source: ManifestSource, *, progress: bool | None = None, **options: Unpack[PlanOptions]) -> Plan:
     """Read a manifest, check its rows, and estimate what a run costs. Spends nothing.
 
     Args:
         source: A path or `s3://` URI of a manifest; a folder or a glob of media or of Parquet files; a DataFrame, a
             Series or a list of URLs, `Path`s or dicts.
+        progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
         options: The options of the run: see `lightmeter.options.PlanOptions`.
 
     Raises:
@@ -58,7 +58,7 @@ async def plan(source: ManifestSource, **options: Unpack[PlanOptions]) -> Plan:
         SettingsError: an option is wrong (the message names it), or the service lacks a back end.
         AccessDenied: the service does not accept the key. A missing key is only a note in the plan.
     """
-    return await _last(stream_screened_plan(source, make_options(**options), read_settings()))
+    return await last_step(stream_screened_plan(source, make_options(**options), read_settings()), show=progress)
 
 
 async def stream_screened_plan(
@@ -111,7 +111,14 @@ async def _stream_screen(screen: Screen, plan: Plan, out: Path | None) -> AsyncG
     yield await asyncio.to_thread(screen.apply, plan, folder)
 
 
-async def run(plan: Plan, out: Path | str, *, consent: bool = False, accept_journal: bool = False) -> Run:
+async def run(
+    plan: Plan,
+    out: Path | str,
+    *,
+    consent: bool = False,
+    accept_journal: bool = False,
+    progress: bool | None = None,
+) -> Run:
     """Run a plan and write the tables. If `out` already holds this run, continue it.
 
     If `out` holds a run of another version of the manifest, only new and changed rows are paid.
@@ -122,6 +129,7 @@ async def run(plan: Plan, out: Path | str, *, consent: bool = False, accept_jour
         consent: Whether to allow what `Plan.needs_consent` lists: a run that names no back end, or has no frame limit,
             on a service other than the embedded one.
         accept_journal: Whether to continue a journal in `out` that is a copy or a restored backup: see `resume`.
+        progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
 
     Returns:
         The run. If the budget or a lack of credits stopped it, its `stopped_by` is that error.
@@ -132,7 +140,7 @@ async def run(plan: Plan, out: Path | str, *, consent: bool = False, accept_jour
         AccessDenied: the service does not accept the key; nothing was sent.
         Unreachable: the service does not answer; nothing was sent.
     """
-    return await _last(stream_run(plan, out, consent=consent, accept_journal=accept_journal))
+    return await last_step(stream_run(plan, out, consent=consent, accept_journal=accept_journal), show=progress)
 
 
 async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack[PlanOptions]) -> RunSummary:
@@ -155,7 +163,8 @@ async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack
     else:
         settings = read_settings()
         must_be_explicit(new_options, settings)
-        plan = await _last(stream_screened_plan(source, new_options, settings, out=folder, require_service=True))
+        steps = stream_screened_plan(source, new_options, settings, out=folder, require_service=True)
+        plan = await last_step(steps, show=False)
         await _prepare(plan, folder)
     return summarize(folder)
 
@@ -186,7 +195,12 @@ def _merged_options(folder: Path, header: RunHeader, wanted: Options) -> Options
 
 
 async def resume(
-    out: Path | str, *, pay_again: int = 0, accept_journal: bool = False, **changes: Unpack[ResumeOptions]
+    out: Path | str,
+    *,
+    pay_again: int = 0,
+    accept_journal: bool = False,
+    progress: bool | None = None,
+    **changes: Unpack[ResumeOptions],
 ) -> Run:
     """Continue a run after a stop, a crash or a raised budget.
 
@@ -195,6 +209,7 @@ async def resume(
         pay_again: Maximum credits for repeating requests whose answer was lost, which may be charged twice.
         accept_journal: Whether to continue, under a new run id, a journal that is a copy or was restored from a backup.
             Answers that it lacks are paid for again.
+        progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
         changes: Options to change, such as `budget`: see `lightmeter.options.ResumeOptions`.
 
     Raises:
@@ -202,7 +217,8 @@ async def resume(
         JournalError: the folder holds no run, or another process is running it.
         SettingsError: an option is wrong, or may not change between two starts of a run.
     """
-    return await _last(stream_resume(out, pay_again=pay_again, accept_journal=accept_journal, **changes))
+    steps = stream_resume(out, pay_again=pay_again, accept_journal=accept_journal, **changes)
+    return await last_step(steps, show=progress)
 
 
 @overload
@@ -377,11 +393,3 @@ async def _recover_and_spend(engine: Engine) -> None:
     await engine.recover()
     await engine.spend()
     await engine.finish()
-
-
-async def _last(steps: AsyncGenerator[Progress | T]) -> T:
-    async with aclosing(steps) as each:
-        async for step in each:
-            if not isinstance(step, Progress):
-                return step
-    raise AssertionError("the last value is a plan or a run")

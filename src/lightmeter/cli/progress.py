@@ -6,92 +6,12 @@ import asyncio
 import signal
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Any, Final, Self
-
-import click
-from rich import progress as rich_progress
-from rich.console import Console
+from typing import Any
 
 from lightmeter.api.background_generator import cancel_all_work
+from lightmeter.api.progress_display import ProgressDisplay
 from lightmeter.errors import Interrupted
 from lightmeter.planning.progress import Progress
-
-_PLAIN_INTERVAL_S: Final = 5.0
-
-
-class _ProgressDisplay:
-    """Display of progress on standard error: a bar on a terminal, else a line every few seconds."""
-
-    def __init__(self) -> None:
-        self._console = Console(stderr=True)
-        self._bar: rich_progress.Progress | None = None
-        self._printed_at_s = -_PLAIN_INTERVAL_S
-        self._phase = ""
-        self._notes_shown = 0
-        if self._console.is_terminal:
-            self._bar = rich_progress.Progress(
-                rich_progress.SpinnerColumn(),
-                rich_progress.TextColumn("{task.description}"),
-                rich_progress.BarColumn(bar_width=30),
-                rich_progress.MofNCompleteColumn(),
-                rich_progress.TextColumn("{task.fields[details]}"),
-                rich_progress.TimeElapsedColumn(),
-                console=self._console,
-                transient=True,
-            )
-
-    def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
-            self._task = self._bar.add_task("starting", total=None, details="")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def print_line(self, text: str) -> None:
-        """Print a line on standard error, above the progress bar if there is one."""
-        if self._bar is not None:
-            self._console.print(text)
-        else:
-            click.echo(text, err=True)
-
-    def show_progress(self, progress: Progress) -> None:
-        """Update the progress bar; without a terminal, print a line every few seconds and when the phase changes."""
-        for note in progress.notes[self._notes_shown :]:
-            self.print_line(f"note: {note}")
-        self._notes_shown = len(progress.notes)
-        is_planning = progress.phase in ("planning", "checking")
-        if self._bar is not None:
-            self._bar.update(
-                self._task,
-                description="waiting" if progress.waiting else progress.phase,
-                total=None if is_planning else progress.rows,
-                completed=progress.rows if is_planning else progress.finished,
-                details=_details(progress),
-            )
-        elif progress.seconds - self._printed_at_s >= _PLAIN_INTERVAL_S or progress.phase != self._phase:
-            self._printed_at_s, self._phase = progress.seconds, progress.phase
-            rows = f"{progress.rows} rows" if is_planning else f"{progress.finished}/{progress.rows} rows"
-            click.echo(f"{progress.phase}: {rows} {_details(progress)}".rstrip(), err=True)
-
-
-def _details(progress: Progress) -> str:
-    if progress.phase in ("planning", "checking"):
-        return f"{progress.rate:.0f} rows/s"
-    if progress.phase == "screening":
-        return f"· {progress.rate:.1f} rows/s"
-    parts = [progress.waiting] if progress.waiting is not None else [f"{progress.rate:.1f}/s"] if progress.rate else []
-    budget = f" of {progress.budget}" if progress.budget is not None else ""
-    parts.append(f"{progress.paid} credits paid{budget}")
-    if progress.held:
-        parts.append(f"{progress.held} held")
-    if in_doubt := progress.counts.get("in_doubt"):
-        parts.append(f"{in_doubt} in doubt")
-    if progress.eta_s is not None and progress.phase == "running":
-        parts.append(f"ETA {progress.eta_s:.0f} s")
-    return "· " + " · ".join(parts)
 
 
 def run_with_progress(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, cancel_on_signal: bool = False) -> Any:
@@ -114,7 +34,7 @@ def run_with_progress(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, 
 
 async def _run(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, cancel_on_signal: bool) -> Any:
     stop = asyncio.Event()
-    with _ProgressDisplay() as display, _stop_on_signals(stop, display):
+    with ProgressDisplay() as display, _stop_on_signals(stop, display):
         if not cancel_on_signal:
             return await _show_steps(steps(stop), display)
         work = asyncio.create_task(_show_steps(steps(stop), display))
@@ -135,7 +55,7 @@ async def _run(steps: Callable[[asyncio.Event], AsyncGenerator[Any]], *, cancel_
         return await work
 
 
-async def _show_steps(steps: AsyncGenerator[Any], display: _ProgressDisplay) -> Any:
+async def _show_steps(steps: AsyncGenerator[Any], display: ProgressDisplay) -> Any:
     last = None
     async with aclosing(steps) as open_steps:
         async for step in open_steps:
@@ -146,7 +66,7 @@ async def _show_steps(steps: AsyncGenerator[Any], display: _ProgressDisplay) -> 
 
 
 @contextmanager
-def _stop_on_signals(stop: asyncio.Event, display: _ProgressDisplay) -> Iterator[None]:
+def _stop_on_signals(stop: asyncio.Event, display: ProgressDisplay) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     signals: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
 

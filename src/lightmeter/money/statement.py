@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from lightmeter import sqlite
 from lightmeter.clock import utc_from_timestamp
+from lightmeter.html_fragments import labeled_lines_as_html
 from lightmeter.journal.balance_proofs import read_proofs, submissions_sent_between
 from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.header import RunHeader, is_balance_current, read_run_header
@@ -57,7 +58,7 @@ _COLUMNS: Final[dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Statement:
     """The credit accounting of a run, in whole credits.
 
@@ -138,6 +139,15 @@ class Statement:
             "in_doubt": asdict(self.in_doubt),
             "proofs": list(self.proofs),
         }
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        return f"Statement({self.run_id!r}: credits: {self.paid} paid, {self.held} held; requests: {self.requests})"
+
+    def _repr_html_(self) -> str:
+        return labeled_lines_as_html(f"Credits of run {self.run_id}", self.lines())
 
     def lines(self) -> Iterator[str]:
         """Yield the statement as lines of text."""

@@ -1,0 +1,37 @@
+"""`lightmeter.watch`: a run whose progress the caller shows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+from lightmeter.api.run_result import Run
+from lightmeter.api.runs import stream_run
+from lightmeter.planning.plan import Plan
+from lightmeter.planning.progress import Progress
+
+
+def watch(
+    plan: Plan, out: Path | str, *, consent: bool = False, accept_journal: bool = False
+) -> AsyncGenerator[Progress | Run]:
+    """Run a plan as `lightmeter.run` does; yield its `Progress` several times a second, and the `Run` at the end.
+
+    Leaving the loop with `break` stops the run: no more requests are sent, the answers of those in flight are kept.
+
+    Example:
+        >>> async for step in lm.watch(plan, "out/"):  # doctest: +SKIP
+        ...     print(step)
+
+    Args:
+        plan: The result of `plan` or `load_plan`.
+        out: The output folder.
+        consent: Whether to allow what `Plan.needs_consent` lists.
+        accept_journal: Whether to continue a journal in `out` that is a copy or a restored backup.
+
+    Raises:
+        UsageError: consent is needed, or the folder holds a run with other options that is not finished.
+        JournalConflict: the folder holds an older state of this run, or a copy of it.
+        AccessDenied: the service does not accept the key; nothing was sent.
+        Unreachable: the service does not answer; nothing was sent.
+    """
+    return stream_run(plan, out, consent=consent, accept_journal=accept_journal)
