@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 from numpy.typing import NDArray
 
 from lightmeter.errors import UsageError
