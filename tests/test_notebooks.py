@@ -57,8 +57,8 @@ def test_quickstart_runs_from_top_to_bottom(tmp_path, monkeypatch):
     notebook = nbformat.read(QUICKSTART, as_version=4)
     summaries = "import json\nprint(json.dumps([ended.summary().to_dict() for ended in (run, resumed)]))"
     notebook.cells.append(nbformat.v4.new_code_cell(summaries))
-    state = "[explorer.error.value, len(explorer.page.cards), planner.out.is_dir()]"
-    notebook.cells.append(nbformat.v4.new_code_cell(f"explorer.show_page(0)\nprint(json.dumps({state}))"))
+    state = "[explorer.problem, explorer.result['items'], planner.out.is_dir()]"
+    notebook.cells.append(nbformat.v4.new_code_cell(f"explorer.wait()\nprint(json.dumps({state}))"))
     NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
     whole, resumed = json.loads(notebook.cells[-2].outputs[0].text)
     problem, cards, is_there = json.loads(notebook.cells[-1].outputs[0].text)

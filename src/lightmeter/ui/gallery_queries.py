@@ -1,121 +1,139 @@
-"""Queries of the notebook gallery: SQL with parameters for its filters, and a data class for the items found."""
+"""Filters and sort keys of the gallery, and their SQL text over the tables of a run. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from math import ceil
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Annotated, Final
 
 import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from lightmeter.facts.columns import FACT_TABLES
 from lightmeter.html_fragments import is_hex_color
-from lightmeter.html_report.model import GalleryItem
-from lightmeter.html_report.queries import MEDIA_COLUMNS
 from lightmeter.media.oklab import ENCODED_KNEE, LMS_TO_OKLAB, RGB_TO_LMS, srgb_to_oklab
+from lightmeter.tables.arrow.color_names import color_to_hex
 
-PAGE_ROWS: Final = 24
-TAGS_PER_CARD: Final = 4
-COLORS_PER_CARD: Final = 6
-
-STATUS_COUNTS: Final = "SELECT status, count(*) AS items FROM assets GROUP BY status ORDER BY items DESC, status"
-
-TAG_COUNTS: Final = """
-SELECT name, count(DISTINCT item_id) AS items FROM tags WHERE name IS NOT NULL
-GROUP BY name ORDER BY items DESC, name LIMIT 500
-"""
+Score = Annotated[float, Field(ge=0, le=1)]
 
 
-@dataclass(frozen=True, slots=True)
-class TagChoice:
-    """The tags that the gallery's filter offers; `counts` maps tag → number of items, most frequent first."""
+class ColorNear(BaseModel):
+    """Filter for items with a color near `color`: at most at the Oklab distance `distance`."""
 
-    counts: Mapping[str, int]
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    @property
-    def labels(self) -> list[str]:
-        """The tags as choices in the gallery's filter, each with its number of items, such as `cat (12)`."""
-        return [f"{name} ({items})" for name, items in self.counts.items()]
-
-    def parse(self, text: str) -> tuple[str, bool]:
-        """Return the tag in `text` (typed, or a choice such as `cat (12)`), and whether exactly this tag exists."""
-        tag_by_label = dict(zip(self.labels, self.counts, strict=True))
-        tag = tag_by_label.get(text, text.strip())
-        return tag, text in tag_by_label or tag in self.counts
+    color: Annotated[str, AfterValidator(color_to_hex)]
+    distance: float = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class SimilarItems:
-    """Items most similar to a given item: `item_ids`, most similar first; `name` is the file name of the given item."""
+class SimilarItems(BaseModel):
+    """Filter for the items most similar to the item `item_id`: `item_ids`, most similar first.
 
+    Attributes:
+        name: The file name of the item, for the page.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    item_id: str
     name: str
     item_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """Filters of the gallery, and the page to show.
+class Filters(BaseModel):
+    """Filters of the gallery: an item matches if it has one of the values of each facet. An empty facet matches all.
 
     Attributes:
-        tag: Show items with this tag; empty for all.
-        is_whole_tag: Whether `tag` must match exactly; else tags that contain it match, ignoring case.
-        color: Show items with a color near this `#rrggbb`, nearest first; None for all.
-        color_distance: Maximum Oklab distance from that color.
-        severity: Minimum and maximum NSFW severity; (0, 1) includes items without a rating.
-        status: Show items with this status; None for all.
-        similar: Show only these items, which are similar to a given item; None for all.
-        page: Page number, from 0.
+        tags: Tags, written exactly as in the table `tags`.
+        sources: Back ends that say something about the item.
+        values: Column of `assets`, such as `status` → its values as text; None is the null value.
+        severity: Lowest and highest of the NSFW severities of the items; the highest is not included, unless it is 1.
     """
 
-    tag: str = ""
-    is_whole_tag: bool = False
-    color: str | None = None
-    color_distance: float = 0.1
-    severity: tuple[float, float] = (0.0, 1.0)
-    status: str | None = None
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tags: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    values: dict[str, tuple[str | None, ...]] = Field(default_factory=dict)
+    severity: tuple[Score, Score] | None = None
+    color: ColorNear | None = None
     similar: SimilarItems | None = None
-    page: int = 0
-
-    def on_page(self, page: int, items: int) -> Filters:
-        """Return the filters with the page number `page`, but at most the last page of `items` matching items."""
-        return replace(self, page=max(0, min(page, pages(items) - 1)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Card(GalleryItem):
-    """An item (image or video) that the gallery shows, with its status, and any reason and error text."""
+class Sort(BaseModel):
+    """Order of the gallery.
 
-    status: str
-    reason: str | None = None
-    error: str | None = None
+    Attributes:
+        by: `position` (the order of the manifest), `severity`, `tag:NAME` (the tag's highest score), `column:NAME` (of
+            `assets`), `distance` (of the chosen color), `similarity`. Empty: the first that applies of similarity,
+            distance and position.
+        descending: Whether the largest value comes first. Null values come last in any case.
+    """
 
-    @property
-    def alt(self) -> str:
-        """Alternative text (HTML `alt`) of the item's picture: its file name and tags."""
-        tags = ", ".join(name for name, _ in self.tags)
-        return f"{self.name}: {tags}" if tags else self.name
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-
-def pages(items: int) -> int:
-    """Return the number of gallery pages that `items` items fill, at least 1."""
-    return max(1, ceil(items / PAGE_ROWS))
+    by: str = ""
+    descending: bool = False
 
 
-def count_query(filters: Filters) -> tuple[str, tuple[Any, ...]]:
-    """Return SQL and parameters to count the items that match the filters: one row with the column `items`."""
-    clauses, params = _from_and_where(filters)
-    return f"SELECT count(*) AS items {clauses}", params
+def effective_sort(filters: Filters, sort: Sort) -> Sort:
+    """Return the sort order that applies: without similar items or a color there is no order by them."""
+    has_key = {"": False, "similarity": filters.similar is not None, "distance": filters.color is not None}
+    if has_key.get(sort.by, True):
+        return sort
+    by = "similarity" if filters.similar else "distance" if filters.color else "position"
+    return Sort(by=by, descending=sort.descending if sort.by == by else False)
 
 
-def page_query(filters: Filters) -> tuple[str, tuple[Any, ...]]:
-    """Return SQL and parameters for one page of items; filters by similarity or color put the nearest items first."""
-    clauses, params = _from_and_where(filters)
-    order = ", ".join(
-        [*(["similarity_rank"] if filters.similar else []), *(["distance"] if filters.color else []), "position"]
+def conditions(filters: Filters) -> dict[str, str]:
+    """Return facet → SQL condition on the table `assets`, for each facet with a filter."""
+    found: dict[str, str] = {}
+    if filters.tags:
+        found["tags"] = f"item_id IN (SELECT item_id FROM tags WHERE name IN ({_literals(filters.tags)}))"  # noqa: S608 (quoted)
+    if filters.sources:
+        names = _literals(filters.sources)
+        tables = (f"SELECT item_id FROM {table} WHERE source IN ({names})" for table in FACT_TABLES)  # noqa: S608 (quoted)
+        found["sources"] = f"item_id IN ({' UNION ALL '.join(tables)})"
+    for column, values in filters.values.items():
+        if values:
+            found[f"values:{column}"] = _value_condition(column, values)
+    if filters.severity is not None:
+        low, high = filters.severity
+        limit = f"max(severity) >= {low!r}" + (f" AND max(severity) < {high!r}" if high < 1 else "")
+        found["severity"] = f"item_id IN (SELECT item_id FROM nsfw GROUP BY item_id HAVING {limit})"  # noqa: S608 (numbers)
+    if filters.color is not None:
+        near = (
+            f"SELECT item_id FROM ({distances_sql(filters.color.color)}) WHERE distance <= {filters.color.distance!r}"  # noqa: S608 (numbers)
+        )
+        found["color"] = f"item_id IN ({near})"
+    if filters.similar is not None:
+        found["similar"] = f"item_id IN ({_literals(filters.similar.item_ids) or 'NULL'})"
+    return found
+
+
+def items_sql(filters: Filters, sort: Sort) -> str:
+    """Return the SQL query for the rows of `assets` that match the filters, in this order; all values are literals."""
+    where = "\n  AND ".join(conditions(filters).values())
+    return (
+        f"SELECT assets.* EXCLUDE (lm_position)\nFROM {_source(filters, sort)}"
+        + (f"\nWHERE {where}" if where else "")
+        + f"\nORDER BY {_order(filters, sort)}"
     )
-    columns = f"item_id, url, {MEDIA_COLUMNS}, status, reason, error, severity"
-    text = f"SELECT {columns} {clauses} ORDER BY {order} LIMIT ? OFFSET ?"
-    return text, (*params, PAGE_ROWS, filters.page * PAGE_ROWS)
+
+
+def selection_sql(item_ids: Iterable[str]) -> str:
+    """Return the SQL query for the rows of `assets` of these items, in the order of the manifest."""
+    condition = f"item_id IN ({_literals(item_ids) or 'NULL'})"
+    return f"SELECT assets.* EXCLUDE (lm_position)\nFROM {_BASE}\nWHERE {condition}\nORDER BY lm_position"
+
+
+def positions_sql(filters: Filters, sort: Sort) -> str:
+    """Return the SQL query for the positions (from 0) of all items in this order, whether they match or not."""
+    return f"SELECT (lm_position - 1)::INTEGER AS place FROM {_source(filters, sort)} ORDER BY {_order(filters, sort)}"  # noqa: S608 (quoted)
+
+
+def matches_sql(condition: str) -> str:
+    """Return the SQL query for the positions (from 0) of the items that match a condition of `conditions`."""
+    return f"SELECT (lm_position - 1)::INTEGER AS place FROM {_BASE} WHERE {condition}"  # noqa: S608 (quoted)
 
 
 def oklab(color: str) -> tuple[float, float, float]:
@@ -128,6 +146,67 @@ def oklab(color: str) -> tuple[float, float, float]:
         raise ValueError(f"{color!r} is not written as #rrggbb")
     lightness, green_red, blue_yellow = srgb_to_oklab(np.array([list(bytes.fromhex(color[1:]))]) / 255)[0].tolist()
     return lightness, green_red, blue_yellow
+
+
+def distances_sql(color: str) -> str:
+    """Return the query `DISTANCES_SQL` with the color `#rrggbb` as literals."""
+    text = DISTANCES_SQL
+    for value in oklab(color):
+        text = text.replace("?", f"({value!r})", 1)
+    return text
+
+
+def quoted(name: str) -> str:
+    """Return a column name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    # SQL text ends at a NUL character, so that it is not written as such.
+    return "'" + text.replace("'", "''").replace("\0", "' || chr(0) || '") + "'"
+
+
+def _literals(texts: Iterable[str]) -> str:
+    return ", ".join(f"({_literal(text)})" if "\0" in text else _literal(text) for text in texts)
+
+
+def _value_condition(column: str, values: tuple[str | None, ...]) -> str:
+    texts = _literals(value for value in values if value is not None)
+    alternatives = [f"{quoted(column)}::VARCHAR IN ({texts})"] if texts else []
+    if None in values:
+        alternatives.append(f"{quoted(column)} IS NULL")
+    return f"({' OR '.join(alternatives)})"
+
+
+_BASE: Final = "(SELECT *, row_number() OVER () AS lm_position FROM assets) AS assets"
+
+
+def _source(filters: Filters, sort: Sort) -> str:
+    """Return the SQL clause FROM: `assets` with `lm_position`, and `lm_key` if the order needs another table."""
+    by = effective_sort(filters, sort).by
+    if by == "severity":
+        keys = "SELECT item_id, max(severity) AS lm_key FROM nsfw GROUP BY item_id"
+    elif by.startswith("tag:"):
+        tag = _literal(by.removeprefix("tag:"))
+        keys = f"SELECT item_id, max(score) AS lm_key FROM tags WHERE name = {tag} GROUP BY item_id"  # noqa: S608 (quoted)
+    elif by == "distance" and filters.color is not None:
+        distances = distances_sql(filters.color.color)
+        keys = f"SELECT item_id, min(distance) AS lm_key FROM ({distances}) GROUP BY item_id"  # noqa: S608 (numbers)
+    elif by == "similarity" and filters.similar is not None:
+        ids = f"[{_literals(filters.similar.item_ids)}]::VARCHAR[]"
+        keys = f"SELECT unnest({ids}) AS item_id, generate_subscripts({ids}, 1) AS lm_key"
+    else:
+        return _BASE
+    return f"{_BASE}\nLEFT JOIN ({keys}) AS sort_keys USING (item_id)"
+
+
+def _order(filters: Filters, sort: Sort) -> str:
+    sort = effective_sort(filters, sort)
+    direction = "DESC" if sort.descending else "ASC"
+    if sort.by == "position":
+        return f"lm_position {direction}"
+    key = f"assets.{quoted(sort.by.removeprefix('column:'))}" if sort.by.startswith("column:") else "lm_key"
+    return f"{key} {direction} NULLS LAST, lm_position"
 
 
 def _linear_sql(column: str) -> str:
@@ -151,41 +230,3 @@ FROM (SELECT item_id, cbrt({_weighted(RGB_TO_LMS[0], "rgb")}) AS l, cbrt({_weigh
 
 It is 0 for the same color, about 0.02 for a just noticeable difference, and 1 between black and white.
 """
-
-
-_SIMILAR: Final = """
-JOIN (SELECT item_id, similarity_rank
-      FROM (SELECT unnest(items) AS item_id, generate_subscripts(items, 1) AS similarity_rank
-            FROM (SELECT ?::VARCHAR[] AS items))) USING (item_id)
-"""
-
-
-def _from_and_where(filters: Filters) -> tuple[str, tuple[Any, ...]]:
-    """Return the SQL clauses FROM and WHERE for the items that match the filters, and their parameters in order."""
-    joins = [
-        f"(SELECT item_id, url, {MEDIA_COLUMNS}, status, reason, error, row_number() OVER () AS position FROM assets)",  # noqa: S608 (constant names)
-        "LEFT JOIN (SELECT item_id, max(severity) AS severity FROM nsfw GROUP BY item_id) USING (item_id)",
-    ]
-    params: list[Any] = []
-    if filters.color:
-        nearest = f"SELECT item_id, min(distance) AS distance FROM ({DISTANCES_SQL}) GROUP BY item_id"  # noqa: S608 (constant names)
-        joins.append(f"JOIN ({nearest}) USING (item_id)")
-        params += oklab(filters.color)
-    if filters.similar:
-        joins.append(_SIMILAR)
-        params.append(list(filters.similar.item_ids))
-    conditions = list(_conditions(filters))
-    where = " AND ".join(text for text, _ in conditions) or "true"
-    return f"FROM {' '.join(joins)} WHERE {where}", (*params, *(value for _, values in conditions for value in values))
-
-
-def _conditions(filters: Filters) -> Iterable[tuple[str, tuple[Any, ...]]]:
-    if filters.color:
-        yield "distance <= ?", (filters.color_distance,)
-    if filters.tag:
-        test = "name = ?" if filters.is_whole_tag else "contains(lower(name), lower(?))"
-        yield f"item_id IN (SELECT item_id FROM tags WHERE {test})", (filters.tag,)  # noqa: S608 (constant names)
-    if filters.severity != (0.0, 1.0):
-        yield "severity BETWEEN ? AND ?", filters.severity
-    if filters.status:
-        yield "status = ?", (filters.status,)

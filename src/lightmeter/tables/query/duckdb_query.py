@@ -5,7 +5,7 @@ A query can read these tables only: no other file, no network, no Python variabl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
@@ -100,12 +100,25 @@ class QuerySession:
                     self._connection = self._connect()
             return self._execute(query, params)
         except duckdb.Error as error:
-            if _is_read_error(error):
-                raise self._read_error(error) from error
-            hint = f"Tables: {', '.join(ALL_TABLES)}."
-            if 'at or near "check"' in str(error):
-                hint = 'check is a reserved word of SQL: write the column of prechecks in double quotes, "check".'
-            raise UsageError(f"the query cannot be answered: {error}", hint=hint) from error
+            raise self._query_error(error) from error
+
+    def batches(self, query: str, batch_rows: int = 16 * 1024) -> Iterator[pa.RecordBatch]:
+        """Yield the result of one SQL query in batches of rows, so that it is never in memory as a whole.
+
+        Another query ends the result. It is not tried again if a writer replaces the files of its tables meanwhile.
+
+        Raises:
+            UsageError: The query is invalid; the message is DuckDB's.
+            TablesError: A file of the tables is broken, or was replaced.
+        """
+        try:
+            result = self._connection.sql(query)
+            if result is not None:
+                yield from result.to_arrow_reader(batch_rows)
+        except _duckdb().Error as error:
+            raise self._query_error(error) from error
+        except (pa.ArrowException, OSError) as error:  # an error of DuckDB after the first batch
+            raise corrupt_file_error(self._where, "a table", error) from error
 
     def register(self, name: str, table: pa.Table) -> None:
         """Make an Arrow table available to the queries of this session as a view."""
@@ -147,6 +160,14 @@ class QuerySession:
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         return connection
+
+    def _query_error(self, error: duckdb.Error) -> LightmeterError:
+        if _is_read_error(error):
+            return self._read_error(error)
+        hint = f"Tables: {', '.join(ALL_TABLES)}."
+        if 'at or near "check"' in str(error):
+            hint = 'check is a reserved word of SQL: write the column of prechecks in double quotes, "check".'
+        return UsageError(f"the query cannot be answered: {error}", hint=hint)
 
     def _read_error(self, error: duckdb.Error) -> LightmeterError:
         """Return the error to raise if DuckDB cannot read the tables; it names the broken file if that can be found."""
@@ -220,10 +241,15 @@ def _add_views(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
         if parts:
             _add_view(connection, table, f"read_parquet([{_literals(parts)}], union_by_name = true)")
         elif table in ALL_TABLES:
-            connection.register(table, schema(table).empty_table())
+            connection.register(table, _no_rows(schema(table)))
     connection.execute(
         f"SET allowed_paths = [{_literals([part for parts in parts_by_table.values() for part in parts])}]"
     )
+
+
+def _no_rows(table_schema: pa.Schema) -> pa.Table:
+    """Return a table without rows; `Schema.empty_table` would import pandas, which takes 50 MB and half a second."""
+    return pa.Table.from_batches([], schema=table_schema)
 
 
 def _add_view(connection: duckdb.DuckDBPyConnection, table: str, files: str) -> None:
@@ -233,7 +259,7 @@ def _add_view(connection: duckdb.DuckDBPyConnection, table: str, files: str) -> 
     if table in ALL_TABLES:
         written = connection.view(table).columns
         if missing := [field for field in schema(table) if field.name not in written]:
-            types = connection.from_arrow(pa.schema(missing).empty_table())
+            types = connection.from_arrow(_no_rows(pa.schema(missing)))
             nulls = "".join(
                 f', NULL::{kind} AS "{name}"' for name, kind in zip(types.columns, types.types, strict=True)
             )
