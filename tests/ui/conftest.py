@@ -63,9 +63,9 @@ def serve_views() -> Iterator[Callable[[Mapping[str, WebView]], str]]:
     loop.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def chromium():
-    """Debian's Chromium, driven by Playwright, whose event loop must end before asynchronous tests of other folders."""
+    """Debian's Chromium, driven by Playwright, whose event loop must end before the asynchronous tests of other files."""
     playwright = pytest.importorskip("playwright.sync_api")
     if CHROMIUM is None:
         pytest.skip("needs Debian's chromium")

@@ -112,6 +112,7 @@ class PlannedRows:
         self.lengths: tuple[Length, ...] = tuple(dict.fromkeys([*found, *pending]))
         self._position = {length: at for at, length in enumerate(self.lengths)}
         self.all = self._by_length(counted)
+        self._mean_s = self._mean_lengths(counted)
         self._repeated = self._counts(((kind, seconds), rows) for kind, seconds, rows in repeated)
         images = self.all.sent[self._position[("image", None)]] if ("image", None) in self._position else 0
         self._similar = _similar_share(hashes) * int(images)
@@ -123,6 +124,15 @@ class PlannedRows:
         for length, number in rows:
             counts[self._position[length]] += number
         return counts
+
+    def _mean_lengths(self, counted: Iterable[PricedRows]) -> NDArray[np.float64]:
+        """Return the mean of the exact durations, in seconds, of the rows of each length; 0 for images."""
+        totals, rows = np.zeros(len(self.lengths)), np.zeros(len(self.lengths))
+        for each in counted:
+            at = self._position[each.kind, each.seconds]
+            totals[at] += each.total_s
+            rows[at] += each.rows
+        return totals / np.maximum(rows, 1)
 
     def _by_length(self, counted: Iterable[PricedRows]) -> RowsByLength:
         counts = {name: np.zeros(len(self.lengths), np.int64) for name in _CLASSES.values()}
@@ -176,7 +186,8 @@ class PlannedRows:
 
     def groups(self, counts: Counts) -> list[RowGroup]:
         """Return the rows as groups with the same kind and length."""
-        return [RowGroup(*self.lengths[at], int(counts[at])) for at in np.flatnonzero(counts)]
+        totals_s = self._mean_s * counts
+        return [RowGroup(*self.lengths[at], int(counts[at]), float(totals_s[at])) for at in np.flatnonzero(counts)]
 
     def _frames(self, capture_interval_s: int, max_frames: int) -> tuple[Counts, Counts, NDArray[np.bool_]]:
         """Return the least and the most frames of a row of each length, and whether there is no upper bound."""

@@ -21,6 +21,7 @@ class PricedRows(NamedTuple):
         kind: `image`, `video`, or None if unknown.
         seconds: Length of a video, rounded up; None if unknown.
         rows: Number of rows.
+        total_s: Sum of the exact lengths of these videos.
     """
 
     value: str | None
@@ -29,6 +30,7 @@ class PricedRows(NamedTuple):
     kind: MediaKind | None
     seconds: int | None
     rows: int
+    total_s: float
 
 
 _VALUE: Final = f"""
@@ -38,11 +40,13 @@ ELSE (SELECT nullif(CAST(value AS TEXT), '') FROM json_each((
 """  # noqa: S608 (constant expressions, here and below)
 
 _PRICED: Final = f"""
-SELECT {_VALUE.format("items")}, 'sent', status = 'ok', kind, {WHOLE_SECONDS_SQL}, count(*) FROM items
+SELECT {_VALUE.format("items")}, 'sent', status = 'ok', kind, {WHOLE_SECONDS_SQL}, count(*), total(duration_s)
+FROM items
 WHERE (status IN ('pending', 'over_budget') OR (status = 'ok' AND reason = 'cached')) AND {IS_SENT}
 GROUP BY 1, 2, 3, 4, 5
 UNION ALL
-SELECT value, iif(near, 'near_duplicate', 'same_asset'), cached, kind, {WHOLE_SECONDS_SQL}, count(*) FROM (
+SELECT value, iif(near, 'near_duplicate', 'same_asset'), cached, kind, {WHOLE_SECONDS_SQL}, count(*), total(duration_s)
+FROM (
     SELECT {_VALUE.format("i")} AS value, i.duplicate_distance IS NOT NULL AS near, o.status = 'ok' AS cached, o.kind,
            o.duration_s
     FROM items i JOIN items o ON o.item_id = i.duplicate_of
@@ -70,8 +74,8 @@ def priced_rows(db: sqlite.Connection, column: str | None = None) -> Iterator[Pr
 
     Rows that pre-checks or a screen left out are not among them.
     """
-    for value, fate, cached, kind, seconds, rows in db.execute(_PRICED, (column or "",)):
-        yield PricedRows(None if value is None else str(value), fate, bool(cached), kind, seconds, rows)
+    for value, fate, cached, kind, seconds, rows, total_s in db.execute(_PRICED, (column or "",)):
+        yield PricedRows(None if value is None else str(value), fate, bool(cached), kind, seconds, rows, total_s)
 
 
 def repeated_lengths(db: sqlite.Connection) -> list[tuple[MediaKind | None, int | None, int]]:
