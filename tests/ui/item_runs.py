@@ -14,7 +14,7 @@ from PIL import Image
 import lightmeter as lm
 from lightmeter.testing import tiny_video
 from lightmeter.ui.assets import static_text
-from lightmeter.ui.item_requests import ItemRequests
+from lightmeter.ui.items.item_requests import ItemRequests
 from tests.engine.hostile import Hostile, listening
 
 UPRIGHT = (600, 900)

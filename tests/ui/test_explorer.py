@@ -12,7 +12,7 @@ import lightmeter as lm
 from lightmeter.errors import JournalError, UsageError
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import schema
-from lightmeter.ui.explorer import ExplorerView
+from lightmeter.ui.gallery.explorer import ExplorerView
 from tests.tables.replace_table import replace_table
 
 ALL = ["chelsea", "coffee", "samoyed", "again", "<b>gone</b>"]

@@ -10,8 +10,8 @@ from playwright.sync_api import expect
 
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import schema
-from lightmeter.ui.explorer import ExplorerView
-from lightmeter.ui.web_server import WebView
+from lightmeter.ui.gallery.explorer import ExplorerView
+from lightmeter.ui.web.web_server import WebView
 from tests.tables.replace_table import replace_table, replace_tables
 
 

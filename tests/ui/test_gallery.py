@@ -16,9 +16,9 @@ from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import schema
 from lightmeter.tables.query.duckdb_query import sql
 from lightmeter.tempdirs import LockedTempDir
-from lightmeter.ui.gallery import BINS, Gallery
-from lightmeter.ui.gallery_columns import MAX_VALUES
-from lightmeter.ui.gallery_queries import Filters, Sort, items_sql, selection_sql
+from lightmeter.ui.gallery.gallery import BINS, Gallery
+from lightmeter.ui.gallery.gallery_columns import MAX_VALUES
+from lightmeter.ui.gallery.gallery_queries import Filters, Sort, items_sql, selection_sql
 from tests.tables.replace_table import replace_tables
 
 OWN = {"group": "string", "price": "double"}

@@ -15,8 +15,8 @@ from lightmeter.cli.commands.demo import serve_folder
 from lightmeter.errors import UsageError
 from lightmeter.html_report.thumbnails import ThumbnailSource
 from lightmeter.testing import tiny_jpeg
-from lightmeter.ui.item_details import boxes, compare_tags, read_details
-from lightmeter.ui.item_pictures import enlarge
+from lightmeter.ui.items.item_details import boxes, compare_tags, read_details
+from lightmeter.ui.items.item_pictures import enlarge
 from tests.ui.conftest import DATA
 from tests.ui.item_runs import (
     FACE_SHARES,

@@ -14,12 +14,12 @@ from playwright.sync_api import expect
 from lightmeter.journal.commands.submissions import acknowledge, hold_and_send
 from lightmeter.journal.queries.live import Activity
 from lightmeter.journal.store import Journal
-from lightmeter.ui.live_run import LiveRunView
-from lightmeter.ui.run_history import MAX_POINTS, RunHistory
-from lightmeter.ui.run_monitor import RunMonitor
-from lightmeter.ui.run_snapshot import SnapshotReader
-from lightmeter.ui.run_views import run_views
-from lightmeter.ui.web_server import WebView
+from lightmeter.ui.live.live_run import LiveRunView
+from lightmeter.ui.live.run_history import MAX_POINTS, RunHistory
+from lightmeter.ui.live.run_monitor import RunMonitor
+from lightmeter.ui.live.run_snapshot import SnapshotReader
+from lightmeter.ui.web.run_views import run_views
+from lightmeter.ui.web.web_server import WebView
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 import lightmeter as lm
 from lightmeter.errors import Interrupted, ManifestError, SettingsError, UsageError
 from lightmeter.testing import tiny_jpeg
-from lightmeter.ui.planner import PlannerView
-from lightmeter.ui.planner_facts import PlannerState
+from lightmeter.ui.planner.planner import PlannerView
+from lightmeter.ui.planner.planner_facts import PlannerState
 
 MARKUP = '<img src=x onerror="alert(1)">'
 

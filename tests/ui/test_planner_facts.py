@@ -13,8 +13,14 @@ from lightmeter.errors import BudgetReached, Interrupted, ManifestError
 from lightmeter.journal.queries.charges import PaidFrames
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import CreditRange, FrameRange
-from lightmeter.ui.burn_down import MAX_POINTS, BurnDown
-from lightmeter.ui.planner_facts import error_json, finished_fraction, progress_json, remaining_json, summary_json
+from lightmeter.ui.planner.burn_down import MAX_POINTS, BurnDown
+from lightmeter.ui.planner.planner_facts import (
+    error_json,
+    finished_fraction,
+    progress_json,
+    remaining_json,
+    summary_json,
+)
 
 
 def summary(counts: dict[str, int], **more: int) -> RunSummary:

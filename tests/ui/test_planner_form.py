@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lightmeter.options import make_options
 from lightmeter.pricing.rates import default_rates
-from lightmeter.ui.planner_form import (
+from lightmeter.ui.planner.planner_form import (
     CheckboxGroup,
     FormValues,
     form_choices,

@@ -13,9 +13,9 @@ from lightmeter.background_loop import BackgroundLoop
 from lightmeter.service.app import RunningService, ServiceConfig, start_service
 from lightmeter.service.faults.config import Faults
 from lightmeter.testing import tiny_jpeg
-from lightmeter.ui.planner import PlannerView
-from lightmeter.ui.planner_facts import PlannerState
-from lightmeter.ui.web_server import WebView
+from lightmeter.ui.planner.planner import PlannerView
+from lightmeter.ui.planner.planner_facts import PlannerState
+from lightmeter.ui.web.web_server import WebView
 from tests.ui.test_planner import pictures
 
 KEY = "key-of-the-test"

@@ -11,7 +11,7 @@ from lightmeter.media.sampling import WHOLE_SECONDS_SQL
 from lightmeter.options import make_options
 from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range
 from lightmeter.pricing.rates import default_rates
-from lightmeter.ui.price_preview import BudgetStatus, RowGroup, budget_status, frames_in, price_quote
+from lightmeter.ui.planner.price_preview import BudgetStatus, RowGroup, budget_status, frames_in, price_quote
 
 RATES = default_rates().with_defaults(("imagenet", "opennsfw", "palette"))
 ITEMS = st.lists(

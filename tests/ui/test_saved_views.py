@@ -7,8 +7,8 @@ import os
 import pytest
 
 from lightmeter.errors import UsageError
-from lightmeter.ui.gallery_queries import Filters, Sort
-from lightmeter.ui.saved_views import FILE_NAME, SavedView, delete_view, read_views, save_view
+from lightmeter.ui.gallery.gallery_queries import Filters, Sort
+from lightmeter.ui.gallery.saved_views import FILE_NAME, SavedView, delete_view, read_views, save_view
 
 VIEW = SavedView(filters=Filters(tags=("cat",), color={"color": "teal"}), sort=Sort(by="severity", descending=True))
 

@@ -20,7 +20,7 @@ from lightmeter.journal.header import read_run_header
 from lightmeter.journal.queries.items import count_by_status
 from lightmeter.journal.store import open_read_only
 from lightmeter.testing import tiny_jpeg
-from lightmeter.ui.page_token import page_token
+from lightmeter.ui.web.page_token import page_token
 
 
 @contextmanager

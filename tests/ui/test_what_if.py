@@ -11,8 +11,8 @@ from lightmeter.options import make_options
 from lightmeter.planning.price_sources import rates_for
 from lightmeter.settings import read_settings
 from lightmeter.testing import tiny_jpeg, tiny_video
-from lightmeter.ui.planned_rows import MAX_VALUES, PlannedRows, column_choices
-from lightmeter.ui.what_if import PlannedPrices
+from lightmeter.ui.planner.planned_rows import MAX_VALUES, PlannedRows, column_choices
+from lightmeter.ui.planner.what_if import PlannedPrices
 
 OPTIONS = {"features": "nsfw", "backends": "opennsfw", "max_frames": 3}
 

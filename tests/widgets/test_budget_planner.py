@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import lightmeter as lm
-from lightmeter.ui.planner_facts import PlannerState
+from lightmeter.ui.planner.planner_facts import PlannerState
 
 
 def test_the_planner_is_a_widget(planner):

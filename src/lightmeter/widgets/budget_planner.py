@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightmeter.ui.planner import PlannerView
+from lightmeter.ui.planner.planner import PlannerView
 from lightmeter.widgets.view_widget import ViewWidget
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightmeter.ui.explorer import ExplorerView
+from lightmeter.ui.gallery.explorer import ExplorerView
 from lightmeter.widgets.view_widget import ViewWidget
 
 

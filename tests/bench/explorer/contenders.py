@@ -24,8 +24,8 @@ TAG = "tag 0003"
 
 
 def gallery(folder: Path) -> Iterator[Callable[[], object]]:
-    from lightmeter.ui.gallery import Gallery
-    from lightmeter.ui.gallery_queries import Filters, Sort
+    from lightmeter.ui.gallery.gallery import Gallery
+    from lightmeter.ui.gallery.gallery_queries import Filters, Sort
 
     view = Gallery(folder)
 

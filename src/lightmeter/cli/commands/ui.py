@@ -18,10 +18,10 @@ import click
 from lightmeter.errors import UsageError
 from lightmeter.journal.header import read_run_header
 from lightmeter.settings import read_settings
-from lightmeter.ui.page_token import page_token
-from lightmeter.ui.run_snapshot import REPORT_NAME
-from lightmeter.ui.run_views import run_views
-from lightmeter.ui.web_server import WebServer, listen
+from lightmeter.ui.live.run_snapshot import REPORT_NAME
+from lightmeter.ui.web.page_token import page_token
+from lightmeter.ui.web.run_views import run_views
+from lightmeter.ui.web.web_server import WebServer, listen
 
 
 @click.command("ui")

@@ -152,7 +152,7 @@ async function show(views) {
   const number = ++shows;
   const view = Object.hasOwn(views, location.hash.slice(1)) ? location.hash.slice(1) : Object.keys(views)[0];
   closeView();
-  main.replaceChildren();
+  main.replaceChildren("Loading …");
   for (const link of nav.children) {
     if (link.hash === `#${view}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");

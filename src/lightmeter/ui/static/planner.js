@@ -310,6 +310,10 @@ function columnTable({ values }, connection) {
 function offerElements(offer, connection, spend) {
   if (offer.price === undefined) return [];
   const price = `${rangeText(offer.price)} ${offer.price.high === 1 ? "credit" : "credits"}`;
+  if (!connection.get("may_spend")) {
+    return [h("p", {}, `Price: ${price}.`),
+      h("p", { class: "lm-note" }, "This page spends nothing: run the plan in a notebook or with `lightmeter run`.")];
+  }
   if (offer.credits === null) {
     return [message("The price has no upper end.", "error", "Set a budget, or a limit on frames, and plan again.")];
   }
@@ -320,9 +324,8 @@ function offerElements(offer, connection, spend) {
   return [h("p", {}, `Price: ${price}; ${why}. No more than ${plural(offer.credits, "credit")} will be spent.${more}`),
     offer.balance !== null && offer.balance < offer.credits
       ? message("The balance is smaller than that: the run stops when it is used up.") : null,
-    connection.get("may_spend") ? h("button", { type: "button", class: "lm-button lm-spend",
-      disabled: connection.get("state") !== "idle", onclick: () => spend({ max_credits: offer.credits }) }, text)
-      : h("p", { class: "lm-note" }, "This page spends nothing: run the plan in a notebook or with `lightmeter run`.")];
+    h("button", { type: "button", class: "lm-button lm-spend",
+      disabled: connection.get("state") !== "idle", onclick: () => spend({ max_credits: offer.credits }) }, text)];
 }
 
 /** Return the rows of the plan by status, with reasons. */

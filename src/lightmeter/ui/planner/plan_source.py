@@ -26,7 +26,7 @@ from lightmeter.planning.preflight import preflight
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import run_price
 from lightmeter.settings import Settings, read_settings
-from lightmeter.ui.planner_form import needs_new_answers
+from lightmeter.ui.planner.planner_form import needs_new_answers
 
 
 class PlanSource:

@@ -24,7 +24,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.journal.submission_states import HOLDING, IN_DOUBT, State
 from lightmeter.sqlite import Connection
 from lightmeter.tables.dataset import Dataset
-from lightmeter.ui.run_history import NO_RATES, RECENT_S, RunHistory
+from lightmeter.ui.live.run_history import NO_RATES, RECENT_S, RunHistory
 from lightmeter.wire.constants import RESULT_LIFETIME_S
 
 Snapshot = dict[str, Any]

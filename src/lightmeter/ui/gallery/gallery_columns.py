@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from lightmeter.errors import UsageError
 from lightmeter.facts.columns import FACT_TABLES, KEY_COLUMNS, TABLE_COLUMNS
 from lightmeter.tables.query.duckdb_query import QuerySession
-from lightmeter.ui.compressed_texts import CompressedTexts
-from lightmeter.ui.gallery_queries import quoted
+from lightmeter.ui.gallery.compressed_texts import CompressedTexts
+from lightmeter.ui.gallery.gallery_queries import quoted
 
 MAX_ITEMS: Final = 2**28
 MAX_TAGS: Final = 2**24

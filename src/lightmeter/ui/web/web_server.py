@@ -18,8 +18,8 @@ from urllib.parse import urlencode, urlsplit
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from lightmeter.ui.assets import module_source, static_text, style_source
-from lightmeter.ui.outbox import Outbox, OutboxOverflow
 from lightmeter.ui.view_model import ViewModel, error_text
+from lightmeter.ui.web.outbox import Outbox, OutboxOverflow
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

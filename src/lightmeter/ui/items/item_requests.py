@@ -17,8 +17,8 @@ from lightmeter.background_loop import BackgroundLoop
 from lightmeter.html_fragments import data_uri
 from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource, make_thumbnails
 from lightmeter.media.sampling import MAX_DURATION_S
-from lightmeter.ui.item_details import read_details, read_picture_source, read_thumbnail_sources
-from lightmeter.ui.item_pictures import EnlargedPicture, enlarge, make_strip
+from lightmeter.ui.items.item_details import read_details, read_picture_source, read_thumbnail_sources
+from lightmeter.ui.items.item_pictures import EnlargedPicture, enlarge, make_strip
 from lightmeter.ui.view_model import ViewModel, error_text, request
 
 MAX_CACHED: Final = 2_048
@@ -80,8 +80,8 @@ class ItemRequests(ViewModel):
     def details(self, item_id: str, frame: int | None = None) -> None:
         """Read the details of an item, or of one frame of a video; the event `details` follows.
 
-        Its value is that of `lightmeter.ui.item_details.read_details`; or `item_id`, `frame`, `problem` and `hint` if
-        they cannot be read.
+        Its value is that of `lightmeter.ui.items.item_details.read_details`; or `item_id`, `frame`, `problem` and
+        `hint` if they cannot be read.
         """
         self._start_item_job("details", self._load_details(item_id, frame))
 

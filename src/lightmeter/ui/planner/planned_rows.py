@@ -26,7 +26,7 @@ from lightmeter.options import DuplicateRule
 from lightmeter.planning.near_duplicates import RADIUS
 from lightmeter.planning.plan import Plan
 from lightmeter.pricing.estimate import FrameRange, frame_range
-from lightmeter.ui.price_preview import RowGroup
+from lightmeter.ui.planner.price_preview import RowGroup
 
 MAX_HASHES: Final = 20_000
 """Images whose perceptual hashes are compared to estimate the near-duplicates of a plan that did not look for them."""

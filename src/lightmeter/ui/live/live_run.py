@@ -6,8 +6,8 @@ from pathlib import Path
 
 import traitlets
 
-from lightmeter.ui.run_monitor import RunMonitor
-from lightmeter.ui.run_snapshot import Snapshot
+from lightmeter.ui.live.run_monitor import RunMonitor
+from lightmeter.ui.live.run_snapshot import Snapshot
 from lightmeter.ui.view_model import ViewModel
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from lightmeter import atomic
 from lightmeter.errors import UsageError
-from lightmeter.ui.gallery_queries import Filters, Sort
+from lightmeter.ui.gallery.gallery_queries import Filters, Sort
 
 FILE_NAME: Final = "explorer-views.json"
 MAX_VIEWS: Final = 100

@@ -19,8 +19,8 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.planning.plan import Plan, ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import CreditRange, FrameRange
+from lightmeter.ui.planner.what_if import range_json
 from lightmeter.ui.view_model import error_text
-from lightmeter.ui.what_if import range_json
 from lightmeter.wire.constants import RESULT_LIFETIME_S
 
 MAX_REASONS: Final = 12

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Event, Lock, RLock, Thread
 from typing import Final
 
-from lightmeter.ui.run_snapshot import Snapshot, SnapshotReader
+from lightmeter.ui.live.run_snapshot import Snapshot, SnapshotReader
 
 INTERVAL_S: Final = 1.0
 """Least seconds between two snapshots."""

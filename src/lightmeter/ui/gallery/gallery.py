@@ -15,8 +15,8 @@ from lightmeter.errors import TablesError, UsageError
 from lightmeter.html_report.model import REVIEW_FROM, short_name
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.query.duckdb_query import QuerySession
-from lightmeter.ui.gallery_columns import GalleryColumns, read_columns
-from lightmeter.ui.gallery_queries import Filters, Sort, conditions, effective_sort, matches_sql, positions_sql
+from lightmeter.ui.gallery.gallery_columns import GalleryColumns, read_columns
+from lightmeter.ui.gallery.gallery_queries import Filters, Sort, conditions, effective_sort, matches_sql, positions_sql
 
 Mask = NDArray[np.bool_]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lightmeter.ui.explorer import ExplorerView
-from lightmeter.ui.live_run import LiveRunView
-from lightmeter.ui.planner import PlannerView
-from lightmeter.ui.run_monitor import RunMonitor
-from lightmeter.ui.web_server import WebView
+from lightmeter.ui.gallery.explorer import ExplorerView
+from lightmeter.ui.live.live_run import LiveRunView
+from lightmeter.ui.live.run_monitor import RunMonitor
+from lightmeter.ui.planner.planner import PlannerView
+from lightmeter.ui.web.web_server import WebView
 
 
 def run_views(folder: Path, *, allow_review: bool = False) -> dict[str, WebView]:  # noqa: ARG001 (for the view `review`)

@@ -21,10 +21,10 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.journal.thumbnails import read_thumbnails
 from lightmeter.tables.query.duckdb_query import sql
 from lightmeter.tables.query.similar import similar
-from lightmeter.ui.gallery import Gallery
-from lightmeter.ui.gallery_queries import Filters, SimilarItems, Sort, items_sql, selection_sql
-from lightmeter.ui.item_requests import ItemRequests, ui_loop
-from lightmeter.ui.saved_views import SavedView, delete_view, read_views, save_view
+from lightmeter.ui.gallery.gallery import Gallery
+from lightmeter.ui.gallery.gallery_queries import Filters, SimilarItems, Sort, items_sql, selection_sql
+from lightmeter.ui.gallery.saved_views import SavedView, delete_view, read_views, save_view
+from lightmeter.ui.items.item_requests import ItemRequests, ui_loop
 from lightmeter.ui.view_model import error_text, request
 
 MAX_SIMILAR: Final = 60
@@ -45,7 +45,7 @@ class ExplorerView(ItemRequests):
     The items are read and filtered in the background, so that a notebook stays usable; `wait` waits for that.
 
     Attributes:
-        filters: The filters, as a dict with the fields of `lightmeter.ui.gallery_queries.Filters`.
+        filters: The filters, as a dict with the fields of `lightmeter.ui.gallery.gallery_queries.Filters`.
         sort: The order, as a dict with the fields of `Sort`, such as `{"by": "severity", "descending": True}`.
         selection: The ids of the items selected by hand.
         result: What the page shows: `version` (a number), `total` (items of the run), `items` (those that match the

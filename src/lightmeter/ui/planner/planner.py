@@ -25,11 +25,18 @@ from lightmeter.planning.price_sources import rates_for
 from lightmeter.planning.progress import Progress
 from lightmeter.settings import read_settings
 from lightmeter.ui.background_job import BackgroundJob, cancel_on_stop, view_loop
-from lightmeter.ui.burn_down import BurnDown
-from lightmeter.ui.plan_source import PlanSource, SpendLimit, account_balance, spend_limit
-from lightmeter.ui.planned_rows import PlannedRows, column_choices
-from lightmeter.ui.planner_facts import PlannerState, error_json, outcome_json, plan_json, progress_json, waiting_json
-from lightmeter.ui.planner_form import (
+from lightmeter.ui.planner.burn_down import BurnDown
+from lightmeter.ui.planner.plan_source import PlanSource, SpendLimit, account_balance, spend_limit
+from lightmeter.ui.planner.planned_rows import PlannedRows, column_choices
+from lightmeter.ui.planner.planner_facts import (
+    PlannerState,
+    error_json,
+    outcome_json,
+    plan_json,
+    progress_json,
+    waiting_json,
+)
+from lightmeter.ui.planner.planner_form import (
     FormValues,
     choices_json,
     form_choices,
@@ -37,9 +44,9 @@ from lightmeter.ui.planner_form import (
     initial_values,
     with_ticked_names,
 )
-from lightmeter.ui.price_preview import price_quote
+from lightmeter.ui.planner.price_preview import price_quote
+from lightmeter.ui.planner.what_if import PlannedPrices, quote_json, range_json
 from lightmeter.ui.view_model import ViewModel, request
-from lightmeter.ui.what_if import PlannedPrices, quote_json, range_json
 
 T = TypeVar("T")
 Work = Callable[[asyncio.Event, Options], Coroutine[Any, Any, T]]
