@@ -9,6 +9,7 @@ from typing import Final
 
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "explorer": ("shared", "item_details", "explorer"),
+    "review": ("shared", "item_details", "agreement", "review"),
 }
 """Name of a widget → the files of `static` that its ES module and its style sheet consist of, in this order.
 
