@@ -17,7 +17,7 @@ Two measures:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -51,7 +51,7 @@ _ANSWERS: Final[Mapping[str, str]] = MappingProxyType(
 _YES_OR_NO: Final = ("nsfw", "faces")
 """Features with at most one answer for each item, compared by Cohen's kappa; others are sets."""
 
-_SOURCES: Final = "SELECT DISTINCT source FROM {feature} WHERE source IS NOT NULL ORDER BY source"
+_SOURCES: Final = "SELECT DISTINCT source FROM {feature} WHERE source IS NOT NULL"
 
 _MAX_SOURCES: Final = 62
 """Most back ends of a feature: the bits of an integer."""
@@ -243,7 +243,8 @@ def read_agreement(
     losses: list[Loss] = []
     with open_session(where or out) as session:
         for feature in _ANSWERS:
-            compared = _compare(session, feature, min_score, thresholds)
+            paid = [share.backend for share in breakdown.shares if share.feature == feature and share.pictures]
+            compared = _compare(session, feature, _sources(session, feature, paid), min_score, thresholds)
             pairs += compared[0]
             losses += [Loss(row.pop("source"), feature, **row, credits=None) for row in compared[1]]
     losses = [replace(loss, credits=credits_paid.get((loss.backend, loss.feature))) for loss in losses]
@@ -271,11 +272,20 @@ def cohen_kappa(items: int, both: int, only_one: int, only_other: int) -> float 
     return (observed - chance) / (items * items - chance)
 
 
+def _sources(session: QuerySession, feature: str, paid: Iterable[str]) -> list[str]:
+    """Return the back ends that gave answers for a feature, or were paid for it without giving any."""
+    answered: list[Any] = session.ask(_SOURCES.format(feature=feature)).column("source").to_pylist()
+    return sorted({*answered, *paid})[:_MAX_SOURCES]
+
+
 def _compare(
-    session: QuerySession, feature: str, min_score: float, thresholds: float | Mapping[str, float]
+    session: QuerySession,
+    feature: str,
+    sources: Sequence[str],
+    min_score: float,
+    thresholds: float | Mapping[str, float],
 ) -> tuple[list[PairAgreement], list[dict[str, Any]]]:
     """Return the pairs of back ends of a feature, and for each back end the counts of `Loss`, with its `source`."""
-    sources: list[Any] = session.ask(_SOURCES.format(feature=feature)).column("source").to_pylist()[:_MAX_SOURCES]
     if not sources:
         return [], []
     bits = pa.array([1 << position for position in range(len(sources))], pa.int64())

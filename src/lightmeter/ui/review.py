@@ -18,7 +18,7 @@ from lightmeter.api.run_result import Run
 from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.export.review_table import export_reviews
 from lightmeter.html_report.load import thumbnail_sources
-from lightmeter.html_report.model import GalleryItem, short_name
+from lightmeter.html_report.model import GalleryItem
 from lightmeter.html_report.thumbnails import ThumbnailSource
 from lightmeter.journal.queries.items import item_paths
 from lightmeter.journal.reviews import (
@@ -98,6 +98,7 @@ class ReviewView(ItemRequests):
         self._queue: ReviewQueue | None = None
         self._choice = Choice({})
         self._mark = ReviewMark()
+        self._items: dict[str, GalleryItem] = {}
         self._is_export_due = False
         self._loaded = ui_loop().start(self._load_queue())
 
@@ -110,10 +111,10 @@ class ReviewView(ItemRequests):
         self._loaded.result(timeout_s)
 
     def thumbnail_sources(self, item_ids: Sequence[str]) -> dict[str, ThumbnailSource]:  # noqa: D102 (inherited)
-        rows = sql(self._folder, _ITEMS, {"ids": list(item_ids)}).to_pylist()
+        items = list(self._read_items(item_ids).values())
         with open_read_only(self._folder) as db:
-            paths = item_paths(db, [row["item_id"] for row in rows])
-        return thumbnail_sources(self._folder, [GalleryItem(**row) for row in rows], paths)
+            paths = item_paths(db, [item.item_id for item in items])
+        return thumbnail_sources(self._folder, items, paths)
 
     @request
     def choose(
@@ -145,12 +146,13 @@ class ReviewView(ItemRequests):
             queue = self._read_decisions()
             self.progress = queue.progress()
             items = queue.window(start, count)
-        ids = [item["item_id"] for item in items]
-        rows = {row["item_id"]: row for row in sql(self._folder, _ITEMS, {"ids": ids}).to_pylist()}
-        reviews = {one.item_id: one for one in read_reviews(self._folder, ids)[1]}
+            if any(item["item_id"] not in self._items for item in items):
+                around = queue.window(start - MAX_WINDOW, 3 * MAX_WINDOW)  # one query for many steps
+                self._items = self._read_items([item["item_id"] for item in around])
+        reviews = {one.item_id: one for one in read_reviews(self._folder, [item["item_id"] for item in items])[1]}
         for item in items:
-            row, review = rows.get(item["item_id"], {}), reviews.get(item["item_id"])
-            item |= {"name": short_name(row.get("url") or item["item_id"]), "kind": row.get("kind")}
+            shown, review = self._items.get(item["item_id"]), reviews.get(item["item_id"])
+            item["name"], item["kind"] = (item["item_id"], None) if shown is None else (shown.name, shown.kind)
             item["review"] = None if review is None else review._asdict()
         return {"start": start, "items": items}
 
@@ -158,7 +160,8 @@ class ReviewView(ItemRequests):
     def decide(self, item_id: str, decision: Decision, note: str = "") -> int:
         """Decide about one item; return the number of the decision, for `undo`."""
         self._must_write()
-        return self._add(self._items([item_id]), decision, note)
+        items = [(item.item_id, item.url) for item in self._read_items([item_id]).values()]
+        return self._add(items, decision, note)
 
     @request
     def undo(self, batch: int) -> list[str]:
@@ -249,17 +252,17 @@ class ReviewView(ItemRequests):
         if not self.may_write:
             raise UsageError(READ_ONLY)
 
-    def _items(self, ids: Sequence[str] | pa.Array[Any]) -> list[tuple[str, str]]:
-        """Return (item id, URL) of items; raise UsageError if the run has none of them."""
-        with QuerySession(self._folder) as session:
-            session.register("chosen", pa.table({"item_id": pa.array(ids, pa.string())}))
-            found = session.ask("SELECT item_id, url FROM assets JOIN chosen USING (item_id)")
-        if not found.num_rows:
-            raise UsageError("The run has no such item.")
-        columns: list[list[Any]] = [found.column(name).to_pylist() for name in ("item_id", "url")]
-        return list(zip(*columns, strict=True))
+    def _read_items(self, item_ids: Sequence[str]) -> dict[str, GalleryItem]:
+        """Return item id → item, from memory if possible; unknown ids are left out."""
+        known = self._items
+        if all(item_id in known for item_id in item_ids):
+            return {item_id: known[item_id] for item_id in item_ids}
+        rows = sql(self._folder, _ITEMS, {"ids": list(item_ids)}).to_pylist()
+        return {row["item_id"]: GalleryItem(**row) for row in rows}
 
     def _add(self, items: Sequence[tuple[str, str]], decision: Decision, note: str = "") -> int:
+        if not items:
+            raise UsageError("The run has no such item.")
         batch = add_reviews(self._folder, self._run_id, items, decision, self.user, note)
         self._decisions_changed()
         return batch
@@ -286,7 +289,7 @@ class ReviewView(ItemRequests):
 
     async def _decide_in_background(self, ids: pa.Array[Any], decision: Decision) -> None:
         try:
-            batch = await asyncio.to_thread(lambda: self._add(self._items(ids), decision))
+            batch = await asyncio.to_thread(lambda: self._add(_urls(self._folder, ids), decision))
         except Exception as error:  # noqa: BLE001 (the page must show any error)
             self.error = error_text(error)
         else:
@@ -300,6 +303,15 @@ class ReviewView(ItemRequests):
             self.emit("agreement", None)
         else:
             self.emit("agreement", found.to_dict())
+
+
+def _urls(folder: Path, item_ids: pa.Array[Any]) -> list[tuple[str, str]]:
+    """Return pairs of item id and URL of many items."""
+    with QuerySession(folder) as session:
+        session.register("chosen", pa.table({"item_id": item_ids}))
+        found = session.ask("SELECT item_id, url FROM assets JOIN chosen USING (item_id)")
+    columns: list[list[Any]] = [found.column(name).to_pylist() for name in ("item_id", "url")]
+    return list(zip(*columns, strict=True))
 
 
 def _user_name() -> str:

@@ -29,12 +29,15 @@ UNRATED: Final = 255
 """In place of a per cent: the back end did not rate the item."""
 
 _SOURCES: Final = """
-SELECT DISTINCT source FROM nsfw WHERE severity IS NOT NULL AND source IS NOT NULL ORDER BY source LIMIT 16
+SELECT DISTINCT source FROM nsfw WHERE isfinite(severity) AND source IS NOT NULL ORDER BY source LIMIT 16
 """
 
 _RATINGS: Final = """
-SELECT item_id, {columns} FROM nsfw JOIN (SELECT item_id, row_number() OVER () AS position FROM assets) USING (item_id)
-WHERE severity IS NOT NULL AND source IS NOT NULL GROUP BY item_id ORDER BY min(position)
+SELECT item_id, {percents} FROM (
+  SELECT item_id, {columns} FROM nsfw
+  JOIN (SELECT item_id, row_number() OVER () AS position FROM assets) USING (item_id)
+  WHERE isfinite(severity) AND source IS NOT NULL GROUP BY item_id ORDER BY min(position)
+)
 """
 
 
@@ -202,9 +205,16 @@ def read_queue(folder: Path) -> ReviewQueue:
         if not sources:
             return ReviewQueue((), pa.array([], pa.string()), np.zeros((0, 0), np.uint8))
         # A small number is added because 0.29 * 100 is 28.999999999999996.
-        percent = "floor(least(greatest(max(severity) FILTER (source = ?), 0), 1) * 100 + 1e-9)"
-        columns = ", ".join(f"coalesce({percent}, {UNRATED})::UTINYINT AS s{number}" for number in range(len(sources)))
-        rated = session.ask(_RATINGS.format(columns=columns), sources)
-    percents = [rated.column(f"s{number}").to_numpy() for number in range(len(sources))]
+        percent = "least(greatest(floor({column} * 100 + 1e-9), 0), 100)::UTINYINT"
+        names = [f"s{number}" for number in range(len(sources))]
+        query = _RATINGS.format(
+            columns=", ".join(f"max(severity) FILTER (source = ?) AS {name}" for name in names),
+            percents=", ".join(
+                f"CASE WHEN {name} IS NULL THEN {UNRATED} ELSE {percent.format(column=name)} END AS {name}"
+                for name in names
+            ),
+        )
+        rated = session.ask(query, sources)
+    percents = [rated.column(name).to_numpy().astype(np.uint8) for name in names]
     item_ids: Any = rated.column("item_id").combine_chunks()
     return ReviewQueue(sources, item_ids, np.stack(percents, axis=1))
