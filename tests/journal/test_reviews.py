@@ -13,14 +13,15 @@ from lightmeter.journal.reviews import (
     add_reviews,
     items_since,
     read_reviews,
+    review_batches,
     review_mark,
     withdraw_reviews,
 )
 
 
-def valid(folder, items=None):
+def valid(folder):
     """Return item id → valid decision."""
-    return {one.item_id: one.decision for one in read_reviews(folder, items)[1]}
+    return {one.item_id: one.decision for _, batch in review_batches(folder) for one in batch}
 
 
 def test_the_newest_decision_that_is_not_withdrawn_is_valid(tmp_path):
@@ -28,13 +29,8 @@ def test_the_newest_decision_that_is_not_withdrawn_is_valid(tmp_path):
     first = add_reviews(tmp_path, "run", [("a", "u/a"), ("b", "u/b")], "keep", "Ann")
     second = add_reviews(tmp_path, "run", [("a", "u/a")], "reject", "Bob", " blurry ")
     assert valid(tmp_path) == {"a": "reject", "b": "keep"}
-    assert read_reviews(tmp_path, ["a"])[1][0][3:] == (
-        "run",
-        "reject",
-        "Bob",
-        read_reviews(tmp_path)[1][0].at,
-        "blurry",
-    )
+    (one,) = read_reviews(tmp_path, ["a", "unknown"]).values()
+    assert (one.item_id, one.url, one.run_id, one.by, one.note) == ("a", "u/a", "run", "Bob", "blurry")
     assert withdraw_reviews(tmp_path, first, "Ann") == ["a", "b"]
     assert valid(tmp_path) == {"a": "reject"}
     withdraw_reviews(tmp_path, second, "Bob")
@@ -67,7 +63,7 @@ def test_no_decision_of_concurrent_writers_is_lost(tmp_path):
 
 def test_a_folder_without_decisions_is_not_written(tmp_path):
     """Reading creates no file."""
-    assert read_reviews(tmp_path)[1] == []
+    assert (valid(tmp_path), read_reviews(tmp_path, ["a"])) == ({}, {})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -83,7 +79,7 @@ def test_problems_have_sentences(tmp_path):
     with pytest.raises(UsageError, match="no decision 7"):
         withdraw_reviews(tmp_path, 7, "Ann")
     (tmp_path / REVIEWS_NAME).write_bytes(b"no database" * 100)
-    for action in (read_reviews, review_mark, lambda folder: add_reviews(folder, "run", [("a", "")], "keep", "Ann")):
+    for action in (valid, review_mark, lambda folder: add_reviews(folder, "run", [("a", "")], "keep", "Ann")):
         with pytest.raises(JournalError, match=r"reviews\.sqlite cannot be"):
             action(tmp_path)
 
@@ -91,4 +87,4 @@ def test_problems_have_sentences(tmp_path):
 def test_an_empty_file_of_a_killed_writer_is_read(tmp_path):
     """A file without its tables, as a writer leaves that is killed at its first decision, holds no decision."""
     sqlite.open_wal(tmp_path / REVIEWS_NAME).close()
-    assert read_reviews(tmp_path)[1] == []
+    assert (valid(tmp_path), read_reviews(tmp_path, ["a"])) == ({}, {})

@@ -240,7 +240,7 @@ class Decisions(RuleBasedStateMachine):
         if not hasattr(self, "folder"):
             return
         valid = self.valid()
-        assert {one.item_id: one.decision for one in read_reviews(self.folder)[1]} == valid
+        assert {name: one.decision for name, one in read_reviews(self.folder, SEVERITIES).items()} == valid
         for page, queue in zip(self.pages, self.queues, strict=True):
             page.refresh()
             for decision in ("keep", "reject", "unsure"):

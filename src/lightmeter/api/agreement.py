@@ -29,10 +29,13 @@ from lightmeter.html_fragments import labeled_lines_as_html
 from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.store import open_read_only
 from lightmeter.money.cost_breakdown import cost_breakdown
-from lightmeter.tables.query.duckdb_query import QuerySession, TablesSource, open_session
+from lightmeter.tables.query.duckdb_query import QuerySession
 
 DEFAULT_THRESHOLD: Final = 0.5
 """NSFW severity from which a picture counts as unsafe, if the caller names no other."""
+
+MEMORY_MB: Final = 1024
+"""Memory limit of the queries; more data than that goes to temporary files."""
 
 _ANSWERS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -76,10 +79,12 @@ _RATED: Final = """AND EXISTS (
 _PAIRS: Final = """
 , pairs AS (SELECT a.source AS one, b.source AS other, a.bit AS one_bit, b.bit AS other_bit, a.bit | b.bit AS bits
             FROM sources a JOIN sources b ON a.source < b.source),
+merged AS (SELECT item_id, looked, givers, count(*) AS times FROM kept GROUP BY ALL),
 counts AS (
-  SELECT one, other, item_id, count(*) FILTER (givers & bits = bits) AS both_say,
-         count(*) FILTER (givers & one_bit <> 0) AS one_says, count(*) FILTER (givers & other_bit <> 0) AS other_says
-  FROM kept, pairs WHERE looked & bits = bits AND givers & bits <> 0 GROUP BY ALL
+  SELECT one, other, item_id, coalesce(sum(times) FILTER (givers & bits = bits), 0) AS both_say,
+         coalesce(sum(times) FILTER (givers & one_bit <> 0), 0) AS one_says,
+         coalesce(sum(times) FILTER (givers & other_bit <> 0), 0) AS other_says
+  FROM merged, pairs WHERE looked & bits = bits AND givers & bits <> 0 GROUP BY ALL
 ), sums AS (
   SELECT one, other, count(*) AS items, sum(both_say)::BIGINT AS both_say, sum(one_says)::BIGINT AS one_says,
          sum(other_says)::BIGINT AS other_says, sum(both_say / (one_says + other_says - both_say)) AS overlap
@@ -223,7 +228,7 @@ def read_agreement(
     *,
     min_score: float = 0.0,
     thresholds: float | Mapping[str, float] = DEFAULT_THRESHOLD,
-    where: TablesSource | None = None,
+    where: Path | str | None = None,
 ) -> Agreement:
     """Compare the answers of the back ends of a run, and say what dropping each of them would save and lose.
 
@@ -231,7 +236,7 @@ def read_agreement(
         out: The output folder of the run.
         min_score: Tags and brands with a lower score do not count; those without a score always count.
         thresholds: NSFW severity from which a picture counts as unsafe: one for all, or back end → severity.
-        where: An open session for the tables in `out`; None opens one.
+        where: The folder or URI of the tables, if it is not `out`.
 
     Raises:
         JournalError: The folder holds no run.
@@ -241,7 +246,7 @@ def read_agreement(
     credits_paid = {(share.backend, share.feature): float(share.credits) for share in breakdown.shares}
     pairs: list[PairAgreement] = []
     losses: list[Loss] = []
-    with open_session(where or out) as session:
+    with QuerySession(out if where is None else where, memory_mb=MEMORY_MB) as session:
         for feature in _ANSWERS:
             paid = [share.backend for share in breakdown.shares if share.feature == feature and share.pictures]
             compared = _compare(session, feature, _sources(session, feature, paid), min_score, thresholds)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lightmeter import __version__
 from lightmeter.errors import TablesError
 from lightmeter.facts.columns import REVIEWS
-from lightmeter.journal.reviews import Review, has_reviews, read_reviews, review_mark
+from lightmeter.journal.reviews import Review, has_reviews, review_batches, review_mark
 from lightmeter.tables.arrow.row_tables import build_table, to_timestamps
 from lightmeter.tables.arrow.schema import schema
 from lightmeter.tables.dataset import Dataset, open_parts
@@ -54,13 +54,16 @@ def write_reviews(dataset: Dataset) -> int:
     """
     if not has_reviews(dataset.out):
         return 0
-    mark, reviews = read_reviews(dataset.out)
+    batches = review_batches(dataset.out)
+    mark, first = next(batches)
     lineage = {"lightmeter": __version__, _MARK: list(mark)}
     with dataset.staging() as staging, open_parts(staging, 0, {REVIEWS: schema(REVIEWS)}, lineage) as parts:
-        parts[REVIEWS].write(_arrow_table(reviews))
+        parts[REVIEWS].write(_arrow_table(first))
+        for _, reviews in batches:
+            parts[REVIEWS].write(_arrow_table(reviews))
         parts[REVIEWS].close()
         dataset.publish(staging)
-    return len(reviews)
+    return parts[REVIEWS].rows
 
 
 def _is_current(dataset: Dataset) -> bool:

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, get_args
 
@@ -22,6 +23,8 @@ REVIEWS_NAME: Final = "reviews.sqlite"
 
 Decision = Literal["keep", "reject", "unsure"]
 DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
+
+_ROWS_AT_ONCE: Final = 32_768
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS batches (
@@ -134,22 +137,36 @@ def withdraw_reviews(folder: Path, batch: int, by: str) -> list[str]:
         return items
 
 
-def read_reviews(folder: Path, item_ids: Iterable[str] | None = None) -> tuple[ReviewMark, list[Review]]:
-    """Return the valid decisions of all items, or of some, sorted by item id, and the state that they belong to.
+def read_reviews(folder: Path, item_ids: Iterable[str]) -> dict[str, Review]:
+    """Return item id → valid decision of these items; undecided items are left out.
 
     Raises:
         JournalError: The file cannot be read.
     """
     if not has_reviews(folder):
-        return ReviewMark(), []
+        return {}
+    with _open_to_read(folder) as db:
+        rows = db.execute(_LATEST.format(which=_THESE), (json.dumps(list(item_ids)),))
+        return {review.item_id: review for review in (Review(*row) for row in rows)}
+
+
+def review_batches(folder: Path) -> Iterator[tuple[ReviewMark, list[Review]]]:
+    """Yield all valid decisions, sorted by item id, in lists of bounded length, each with the state they belong to.
+
+    There is at least one list, which may be empty.
+
+    Raises:
+        JournalError: The file cannot be read.
+    """
+    if not has_reviews(folder):
+        yield ReviewMark(), []
+        return
     with _open_to_read(folder) as db, db:  # one transaction
         mark = _mark(db)
-        if item_ids is None:
-            rows = db.execute(_LATEST.format(which=""))
-        else:
-            rows = db.execute(_LATEST.format(which=_THESE), (json.dumps(list(item_ids)),))
-        reviews = [Review(*row) for row in rows]
-    return mark, reviews
+        rows = (Review(*row) for row in db.execute(_LATEST.format(which="")))
+        yield mark, list(islice(rows, _ROWS_AT_ONCE))
+        while some := list(islice(rows, _ROWS_AT_ONCE)):
+            yield mark, some
 
 
 def review_mark(folder: Path) -> ReviewMark:

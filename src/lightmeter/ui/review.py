@@ -27,6 +27,7 @@ from lightmeter.journal.reviews import (
     add_reviews,
     items_since,
     read_reviews,
+    review_batches,
     review_mark,
     withdraw_reviews,
 )
@@ -149,7 +150,7 @@ class ReviewView(ItemRequests):
             if any(item["item_id"] not in self._items for item in items):
                 around = queue.window(start - MAX_WINDOW, 3 * MAX_WINDOW)  # one query for many steps
                 self._items = self._read_items([item["item_id"] for item in around])
-        reviews = {one.item_id: one for one in read_reviews(self._folder, [item["item_id"] for item in items])[1]}
+        reviews = read_reviews(self._folder, [item["item_id"] for item in items])
         for item in items:
             shown, review = self._items.get(item["item_id"]), reviews.get(item["item_id"])
             item["name"], item["kind"] = (item["item_id"], None) if shown is None else (shown.name, shown.kind)
@@ -243,8 +244,10 @@ class ReviewView(ItemRequests):
         mark = review_mark(self._folder)
         if mark != self._mark:
             changed = items_since(self._folder, self._mark)
-            some = changed if len(changed) < _MANY else None
-            self._queue.set_reviews(some, read_reviews(self._folder, some)[1])
+            if len(changed) < _MANY:
+                self._queue.set_decisions(changed, [read_reviews(self._folder, changed).values()])
+            else:
+                self._queue.set_decisions(None, (batch for _, batch in review_batches(self._folder)))
             self._mark = mark
         return self._queue
 

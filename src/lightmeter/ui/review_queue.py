@@ -79,10 +79,14 @@ class ReviewQueue:
         self.sources = tuple(sources)
         self.rows: NDArray[np.int64] = np.arange(0)
         self._item_ids = item_ids
-        self._percents = percents
-        self._is_rated = percents != UNRATED
+        self._percents = np.ascontiguousarray(percents.T)  # a row for each back end: its items are read together
+        self._is_rated = self._percents != UNRATED
         self._decisions = np.zeros(len(item_ids), np.uint8)  # 0: undecided; else a position in DECISIONS, from 1
         self._flags = np.zeros_like(self._is_rated)
+        highest = np.where(self._is_rated, self._percents, 0).max(axis=0, initial=0).astype(np.uint16)
+        spread = highest - np.minimum(self._percents.min(axis=0, initial=UNRATED), highest)
+        self._severity_keys = highest << 8 | spread
+        self._disagreement_keys = spread << 8 | highest
         self.choose(Choice({}))
 
     def __len__(self) -> int:
@@ -92,22 +96,31 @@ class ReviewQueue:
         """Return back end → number of items at each per cent of severity, 0 to 100."""
         return {
             source: np.bincount(column[column != UNRATED], minlength=101).tolist()
-            for source, column in zip(self.sources, self._percents.T, strict=True)
+            for source, column in zip(self.sources, self._percents, strict=True)
         }
 
-    def set_reviews(self, item_ids: Iterable[str] | None, reviews: Sequence[Review]) -> None:
-        """Set the decisions of some items, or of all items for None; items without one in `reviews` are undecided."""
-        if item_ids is None:
+    def set_decisions(self, changed: Iterable[str] | None, batches: Iterable[Iterable[Review]]) -> None:
+        """Set the decisions of the items `changed`, or of all items for None.
+
+        Args:
+            changed: Ids of items; those without a decision in `batches` become undecided.
+            batches: The valid decisions of these items.
+        """
+        if changed is None:
             self._decisions[:] = 0
         else:
-            self._decisions[self._find(list(item_ids))] = 0
-        for code, decision in enumerate(DECISIONS, 1):
-            self._decisions[self._find([one.item_id for one in reviews if one.decision == decision])] = code
+            self._decisions[self._find(list(changed))[0]] = 0
+        for batch in batches:
+            code_by_item = {one.item_id: DECISIONS.index(one.decision) + 1 for one in batch}
+            rows, places = self._find(list(code_by_item))
+            self._decisions[rows] = np.array(list(code_by_item.values()), np.uint8)[places]
 
     def choose(self, choice: Choice) -> None:
         """Make the queue anew."""
         least = [round(100 * choice.thresholds.get(source, DEFAULT_THRESHOLD)) for source in self.sources]
-        self._flags = self._is_rated & (self._percents >= np.array(least, np.uint8))
+        self._flags = self._is_rated & (self._percents >= np.array(least, np.uint8)[:, None])
+        self._flagged = self._flags.any(axis=0)
+        self._disputed = self._flagged & (self._is_rated & ~self._flags).any(axis=0)
         chosen = {
             "flagged": self._flagged,
             "disputed": self._disputed,
@@ -117,21 +130,8 @@ class ReviewQueue:
         if choice.state != "all":
             chosen = chosen & ((self._decisions == 0) == (choice.state == "undecided"))
         rows = np.flatnonzero(chosen)
-        highest = np.where(self._is_rated[rows], self._percents[rows], 0).max(axis=1, initial=0).astype(np.int16)
-        lowest = self._percents[rows].min(axis=1, initial=UNRATED).astype(np.int16)
-        spread = highest - lowest
-        keys = (-spread, -highest) if choice.order == "severity" else (-highest, -spread)
-        self.rows = rows[np.lexsort(keys)]
-
-    @property
-    def _flagged(self) -> NDArray[np.bool_]:
-        flagged: NDArray[np.bool_] = self._flags.any(axis=1)
-        return flagged
-
-    @property
-    def _disputed(self) -> NDArray[np.bool_]:
-        disputed: NDArray[np.bool_] = self._flagged & (self._is_rated & ~self._flags).any(axis=1)
-        return disputed
+        keys = self._severity_keys if choice.order == "severity" else self._disagreement_keys
+        self.rows = rows[np.argsort(~keys[rows], kind="stable")]  # of 16-bit numbers: a radix sort
 
     def totals(self) -> dict[str, Any]:
         """Return the numbers of flagged and disputed items, and how often each pair of back ends agrees."""
@@ -140,8 +140,8 @@ class ReviewQueue:
     def _pairs(self) -> list[dict[str, Any]]:
         pairs = []
         for one, other in combinations(range(len(self.sources)), 2):
-            rated = self._is_rated[:, one] & self._is_rated[:, other]
-            first, second = self._flags[rated, one], self._flags[rated, other]
+            rated = self._is_rated[one] & self._is_rated[other]
+            first, second = self._flags[one, rated], self._flags[other, rated]
             counts = {
                 "items": len(first),
                 "both": int((first & second).sum()),
@@ -171,7 +171,7 @@ class ReviewQueue:
                 "item_id": item_id,
                 "severities": {
                     source: percent / 100
-                    for source, percent in zip(self.sources, self._percents[row].tolist(), strict=True)
+                    for source, percent in zip(self.sources, self._percents[:, row].tolist(), strict=True)
                     if percent != UNRATED
                 },
             }
@@ -187,11 +187,12 @@ class ReviewQueue:
         positions: Any = pa.array(rows, pa.int64())
         return self._item_ids.take(positions)
 
-    def _find(self, item_ids: list[str]) -> NDArray[np.int64]:
-        """Return the positions of items among the rated ones; unknown ids are left out."""
-        found: Any = pc.index_in(pa.array(item_ids, pa.string()), value_set=self._item_ids)
-        positions: NDArray[np.int64] = found.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
-        return positions
+    def _find(self, item_ids: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rated items among these: their positions here, and their positions in `item_ids`."""
+        found: Any = pc.index_in(self._item_ids, value_set=pa.array(item_ids, pa.string()))
+        rows = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+        places: NDArray[np.int64] = found.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
+        return rows, places
 
 
 def read_queue(folder: Path) -> ReviewQueue:
