@@ -15,13 +15,16 @@ from lightmeter.journal.reviews import (
     read_reviews,
     review_batches,
     review_mark,
+    valid_decisions,
     withdraw_reviews,
 )
 
 
 def valid(folder):
     """Return item id → valid decision."""
-    return {one.item_id: one.decision for _, batch in review_batches(folder) for one in batch}
+    found = {one.item_id: one.decision for _, batch in review_batches(folder) for one in batch}
+    assert valid_decisions(folder) == found
+    return found
 
 
 def test_the_newest_decision_that_is_not_withdrawn_is_valid(tmp_path):

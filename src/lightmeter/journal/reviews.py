@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from lightmeter import sqlite
 from lightmeter.errors import JournalError, UsageError
@@ -50,12 +50,14 @@ CREATE TABLE IF NOT EXISTS withdrawals (
 ) STRICT;
 """
 
-_LATEST: Final = """
-SELECT item_id, url, batch, run_id, decision, by, at, note FROM (
-  SELECT item_id, max(batch) AS batch FROM decisions WHERE batch NOT IN (SELECT batch FROM withdrawals) {which}
-  GROUP BY item_id
-) JOIN decisions USING (item_id, batch) JOIN batches USING (batch) ORDER BY item_id
+_VALID: Final = """
+SELECT item_id, url, max(batch) AS batch FROM decisions WHERE batch NOT IN (SELECT batch FROM withdrawals) {which}
+GROUP BY item_id
 """
+"""The newest decision of each item that is not withdrawn; SQLite takes `url` from the row with the maximum."""
+
+_COLUMNS: Final = "item_id, url, batch, run_id, decision, by, at, note"
+_LATEST: Final = f"SELECT {_COLUMNS} FROM ({_VALID}) JOIN batches USING (batch)"  # noqa: S608 (constants)
 
 _THESE: Final = "AND item_id IN (SELECT value FROM json_each(?))"
 
@@ -150,8 +152,21 @@ def read_reviews(folder: Path, item_ids: Iterable[str]) -> dict[str, Review]:
         return {review.item_id: review for review in (Review(*row) for row in rows)}
 
 
+def valid_decisions(folder: Path) -> dict[str, Decision]:
+    """Return item id → valid decision of all decided items.
+
+    Raises:
+        JournalError: The file cannot be read.
+    """
+    if not has_reviews(folder):
+        return {}
+    with _open_to_read(folder) as db:
+        rows: Any = db.execute(f"SELECT item_id, decision FROM ({_VALID.format(which='')}) JOIN batches USING (batch)")  # noqa: S608 (constants)
+        return dict(rows)
+
+
 def review_batches(folder: Path) -> Iterator[tuple[ReviewMark, list[Review]]]:
-    """Yield all valid decisions, sorted by item id, in lists of bounded length, each with the state they belong to.
+    """Yield all valid decisions in lists of bounded length, each with the state they belong to.
 
     There is at least one list, which may be empty.
 

@@ -27,8 +27,8 @@ from lightmeter.journal.reviews import (
     add_reviews,
     items_since,
     read_reviews,
-    review_batches,
     review_mark,
+    valid_decisions,
     withdraw_reviews,
 )
 from lightmeter.journal.store import open_read_only
@@ -245,9 +245,10 @@ class ReviewView(ItemRequests):
         if mark != self._mark:
             changed = items_since(self._folder, self._mark)
             if len(changed) < _MANY:
-                self._queue.set_decisions(changed, [read_reviews(self._folder, changed).values()])
+                reviews = read_reviews(self._folder, changed)
+                self._queue.set_decisions(changed, {item_id: one.decision for item_id, one in reviews.items()})
             else:
-                self._queue.set_decisions(None, (batch for _, batch in review_batches(self._folder)))
+                self._queue.set_decisions(None, valid_decisions(self._folder))
             self._mark = mark
         return self._queue
 

@@ -18,12 +18,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lightmeter.api.agreement import DEFAULT_THRESHOLD, cohen_kappa
-from lightmeter.journal.reviews import DECISIONS, Review
+from lightmeter.journal.reviews import DECISIONS, Decision
 from lightmeter.tables.query.duckdb_query import QuerySession
 
 Show = Literal["flagged", "disputed", "below", "all"]
 Order = Literal["severity", "disagreement"]
 State = Literal["all", "undecided", "decided"]
+
+_CODES: Final = {decision: code for code, decision in enumerate(DECISIONS, 1)}
 
 UNRATED: Final = 255
 """In place of a per cent: the back end did not rate the item."""
@@ -99,21 +101,21 @@ class ReviewQueue:
             for source, column in zip(self.sources, self._percents, strict=True)
         }
 
-    def set_decisions(self, changed: Iterable[str] | None, batches: Iterable[Iterable[Review]]) -> None:
+    def set_decisions(self, changed: Iterable[str] | None, decisions: Mapping[str, Decision]) -> None:
         """Set the decisions of the items `changed`, or of all items for None.
 
         Args:
-            changed: Ids of items; those without a decision in `batches` become undecided.
-            batches: The valid decisions of these items.
+            changed: Ids of items; those without a decision in `decisions` become undecided.
+            decisions: Item id → valid decision.
         """
         if changed is None:
             self._decisions[:] = 0
         else:
             self._decisions[self._find(list(changed))[0]] = 0
-        for batch in batches:
-            code_by_item = {one.item_id: DECISIONS.index(one.decision) + 1 for one in batch}
-            rows, places = self._find(list(code_by_item))
-            self._decisions[rows] = np.array(list(code_by_item.values()), np.uint8)[places]
+        if decisions:
+            rows, places = self._find(list(decisions))
+            codes = np.fromiter((_CODES[decision] for decision in decisions.values()), np.uint8, len(decisions))
+            self._decisions[rows] = codes[places]
 
     def choose(self, choice: Choice) -> None:
         """Make the queue anew."""
