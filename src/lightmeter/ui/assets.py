@@ -11,6 +11,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "explorer": ("shared", "item_details", "card_grid", "facets", "explorer"),
     "run": ("shared", "live_run"),
     "planner": ("shared", "planner_chart", "planner"),
+    "review": ("shared", "item_details", "agreement", "review"),
 }
 """Name of a widget → the files of `static` that its ES module and its style sheet consist of, in this order.
 
