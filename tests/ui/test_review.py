@@ -25,9 +25,9 @@ from lightmeter.journal.reviews import read_reviews
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import schema
 from lightmeter.tables.compaction import compact
-from lightmeter.ui.review import NO_RATINGS, READ_ONLY, ReviewView
-from lightmeter.ui.review_queue import UNRATED, Choice, ReviewQueue
-from lightmeter.ui.web_server import WebView
+from lightmeter.ui.review.review import NO_RATINGS, READ_ONLY, ReviewView
+from lightmeter.ui.review.review_queue import UNRATED, Choice, ReviewQueue
+from lightmeter.ui.web.web_server import WebView
 from tests.tables.replace_table import replace_table
 
 SEVERITIES = {
@@ -154,7 +154,7 @@ def test_rebuild_and_compact_keep_the_decisions(out):
 def test_a_kill_between_decision_and_export_loses_nothing(out):
     """A process that is killed right after a decision leaves it to the next page, and to a rebuild."""
     script = (
-        "import os, signal, sys; from lightmeter.ui.review import ReviewView; view = ReviewView(sys.argv[1]); "
+        "import os, signal, sys; from lightmeter.ui.review.review import ReviewView; view = ReviewView(sys.argv[1]); "
         "view.wait(); view.user = 'Ann'; view.decide('coffee', 'keep'); os.kill(os.getpid(), signal.SIGKILL)"
     )
     ended = subprocess.run([sys.executable, "-c", script, str(out)], check=False, timeout=120)

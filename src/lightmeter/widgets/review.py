@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightmeter.ui.review import ReviewView
+from lightmeter.ui.review.review import ReviewView
 from lightmeter.widgets.view_widget import ViewWidget
 
 

@@ -31,6 +31,9 @@ from lightmeter.ui.planner.price_preview import RowGroup
 MAX_HASHES: Final = 20_000
 """Images whose perceptual hashes are compared to estimate the near-duplicates of a plan that did not look for them."""
 
+COUNTED_AT_ONCE: Final = 20_000
+"""Rows of a saved plan that are counted when the planner is created; more are counted in the background."""
+
 MAX_VALUES: Final = 30
 """Most values of a manifest column that the planner prices one by one, and that a column to choose from may have."""
 

@@ -27,7 +27,7 @@ from lightmeter.settings import read_settings
 from lightmeter.ui.background_job import BackgroundJob, cancel_on_stop, view_loop
 from lightmeter.ui.planner.burn_down import BurnDown
 from lightmeter.ui.planner.plan_source import PlanSource, SpendLimit, account_balance, spend_limit
-from lightmeter.ui.planner.planned_rows import PlannedRows, column_choices
+from lightmeter.ui.planner.planned_rows import COUNTED_AT_ONCE, PlannedRows, column_choices
 from lightmeter.ui.planner.planner_facts import (
     PlannerState,
     error_json,
@@ -52,11 +52,7 @@ T = TypeVar("T")
 Work = Callable[[asyncio.Event, Options], Coroutine[Any, Any, T]]
 """Returns the coroutine of a job; its arguments are an event that stops it, and the options in the form."""
 
-_WAITING_INTERVAL_S: Final = 1.0
-"""Seconds between two looks into the journal for requests whose answer is waited for."""
-
-_COUNTED_AT_ONCE: Final = 20_000
-"""Rows of a saved plan that are counted when the planner is created; more are counted in the background."""
+_WAITING_INTERVAL_S: Final = 1.0  # between two looks into the journal for requests whose answer is waited for
 
 
 class PlannerView(ViewModel):
@@ -121,11 +117,10 @@ class PlannerView(ViewModel):
         """
         saved = source if isinstance(source, Plan) else None
         initial = parse_options(**{**(saved.options.model_dump() if saved is not None else {}), **options})
-        settings = read_settings()
         super().__init__()
         self._lock = threading.RLock()
         self._source = PlanSource.of(source)
-        self._initial, self._settings, self._job = initial, settings, BackgroundJob()
+        self._initial, self._settings, self._job = initial, read_settings(), BackgroundJob()
         self._prices: PlannedPrices | None = None
         self._limit: SpendLimit | None = None
         self.out = Path(out)
@@ -134,7 +129,7 @@ class PlannerView(ViewModel):
         self._use_rates(None)
         self.may_spend = may_spend
         self.form = initial_values(initial, self._choices).model_dump(mode="json")
-        if saved is not None and saved.rows <= _COUNTED_AT_ONCE:
+        if saved is not None and saved.rows <= COUNTED_AT_ONCE:
             self._show_plan(saved, PlannedRows(saved), column_choices(saved))
         elif saved is not None:
             view_loop().start(self._count_and_show(saved))

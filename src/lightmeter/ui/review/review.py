@@ -33,8 +33,8 @@ from lightmeter.journal.reviews import (
 )
 from lightmeter.journal.store import open_read_only
 from lightmeter.tables.query.duckdb_query import QuerySession, sql
-from lightmeter.ui.item_requests import ItemRequests, ui_loop
-from lightmeter.ui.review_queue import Choice, Order, ReviewQueue, Show, State, read_queue
+from lightmeter.ui.items.item_requests import ItemRequests, ui_loop
+from lightmeter.ui.review.review_queue import Choice, Order, ReviewQueue, Show, State, read_queue
 from lightmeter.ui.view_model import error_text, request
 
 EXPORT_DELAY_S: Final = 1.0
