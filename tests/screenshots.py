@@ -41,9 +41,17 @@ def served(folder: Path):
         process.terminate()
 
 
-def take(page: Page, name: str) -> None:
-    """Take a picture once the thumbnails are shown."""
+HIDE_FOLDERS = """(folders) => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode())
+    for (const folder of folders) texts.currentNode.data = texts.currentNode.data.replaceAll(folder, "");
+}"""
+
+
+def take(page: Page, name: str, folder: Path) -> None:
+    """Take a picture once the thumbnails are shown, without the names of this machine's folders."""
     page.wait_for_timeout(1500)
+    page.evaluate(HIDE_FOLDERS, [f"{ROOT}/", f"{folder}/"])
     page.screenshot(path=TARGET / f"{name}.png")
 
 
@@ -58,15 +66,15 @@ def main() -> None:
             page = browser.new_page(viewport=SIZE)
             page.goto(f"{url}#explorer")
             expect(page.locator(".lm-card img")).not_to_have_count(0, timeout=60_000)
-            take(page, "gallery")
+            take(page, "gallery", Path(name))
             page.locator(".lm-card", has_text="cameras.jpg").locator(".lm-open").click()
             expect(page.get_by_role("dialog").locator("svg").first).to_be_visible(timeout=60_000)
-            take(page, "details")
-            for view in ("planner", "review", "run"):
+            take(page, "details", Path(name))
+            for view in ("planner", "run"):
                 page.goto(f"{url}#{view}")
                 page.reload()
-                expect(page.locator("main h2, main h1").first).to_be_visible(timeout=60_000)
-                take(page, view)
+                expect(page.locator("main h2, main h3, main select").first).to_be_visible(timeout=60_000)
+                take(page, view, Path(name))
         browser.close()
 
 

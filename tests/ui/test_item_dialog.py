@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 import lightmeter as lm
 from lightmeter.cli.commands.demo import serve_folder
-from lightmeter.ui import web_server
+from lightmeter.ui.web import web_server
 from lightmeter.ui.web.web_server import WebView
 from tests.ui.conftest import DATA
 from tests.ui.item_runs import (

@@ -17,8 +17,8 @@ from playwright.sync_api import expect
 
 from lightmeter.background_loop import BackgroundLoop, sync
 from lightmeter.errors import UsageError
-from lightmeter.ui import web_server
 from lightmeter.ui.view_model import MAX_ERROR_CHARACTERS, ViewModel, request
+from lightmeter.ui.web import web_server
 from lightmeter.ui.web.outbox import Outbox, OutboxOverflow
 from lightmeter.ui.web.web_server import WebServer, WebView, listen
 
