@@ -184,14 +184,23 @@ def test_plan_a_budget(execute):
 
 @pytest.mark.slow
 def test_moderate(execute):
-    """Both back ends rate all images, three plots are shown, and the gallery is usable."""
-    ran = execute(4, f"[{GALLERY}, severity.notna().sum().to_dict(), len(queue)]")
-    gallery, rated, queue = ran.state
+    """Both back ends rate all images, decisions become a table, and both widgets are usable."""
+    decisions = "run.reviews.set_index('item_id')['decision'].to_dict()"
+    review = "[review.error, review.may_write, [source['name'] for source in review.sources]]"
+    ran = execute(
+        4, f"[{GALLERY}, {review}, {decisions}, severity.notna().sum().to_dict(), len(queue), len(agreement.losses)]"
+    )
+    gallery, (error, may_write, sources), decisions, rated, queue, losses = ran.state
+    assert (error, may_write, sorted(sources)) == ("", True, ["nsfwjs", "opennsfw"])
+    assert decisions == {"macaw": "keep", "spaniels": "unsure"}
+    assert losses == 2
     assert gallery == ["", "", 17, 17]
     assert rated == {"nsfwjs": 17, "opennsfw": 17}
     assert queue > 0
     assert ran.count("image/png") == 3
-    assert ran.widgets() == ["Explorer"]
+    review, explorer = ran.widgets()
+    assert "Review" in review
+    assert "Explorer" in explorer
 
 
 @pytest.mark.slow
