@@ -171,9 +171,11 @@ def test_tables(execute):
 @pytest.mark.slow
 def test_plan_a_budget(execute):
     """The planner offers its price at the end, the sample stays below its budget, and the whole run follows."""
-    ran = execute(3, "[planner.error, planner.state, planner.offer, whole.summary().to_dict(), statement.paid]")
-    error, state, offer, summary, paid = ran.state
+    shown = "planner.error, planner.state, planner.price, planner.offer"
+    ran = execute(3, f"[{shown}, whole.summary().to_dict(), statement.paid]")
+    error, state, price, offer, summary, paid = ran.state
     assert (error, state) == ("", "idle")
+    assert "error" not in price
     assert offer["credits"] == offer["price"]["high"] == 25
     assert (summary["ok"], summary["requests"], summary["credits"]["paid"], paid) == (20, 20, 20, 20)
     assert ran.widgets() == ["BudgetPlanner"]
