@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Compiled bytecode is worth ten seconds at each start of the flow's server.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-all test-sweeps docs lint format bench clean
+.PHONY: install demo test test-all test-sweeps docs screenshots lint format bench clean
 
 install: $(STAMP)
 
@@ -40,6 +40,10 @@ test-sweeps: install
 docs: install
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	$(BIN)/python -m pdoc --output-directory out/docs lightmeter
+
+# The README's pictures of the front end; needs Debian's chromium.
+screenshots: install
+	$(BIN)/python -m tests.screenshots
 
 lint: install
 	$(BIN)/ruff check .

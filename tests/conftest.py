@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import lightmeter as lm
 from lightmeter.cli.commands.demo import serve_folder
 from lightmeter.pricing.rates import default_rates
 from lightmeter.service.backends.catalog import ALL_PROVIDERS
+from tests.e2e.kills.processes import CommandResult, ForkServer
 from tests.engine.hostile import Hostile, listening
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,6 +24,13 @@ DATA = ROOT / "data"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--sweeps`."""
     parser.addoption("--sweeps", default="none", help="run tests marked `sweep`: none, all, or a share such as 1/10")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """No example of Hypothesis has a time limit, as the machine may be busy; the sweeps try more of them."""
+    settings.register_profile("lightmeter", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("sweeps", settings.get_profile("lightmeter"), max_examples=500)
+    settings.load_profile("sweeps" if config.getoption("--sweeps") == "all" else "lightmeter")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -42,20 +46,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=dropped)
         left = set(map(id, dropped))
         items[:] = [item for item in items if id(item) not in left]
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """The last line of standard output."""
-        return json.loads(self.out.splitlines()[-1])
 
 
 @pytest.fixture(scope="session")
@@ -100,22 +90,15 @@ def environment(_no_provider_keys, cache, state, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def command(environment):
-    """Run `lightmeter …` to its end, as a user would."""
+def command(environment, tmp_path_factory):
+    """Run `lightmeter …` to its end in a process of its own, which has no imports left to do."""
+    fork_server = ForkServer(tmp_path_factory.mktemp("commands"), environment)
 
-    def run(*arguments: object, timeout: float = 120, **more: str) -> Ended:
-        ended = subprocess.run(
-            [sys.executable, "-m", "lightmeter", *map(str, arguments)],
-            env={**environment, **more},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-        return Ended(ended.returncode, ended.stdout, ended.stderr)
+    def run(*arguments: object, timeout: float = 120, **more: str) -> CommandResult:
+        return fork_server.run(*arguments, timeout_s=timeout, env=more)
 
-    return run
+    yield run
+    fork_server.close()
 
 
 @pytest.fixture

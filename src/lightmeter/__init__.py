@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # the same names as in _MODULES, for editors and type checker
     from lightmeter.planning.plan import Plan
     from lightmeter.widgets.budget_planner import BudgetPlanner
     from lightmeter.widgets.explorer import Explorer
+    from lightmeter.widgets.review import Review
 
     __version__: str
 
@@ -43,6 +44,7 @@ __all__ = [
     "Explorer",
     "LightmeterError",
     "Plan",
+    "Review",
     "Run",
     "check",
     "errors",
@@ -63,6 +65,7 @@ _MODULES = {
     "Client": "lightmeter.client.client",
     "Explorer": "lightmeter.widgets.explorer",
     "Plan": "lightmeter.planning.plan",
+    "Review": "lightmeter.widgets.review",
     "Run": "lightmeter.api.run_result",
     "check": "lightmeter.api.check",
     "load_plan": "lightmeter.planning.build",
@@ -76,7 +79,7 @@ _MODULES = {
 }
 
 
-_EXTRAS = {"BudgetPlanner": "notebook", "Explorer": "notebook", "report": "report"}
+_EXTRAS = {"BudgetPlanner": "notebook", "Explorer": "notebook", "Review": "notebook", "report": "report"}
 """Names whose modules need an optional dependency, and the extra that installs it."""
 
 

@@ -43,6 +43,7 @@ __all__ = [
     "open_immutable",
     "open_read_only",
     "open_wal",
+    "set_journal_mode",
     "write_transaction",
 ]
 
@@ -59,6 +60,9 @@ _Outcome = tuple[_AnyFuture, Any, BaseException | None]
 
 BUSY_TIMEOUT_MS: Final = 10_000
 """How long a statement waits for another process; all transactions of this project take milliseconds."""
+
+LOCK_WAIT_MS: Final = 250
+"""How long `hold_exclusive_lock` waits: a process that only asks whether the lock is held blocks it for a moment."""
 
 MAX_CHANGES_PER_COMMIT: Final = 512
 """Most changes in one transaction: the caller of the first waits until the last has run."""
@@ -112,7 +116,7 @@ def open_wal(
     """
     connection = connect(path, busy_timeout_ms=busy_timeout_ms)
     try:
-        _switch_to_wal(connection, busy_timeout_ms / 1000)
+        set_journal_mode(connection, "wal", busy_timeout_ms / 1000)
         connection.pragma("synchronous", synchronous)
         connection.pragma("foreign_keys", "on")
     except BaseException:
@@ -121,12 +125,16 @@ def open_wal(
     return connection
 
 
-def _switch_to_wal(connection: Connection, timeout_s: float) -> None:
-    """Switch a database to WAL mode; retry up to `timeout_s` while another process also switches it."""
+def set_journal_mode(connection: Connection, mode: Literal["wal", "delete"], timeout_s: float) -> None:
+    """Switch a database to WAL mode or back; retry up to `timeout_s` seconds while another process uses the database.
+
+    Raises:
+        BusyError: another process still uses it.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            connection.pragma("journal_mode", "wal")
+            connection.pragma("journal_mode", mode)
         except BusyError:
             if time.monotonic() > deadline:
                 raise
@@ -155,7 +163,7 @@ def hold_exclusive_lock(path: Path) -> Connection:
         BusyError: another process holds the lock.
         Error: the file cannot be made or opened.
     """
-    lock = connect(path, busy_timeout_ms=0)
+    lock = connect(path, busy_timeout_ms=LOCK_WAIT_MS)
     try:
         lock.execute("BEGIN EXCLUSIVE")
     except BaseException:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from click.testing import CliRunner
 
@@ -69,3 +72,13 @@ def test_wrong_usage_is_exit_code_2(command):
     assert command("develop").code == 2
     assert command("run", "--aperture", "2.8").code == 2
     assert command("run", "x.csv", "--out", "o", "--batch-size", "many").code == 2
+
+
+def test_the_garbage_collector_ignores_what_was_imported():
+    """The garbage collector works during a command, and neither then nor at exit visits the imported modules."""
+    code = (
+        "import atexit, gc, sys; from lightmeter.cli import main; sys.argv = ['lightmeter', 'status', '/nowhere']; "
+        "atexit.register(lambda: print(gc.isenabled(), gc.get_freeze_count() > 100_000)); main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "True True\n"), ended.stderr

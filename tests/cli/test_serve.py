@@ -90,38 +90,25 @@ def test_several_keys_are_several_accounts(tmp_path):
     ],
     ids=str,
 )
-def test_wrong_options_are_exit_code_2(tmp_path, options, says):
+def test_wrong_options_are_exit_code_2(command, tmp_path, monkeypatch, options, says):
     """The error has a message, no traceback and no password."""
-    defaults = ["--port", "0", "--backends", "palette"]
-    ended = subprocess.run(
-        [LIGHTMETER, "serve", *defaults, *options],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert ended.returncode == 2
-    assert says in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert "pass-w0rd" not in ended.stdout + ended.stderr
-    assert ended.stdout == ""
+    monkeypatch.chdir(tmp_path)
+    ended = command("serve", "--port", "0", "--backends", "palette", *options)
+    assert ended.code == 2
+    assert says in ended.err
+    assert "Traceback" not in ended.err
+    assert "pass-w0rd" not in ended.out + ended.err
+    assert ended.out == ""
 
 
-def test_a_port_in_use_is_an_error_message(tmp_path):
+def test_a_port_in_use_is_an_error_message(command, tmp_path, monkeypatch):
     """A port that another process uses gives an error message."""
-    with running_service(tmp_path) as line:
-        port = line.rpartition(":")[2].strip()
-        ended = subprocess.run(
-            [LIGHTMETER, "serve", "--port", port, "--backends", "palette", "--database", "sqlite:///other.db"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert port in ended.stderr
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        ended = command("serve", "--port", port, "--backends", "palette", "--database", "sqlite:///other.db")
+    assert (ended.code, ended.out) == (2, "")
+    assert port in ended.err
 
 
 def test_sigint_ends_the_service(tmp_path):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,7 +25,7 @@ def cells(table: str) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory, environment):
+def printed(tmp_path_factory, command):
     """What the README's commands print, run where the sample data are."""
     folder = tmp_path_factory.mktemp("features")
     (folder / "data").symlink_to(ROOT / "data")
@@ -35,17 +33,12 @@ def printed(tmp_path_factory, environment):
         r"^```sh\n(lightmeter run data/manifest\.csv --out out/all.*?)^```", README, re.MULTILINE | re.DOTALL
     )
     said = ""
-    for command in re.split(r"\n(?=lightmeter )", block.strip()):
-        ended = subprocess.run(
-            [sys.executable, "-m", *shlex.split(command)],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stderr
-        said = ended.stdout
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for line in re.split(r"\n(?=lightmeter )", block.strip()):
+            ended = command(*shlex.split(line)[1:], timeout=300)
+            assert ended.code == 0, ended.err
+            said = ended.out
     return said
 
 

@@ -40,16 +40,14 @@ def test_the_python_example_runs(checkout, environment):
     assert "20 rows" in ended.stdout
 
 
-def test_the_command_line_example_runs(checkout, environment):
+def test_the_command_line_example_runs(checkout, command, monkeypatch):
     """The command-line example of the README runs line by line."""
     (example,) = [block for block in blocks("") if block.startswith("lightmeter plan")]
+    monkeypatch.chdir(checkout)
     for line in example.strip().splitlines():
-        words = shlex.split(line)
-        ended = subprocess.run(
-            [sys.executable, "-m", *words], cwd=checkout, env=environment, capture_output=True, text=True, check=False
-        )
-        assert ended.returncode == 0, f"{line}\n{ended.stderr}"
-        assert ended.stdout.strip()
+        ended = command(*shlex.split(line)[1:])
+        assert ended.code == 0, f"{line}\n{ended.err}"
+        assert ended.out.strip()
     assert (checkout / "out" / "run" / "tables" / "tags").is_dir()
 
 
@@ -57,7 +55,7 @@ SERVICES = [line for block in blocks("") for line in block.splitlines() if line.
 
 
 @pytest.mark.parametrize("example", SERVICES)
-def test_the_service_examples_run(checkout, environment, example):
+def test_the_service_examples_run(checkout, command, environment, example):
     """The service starts with the options of the README, prints its address, and accepts the README's key."""
     (faults,) = [block for block in blocks("toml") if block.startswith("# faults.toml")]
     (checkout / "faults.toml").write_text(faults, encoding="utf-8")
@@ -67,11 +65,8 @@ def test_the_service_examples_run(checkout, environment, example):
     )
     try:
         base_url = process.stdout.readline().split()[-1]
-        env = {**environment, "LIGHTMETER_API_KEY": "mykey", "LIGHTMETER_BASE_URL": base_url}
-        result = subprocess.run(
-            [sys.executable, "-m", "lightmeter", "credits"], env=env, capture_output=True, text=True, check=False
-        )
-        assert result.stdout.strip() == "500", result.stderr
+        result = command("credits", LIGHTMETER_API_KEY="mykey", LIGHTMETER_BASE_URL=base_url)
+        assert result.out.strip() == "500", result.err
     finally:
         process.terminate()
         assert process.wait(timeout=60) == 0

@@ -7,6 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Thread
 
 import pytest
 
@@ -18,18 +21,51 @@ from lightmeter.testing import tiny_jpeg
 
 pytestmark = pytest.mark.slow
 
-FEATURES = ("--features", "tags,colors,nsfw")
-ROWS = 120
+OPTIONS = ("--features", "colors", "--batch-size", 1, "--no-precheck")
+ROWS = 40
+ANSWERED = 10
+"""Rows that can be answered before the pictures of the others are released."""
 
 
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
+class _Pictures(BaseHTTPRequestHandler):
+    """Serves a picture for each number; those from `ANSWERED` on only after the event `released`."""
+
+    released: Event
+
+    def do_GET(self) -> None:
+        number = int(self.path.strip("/").partition(".")[0])
+        if number >= ANSWERED:
+            self.released.wait()
+        body = tiny_jpeg(number)
+        with suppress(ConnectionError):  # the client was killed
+            self.send_response(200)
+            self.send_header("Content-Type", "image/jpeg")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Stay silent."""
+
+
+@pytest.fixture
+def released(tmp_path):
+    """An event that releases the pictures; the manifest with their URLs is `manifest.csv`."""
+    event = Event()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Pictures", (_Pictures,), {"released": event}))
+    Thread(target=server.serve_forever, daemon=True).start()
+    urls = [f"r{number},http://127.0.0.1:{server.server_port}/{number}.jpg\n" for number in range(ROWS)]
+    (tmp_path / "manifest.csv").write_text("id,url\n" + "".join(urls))
+    yield event
+    event.set()
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def manifest(released, tmp_path):
     """A manifest of many small, different images."""
-    folder = tmp_path_factory.mktemp("many")
-    for number in range(ROWS):
-        (folder / f"{number}.jpg").write_bytes(tiny_jpeg(number))
-    (folder / "manifest.csv").write_text("id,path\n" + "".join(f"r{n},{n}.jpg\n" for n in range(ROWS)))
-    return folder / "manifest.csv"
+    return tmp_path / "manifest.csv"
 
 
 def start(environment, *arguments: object) -> subprocess.Popen[str]:
@@ -64,14 +100,15 @@ def answered(out) -> dict[str, int]:
         return dict(db.execute("SELECT item_id, submission_id FROM items WHERE status = 'ok'"))
 
 
-def test_a_killed_run_resumes_without_asking_again(command, environment, manifest, tmp_path):
+def test_a_killed_run_resumes_without_asking_again(command, environment, manifest, released, tmp_path):
     """After kill -9, `resume` finishes the run: answered rows keep their answers, and each row is paid for once."""
-    process = start(environment, "run", manifest, *FEATURES, "--out", tmp_path / "out", "--yes")
-    wait_for_rows(tmp_path / "out", ROWS // 4, process)
+    process = start(environment, "run", manifest, *OPTIONS, "--out", tmp_path / "out", "--yes")
+    wait_for_rows(tmp_path / "out", ANSWERED, process)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
+    released.set()
     before = answered(tmp_path / "out")
-    assert ROWS // 4 <= len(before) < ROWS
+    assert ANSWERED <= len(before) < ROWS
     waiting = command("status", tmp_path / "out", "--json")
     assert waiting.code == 1
     assert waiting.json["ok"] + waiting.json["pending"] == ROWS
@@ -87,13 +124,14 @@ def test_a_killed_run_resumes_without_asking_again(command, environment, manifes
 
 
 @pytest.mark.parametrize("name", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.sweep)])
-def test_a_signal_drains_the_run_and_prints_how_to_resume(command, environment, manifest, tmp_path, name):
+def test_a_signal_drains_the_run_and_prints_how_to_resume(command, environment, manifest, released, tmp_path, name):
     """On Ctrl-C or SIGTERM the run waits for requests in flight, writes the tables, and exits with 130."""
     process = start(
-        environment, "run", manifest, *FEATURES, "--out", tmp_path / "out", "--yes", "--json", "--max-concurrency", 2
+        environment, "run", manifest, *OPTIONS, "--out", tmp_path / "out", "--yes", "--json", "--max-concurrency", 2
     )
     wait_for_rows(tmp_path / "out", 5, process)
     process.send_signal(name)
+    released.set()
     said, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "lightmeter resume" in err
@@ -106,26 +144,28 @@ def test_a_signal_drains_the_run_and_prints_how_to_resume(command, environment, 
     assert said
 
 
-def test_a_budget_is_a_hard_cap_and_can_be_raised(command, manifest, tmp_path):
+def test_a_budget_is_a_hard_cap_and_can_be_raised(command, manifest, released, tmp_path):
     """The budget is used up and never exceeded, and `resume` with a higher one continues."""
-    capped = command("run", manifest, *FEATURES, "--out", tmp_path / "out", "--budget", 50, "--json")
+    released.set()
+    capped = command("run", manifest, *OPTIONS, "--out", tmp_path / "out", "--budget", 20, "--json")
     assert capped.code == 3, capped.err
-    assert (capped.json["ok"], capped.json["over_budget"]) == (50, ROWS - 50)
-    assert capped.json["credits"]["paid"] == 50
+    assert (capped.json["ok"], capped.json["over_budget"]) == (20, ROWS - 20)
+    assert capped.json["credits"]["paid"] == 20
     assert "--budget" in capped.err
-    same = command("run", manifest, *FEATURES, "--out", tmp_path / "out", "--yes", "--json")
+    same = command("run", manifest, *OPTIONS, "--out", tmp_path / "out", "--yes", "--json")
     assert (same.code, same.json["requests"]) == (3, capped.json["requests"])
     raised = command("resume", tmp_path / "out", "--budget", ROWS, "--json")
     assert raised.code == 0, raised.err
     assert raised.json["credits"]["paid"] == ROWS
 
 
-def test_two_runs_cannot_share_a_folder(command, environment, manifest, tmp_path):
+def test_two_runs_cannot_share_a_folder(command, environment, manifest, released, tmp_path):
     """While one process runs a folder, a second one is refused and sends nothing."""
-    process = start(environment, "run", manifest, *FEATURES, "--out", tmp_path / "out", "--yes", "--max-concurrency", 1)
+    process = start(environment, "run", manifest, *OPTIONS, "--out", tmp_path / "out", "--yes", "--max-concurrency", 1)
     wait_for_rows(tmp_path / "out", 1, process)
     second = command("resume", tmp_path / "out")
     process.terminate()
+    released.set()
     process.communicate(timeout=60)
     assert second.code == 2
     assert "Another process" in second.err

@@ -108,8 +108,9 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
 
 
 def test_tables_do_not_bring_duckdb():
-    """Importing the tables package does not load DuckDB."""
-    code = "import sys, lightmeter.tables, lightmeter.manifest; sys.exit('duckdb' in sys.modules)"
+    """Importing the tables package or the command `run` does not load DuckDB."""
+    modules = "lightmeter.tables, lightmeter.manifest, lightmeter.cli.commands.run"
+    code = f"import sys, {modules}; sys.exit('duckdb' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -13,7 +13,7 @@ from aiohttp import web
 
 import lightmeter as lm
 from lightmeter.background_loop import BackgroundLoop
-from lightmeter.ui.web_server import WebServer, WebView
+from lightmeter.ui.web.web_server import WebServer, WebView
 
 DATA = Path(__file__).parents[2] / "data"
 IDS = ("chelsea", "coffee", "samoyed")
@@ -63,9 +63,9 @@ def serve_views() -> Iterator[Callable[[Mapping[str, WebView]], str]]:
     loop.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
-    """Debian's Chromium, driven by Playwright."""
+    """Debian's Chromium, driven by Playwright, whose event loop must end before asynchronous tests of other files."""
     playwright = pytest.importorskip("playwright.sync_api")
     if CHROMIUM is None:
         pytest.skip("needs Debian's chromium")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.html_fragments import is_hex_color
-from lightmeter.ui.gallery_queries import DISTANCES_SQL, oklab
+from lightmeter.ui.gallery.gallery_queries import DISTANCES_SQL, oklab
 
 HEX = st.integers(0, 0xFFFFFF).map(lambda number: f"#{number:06x}")
 

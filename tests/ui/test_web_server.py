@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from lightmeter.ui.explorer import ExplorerView
-from lightmeter.ui.web_server import WebView
+from lightmeter.ui.gallery.explorer import ExplorerView
+from lightmeter.ui.web.web_server import WebView
 
 
 def test_pictures_of_a_run_are_shown(run, serve_views, page):

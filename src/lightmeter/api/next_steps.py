@@ -84,12 +84,15 @@ def _open_requests(db: sqlite.Connection, header: RunHeader, folder: Path) -> It
 
 def _over_budget(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iterator[str]:
     """Yield a sentence with a command for each limit (budget, key budget, balance, …) that left rows unsent."""
+    groups = over_budget_groups(db)
+    if not groups:  # the price of a picture takes seconds in a run of a million rows
+        return
     resume, spent = f"lightmeter resume {_quoted(folder)}", sum(credit_totals(db))
 
     def price(frames: int) -> int:
         return _price(db, header, frames)
 
-    for reason, rows, low, high, unbounded, largest in over_budget_groups(db):
+    for reason, rows, low, high, unbounded, largest in groups:
         about = "at least " if unbounded else ""
         match reason:
             case "no_credits":

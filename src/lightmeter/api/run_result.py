@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lightmeter.api.agreement import DEFAULT_THRESHOLD, Agreement, read_agreement
 from lightmeter.api.next_steps import next_steps
 from lightmeter.api.shares import Shares, read_shares
 from lightmeter.errors import JournalError, LightmeterError, UsageError
@@ -172,6 +173,7 @@ class Tables:
     requests: pd.DataFrame
     prechecks: pd.DataFrame
     embeddings: pd.DataFrame
+    reviews: pd.DataFrame
 
     def __init__(self, where: Path | str) -> None:
         self.where = where
@@ -323,6 +325,21 @@ class Run(Tables):
         """
         must_have_tables(self.where)
         return read_shares(self.folder, table, least=least, most=most)
+
+    def agreement(
+        self, *, min_score: float = 0.0, thresholds: float | Mapping[str, float] = DEFAULT_THRESHOLD
+    ) -> Agreement:
+        """Compare the answers of the back ends, and say what dropping each of them would save and lose.
+
+        Args:
+            min_score: Tags and brands with a lower score do not count; those without a score always count.
+            thresholds: NSFW severity from which a picture counts as unsafe: one for all, or back end → severity.
+
+        Raises:
+            UsageError: there are no tables.
+        """
+        must_have_tables(self.where)
+        return read_agreement(self.folder, min_score=min_score, thresholds=thresholds)
 
     def reasons(self) -> list[ReasonCount]:
         """Return the reasons why rows have another status than `ok`, the most frequent first."""

@@ -20,7 +20,7 @@ from lightmeter.journal.queries.export import SubmissionRange, journal_answers
 from lightmeter.journal.queries.latest_runs import attach_latest_runs
 from lightmeter.journal.store import open_read_only
 from lightmeter.tables.arrow.answer_schema import answers_schema, table_name
-from lightmeter.tables.arrow.schema import ALL_TABLES, schema
+from lightmeter.tables.arrow.schema import JOURNAL_TABLES, schema
 from lightmeter.tables.dataset import open_parts
 from lightmeter.tables.table_writers import TableWriters
 
@@ -76,7 +76,7 @@ def export_shard(shard: Shard) -> dict[str, int]:
     headers = [run.header for run in shard.all_runs]
     extra_types = merge_extra_types(headers)
     asks = {header.options.ask.name: header.options.ask for header in headers if header.options.ask is not None}
-    schemas = {table: schema(table, extra_types) for table in ALL_TABLES}
+    schemas = {table: schema(table, extra_types) for table in JOURNAL_TABLES}
     schemas |= {table_name(ask): answers_schema(ask) for ask in asks.values()}
     with open_parts(shard.staging, shard.number, schemas, _lineage(shard)) as parts:
         with TableWriters(parts) as writers:

@@ -6,6 +6,8 @@ are divided into *shards*: each shard is one Parquet file of every table. All sh
 run only adds new shards. All tables are written anew if runs share items or differ in their schemas, or if a file is
 broken or missing.
 
+The decisions of people (`reviews.sqlite`) become the table `reviews`, one file for all of them.
+
 The export also writes `views.sql` and `catalog.duckdb`, which open the tables in DuckDB. If the option `table_format`
 is "delta", it writes Delta tables to `delta/` as well.
 """
@@ -23,7 +25,8 @@ from typing import Final
 from lightmeter.errors import TablesError
 from lightmeter.export.export_shard import ExportRun, Shard, export_shard
 from lightmeter.export.published_shards import SHARD_ANSWERS, unpublished_range
-from lightmeter.facts.columns import OPTIONAL_TABLES
+from lightmeter.export.review_table import write_reviews
+from lightmeter.facts.columns import OPTIONAL_TABLES, REVIEWS
 from lightmeter.journal.header import archived_runs, read_run_header
 from lightmeter.journal.queries.export import SubmissionRange, journal_mark, settled_ranges
 from lightmeter.journal.queries.latest_runs import build_latest_runs, share_items
@@ -63,6 +66,7 @@ def export_tables(out: Path, *, whole: bool = False, processes: int = 1) -> dict
             rest = None if whole or _shares_items(runs) else unpublished_range(dataset, runs)
             ranges = _all_ranges(runs, processes) if rest is None else [((runs[-1], rest),)]
             rows = _export(dataset, runs, ranges, keep_others=rest is not None, processes=processes)
+            rows[REVIEWS] = write_reviews(dataset)
             write_catalog(out)
         if runs[-1].header.options.table_format == "delta":
             write_delta(dataset, str(out / "delta"))

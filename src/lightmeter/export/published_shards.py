@@ -14,7 +14,7 @@ from lightmeter.errors import TablesError
 from lightmeter.export.export_shard import ExportRun, merge_extra_types
 from lightmeter.journal.queries.export import SubmissionRange
 from lightmeter.tables.arrow.answer_schema import table_name
-from lightmeter.tables.arrow.schema import ALL_TABLES, TABLES
+from lightmeter.tables.arrow.schema import JOURNAL_TABLES, TABLES
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.parts import PartInfo
 
@@ -34,7 +34,7 @@ def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> Submission
     ask, types = headers[-1].options.ask, merge_extra_types(headers)
     if any(header.options.ask != ask or header.extra_types != types for header in headers):
         return None
-    tables = (*ALL_TABLES, *([] if ask is None else [table_name(ask)]))
+    tables = (*JOURNAL_TABLES, *([] if ask is None else [table_name(ask)]))
     try:
         parts = {table: _by_run(dataset.describe(table)) for table in tables}
     except TablesError:  # a part is broken
@@ -46,7 +46,7 @@ def unpublished_range(dataset: Dataset, runs: Sequence[ExportRun]) -> Submission
             return None
         for run, header in zip(runs[:-1], headers[:-1], strict=True):
             own = parts[table].get(header.run_id, [])
-            is_needed = table in TABLES or table in header.options.features or table not in ALL_TABLES
+            is_needed = table in TABLES or table in header.options.features or table not in JOURNAL_TABLES
             if (own or is_needed) and not _is_complete(own, header.run_id, run.mark, with_gaps=table not in TABLES):
                 return None
         if not _can_extend(parts[table].get(last_id, []), rest, with_gaps=table not in TABLES):

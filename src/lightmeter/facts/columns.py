@@ -17,6 +17,9 @@ FACT_TABLES: Final = ("tags", "colors", "nsfw", "descriptions", "faces", "texts"
 OPTIONAL_TABLES: Final = ("embeddings",)
 """Tables that exist only if a run requests the feature of that name, or an answer holds it."""
 
+REVIEWS: Final = "reviews"
+"""The table of decisions of people; it exists only once there is one, and no journal holds its rows."""
+
 _STRING: Final = "string"
 _DOUBLE: Final = "double"
 _INT: Final = "int32"
@@ -204,6 +207,12 @@ TABLE_COLUMNS: Final = {
         ColumnSpec("message", _STRING, "What was found, as a sentence."),
         ColumnSpec("value", _DOUBLE, "The figure behind it.", "it has none", "that of the check"),
         ColumnSpec("facts", _STRING, "All facts found, as JSON.", "none were found"),
+    ),
+    REVIEWS: (
+        ColumnSpec("decision", _STRING, "What a person decided: keep, reject or unsure."),
+        ColumnSpec("by", _STRING, "Who decided, as typed in."),
+        ColumnSpec("at", "moment", "When it was decided.", unit="UTC, microseconds"),
+        ColumnSpec("note", _STRING, "What that person noted.", "nothing was noted"),
     ),
 }
 """Table → its columns after `KEY_COLUMNS`."""

@@ -93,7 +93,7 @@ async def _make_thumbnail(source: ThumbnailSource, prober: UrlProber | None) -> 
         else:
             with LockedTempDir() as folder:
                 path = folder.path / "media"
-                await _download(source.url, path, prober)
+                await download_media(source.url, path, prober)
                 rgb = await _decode(path)
     except LightmeterError as error:
         return Thumbnail(reason=str(error))
@@ -106,7 +106,12 @@ def _blur(jpeg: bytes) -> bytes:
     return thumbnail(load_rgb(jpeg, max_side=SIDE_PX), BLURRED_SIDE_PX)
 
 
-async def _download(url: str, path: Path, prober: UrlProber) -> None:
+async def download_media(url: str, path: Path, prober: UrlProber) -> None:
+    """Download an image or video of at most `MAX_BYTES` to a file.
+
+    Raises:
+        FetchError: It is no URL, there is no content of that size, or the transfer failed.
+    """
     if "://" not in url:
         raise FetchError("not a URL, and no file known")
     answer = await prober.download(url, path, MAX_BYTES)

@@ -18,6 +18,9 @@ RESERVE_NAME: Final = ".journal-reserve"
 RESERVE_BYTES: Final = 1024 * 1024
 """Disk space for the answers to requests in flight: 64 answers of 16 KB, three times the usual size."""
 
+READERS_WAIT_S: Final = 2.0
+"""Seconds for which `replace_journal` waits for readers, such as the live page, which reads once a second."""
+
 
 def journal_path(folder: Path) -> Path:
     """Return the path of the journal in an output folder."""
@@ -70,7 +73,7 @@ def replace_journal(source: Path, target: Path) -> None:
     try:
         if target.exists():
             with closing(sqlite.connect(target, create=False)) as connection:
-                connection.pragma("journal_mode", "delete")
+                sqlite.set_journal_mode(connection, "delete", READERS_WAIT_S)
         source.replace(target)
         fsync_folder(target.parent)
     except sqlite.BusyError:

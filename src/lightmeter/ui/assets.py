@@ -8,7 +8,10 @@ from importlib.resources import files
 from typing import Final
 
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
-    "explorer": ("shared", "item_details", "explorer"),
+    "explorer": ("shared", "item_details", "card_grid", "facets", "explorer"),
+    "run": ("shared", "live_run"),
+    "planner": ("shared", "planner_chart", "planner"),
+    "review": ("shared", "item_details", "agreement", "review"),
 }
 """Name of a widget → the files of `static` that its ES module and its style sheet consist of, in this order.
 

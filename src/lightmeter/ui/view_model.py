@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 import traitlets
@@ -14,6 +14,9 @@ from lightmeter.errors import LightmeterError
 F = TypeVar("F", bound=Callable[..., Any])
 
 _REQUEST: Final = "_lightmeter_request"
+
+MAX_ERROR_CHARACTERS: Final = 2_000
+"""A longer error is cut: it may quote what the page sent."""
 
 
 def request(method: F) -> F:
@@ -75,9 +78,10 @@ class ViewModel(traitlets.HasTraits):
     def close_view(self) -> None:
         """Release what the view-model holds, when its page is closed; by default nothing."""
 
-    def page_state(self) -> dict[str, Any]:
-        """Return the values of all traits that the page shows, as JSON-compatible objects."""
-        return {name: to_jsonable_python(getattr(self, name), inf_nan_mode="null") for name in self.traits(sync=True)}
+    def page_state(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """Return the values of these traits, or of all that the page shows, as JSON-compatible objects."""
+        shown = self.traits(sync=True) if names is None else names
+        return {name: to_jsonable_python(getattr(self, name), inf_nan_mode="null") for name in shown}
 
     def set_from_page(self, changes: dict[str, Any]) -> None:
         """Set traits to the values that the page sent.
@@ -96,5 +100,8 @@ class ViewModel(traitlets.HasTraits):
 def error_text(error: BaseException) -> str:
     """Return an error as one sentence; an error that is not of lightmeter begins with the name of its class."""
     if isinstance(error, ValidationError):
-        return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-    return str(error) if isinstance(error, LightmeterError) else f"{type(error).__name__}: {error}"
+        text = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+    else:
+        text = str(error) if isinstance(error, LightmeterError) else f"{type(error).__name__}: {error}"
+    text = text.encode(errors="replace").decode()  # (half a surrogate pair in JSON is no text)
+    return text if len(text) <= MAX_ERROR_CHARACTERS else f"{text[:MAX_ERROR_CHARACTERS]}…"

@@ -28,3 +28,16 @@ class ViewWidget(ViewModel, anywidget.AnyWidget):
         super().__init__(*args, **kwargs)
         self.connect(self.send)
         self.on_msg(lambda _, message, __: self.on_message(message))
+        self._let_page_choose_subshell()
+
+    def _send(self, *args: Any, **kwargs: Any) -> None:
+        super()._send(*args, **kwargs)
+        self._let_page_choose_subshell()
+
+    def _let_page_choose_subshell(self) -> None:
+        """Let the messages of the page reach the kernel's subshell that the page names, while a cell is executed.
+
+        Since version 7.4, ipykernel sends them to the shell that wrote to the page last, where they wait for the cell.
+        """
+        if self.comm is not None:
+            self.comm.__dict__.pop("_reply_subshell_id", None)

@@ -28,3 +28,11 @@ def traced_factory(factory, tmp_path_factory):
     if not strace_works(tmp_path_factory.mktemp("probe")):
         pytest.skip("needs strace, and permission to trace")
     return factory
+
+
+@pytest.fixture(scope="session")
+def second_fork_server(factory, environment, tmp_path_factory):
+    """Another fork server, for a second run at the same time."""
+    fork_server = ForkServer(tmp_path_factory.mktemp("second"), environment)
+    yield fork_server
+    fork_server.close()

@@ -121,13 +121,13 @@ class RunningCommand:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def wait(self) -> CommandResult:
-        """Wait for the end of the command.
+    def wait(self, timeout_s: float = RUN_TIMEOUT_S) -> CommandResult:
+        """Wait for the end of the command, for at most `timeout_s` seconds.
 
         Raises:
             AssertionError: it does not end in time, and was killed.
         """
-        self.waiter.join(RUN_TIMEOUT_S)
+        self.waiter.join(timeout_s)
         if self.waiter.is_alive():
             self.signal(signal.SIGKILL)
             self.waiter.join()
@@ -154,7 +154,8 @@ class ForkServer:
     ) -> RunningCommand:
         """Start `lightmeter ARGV…` in a new process, under strace if there is a fault."""
         out, err = self.folder / "out", self.folder / "err"
-        order = {"argv": [*map(str, argv)], "env": env, "out": str(out), "err": str(err), "limits": limits or {}}
+        order = {"argv": [*map(str, argv)], "env": env, "cwd": str(Path.cwd()), "out": str(out), "err": str(err)}
+        order["limits"] = limits or {}
         self._send_line(json.dumps(order))
         running = RunningCommand(self._read_number(), self.folder, threading.Thread())
         tracer = self._attach_strace(running.pid, fault) if fault else None
@@ -169,9 +170,9 @@ class ForkServer:
         running.waiter.start()
         return running
 
-    def run(self, *argv: object, **how: Any) -> CommandResult:
+    def run(self, *argv: object, timeout_s: float = RUN_TIMEOUT_S, **how: Any) -> CommandResult:
         """Start a command as `start` does, and wait for its end."""
-        return self.start(*argv, **how).wait()
+        return self.start(*argv, **how).wait(timeout_s)
 
     def count_busiest_thread_calls(self) -> int:
         """Return the number of calls in the last strace log by the thread that made most of them."""

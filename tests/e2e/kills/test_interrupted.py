@@ -16,7 +16,7 @@ from lightmeter.engine.engine import open_engine
 from lightmeter.engine.session import open_session, prepare_run_journal
 from lightmeter.settings import Settings
 from tests.e2e.kills import run_checks
-from tests.e2e.kills.processes import Fault, ForkServer
+from tests.e2e.kills.processes import Fault
 from tests.e2e.kills.scenario import POLLED, SYNCHRONOUS, count_calls, measure_seconds
 
 pytestmark = pytest.mark.slow
@@ -98,14 +98,6 @@ def test_a_second_ctrl_c_leaves_at_once(factory):
     time.sleep(2.0)  # the service finishes the requests all the same
     _, lost = scenario.check(scenario.continue_run(), before)
     assert lost <= 3
-
-
-@pytest.fixture
-def second_fork_server(factory, environment, tmp_path):
-    """Another fork server, for a second run at the same time."""
-    fork_server = ForkServer(tmp_path, environment)
-    yield fork_server
-    fork_server.close()
 
 
 def test_of_two_runs_at_once_one_is_refused(traced_factory, second_fork_server):

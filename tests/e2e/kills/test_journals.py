@@ -13,7 +13,7 @@ VERBS = ("run", "resume", "status")
 @pytest.fixture
 def unfinished_run(factory):
     """A run that stopped with most of its rows pending."""
-    scenario = factory.create("--budget", 4, rows=200)
+    scenario = factory.create("--budget", 4, rows=40)
     assert scenario.run().code == 3
     scenario.options = ("--budget", "500")
     return scenario

@@ -13,20 +13,22 @@ from tests.e2e.kills.processes import KILLED, Fault, ForkServer
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def fork_servers(factory, environment, tmp_path):
+@pytest.fixture(scope="module")
+def fork_servers(factory, second_fork_server, environment, tmp_path_factory):
     """Three fork servers, so that three runs can work at the same time."""
-    made = [factory.fork_server]
-    for name in ("second", "third"):
-        (tmp_path / name).mkdir()
-        made.append(ForkServer(tmp_path / name, environment))
-    yield made
-    for fork_server in made[1:]:
-        fork_server.close()
+    third = ForkServer(tmp_path_factory.mktemp("third"), environment)
+    yield [factory.fork_server, second_fork_server, third]
+    third.close()
 
 
-@pytest.mark.parametrize("rounding", ["image", "request"])
-@pytest.mark.parametrize("kills", [0, 3])
+@pytest.mark.parametrize(
+    ("rounding", "kills"),
+    [
+        ("image", 3),
+        ("request", 0),
+        *(pytest.param(*each, marks=pytest.mark.sweep) for each in (("image", 0), ("request", 3))),
+    ],
+)
 def test_all_runs_of_a_key_keep_to_its_budget(factory, fork_servers, rounding, kills):
     """Three runs with one key, some of them killed, never spend more than the budget of the key.
 

@@ -182,6 +182,21 @@ class OverBudgetGroup(NamedTuple):
     largest: int | None
 
 
+class ItemFile(NamedTuple):
+    """Where the image or video of an item is.
+
+    Attributes:
+        url: URL or path as in the manifest.
+        path: Absolute path of a local file; None for a URL.
+        content_sha256: Hash of the content, in hexadecimal, if it was computed.
+    """
+
+    item_id: str
+    url: str
+    path: str | None
+    content_sha256: str | None
+
+
 class AssetMarks(NamedTuple):
     """Properties of a row's image or video that identify its content, as far as the journal knows them.
 
@@ -344,6 +359,15 @@ def item_paths(db: sqlite.Connection, item_ids: Sequence[str]) -> dict[str, str 
             (json.dumps(item_ids),),
         )
     )
+
+
+def item_files(db: sqlite.Connection, item_ids: Sequence[str]) -> list[ItemFile]:
+    """Return where the images and videos of these items are; a duplicate has the content of its original."""
+    query = """
+        SELECT i.item_id, i.url, i.path, coalesce(i.content_sha256, o.content_sha256)
+        FROM items i LEFT JOIN items o ON o.item_id = i.duplicate_of WHERE i.item_id IN (SELECT value FROM json_each(?))
+    """
+    return list(map(ItemFile._make, db.execute(query, (json.dumps(list(item_ids)),))))
 
 
 def pending_asset_marks(db: sqlite.Connection) -> Iterator[tuple[int, AssetMarks]]:

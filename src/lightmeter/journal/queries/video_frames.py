@@ -14,6 +14,15 @@ WHERE kind = 'video' AND status = 'pending' AND {IS_ROW} AND NOT {IS_SENT} GROUP
 """  # noqa: S608 (constant expressions)
 
 
+_SENT_FRAMES: Final = f"""
+SELECT f.extra ->> 'frame', f.extra ->> 'time_s', coalesce(s.request_id, e.request_id)
+FROM items i JOIN items v ON v.item_id = coalesce(i.duplicate_of, i.item_id) AND v.kind = 'video'
+     JOIN items f ON f.seq {FRAME_SEQS.format("v.seq")} LEFT JOIN submissions s ON s.submission_id = f.submission_id
+     LEFT JOIN reused r ON r.seq = f.seq LEFT JOIN earlier e ON e.earlier_id = r.earlier_id
+WHERE i.item_id = ? ORDER BY f.seq
+"""  # noqa: S608 (constant expressions)
+
+
 class VideoSource(NamedTuple):
     """A video whose frames are sent in its place.
 
@@ -28,6 +37,19 @@ class VideoSource(NamedTuple):
     path: str | None
     content_sha256: str | None
     times_s: dict[int, float]
+
+
+class SentFrame(NamedTuple):
+    """A frame that is sent in place of its video: its number, its time in seconds, and the id of its request."""
+
+    frame: int
+    time_s: float
+    request_id: str | None
+
+
+def sent_frames(db: sqlite.Connection, item_id: str) -> list[SentFrame]:
+    """Return the frames that are sent in place of a video, or of the video that it repeats; none for other items."""
+    return [SentFrame(*row) for row in db.execute(_SENT_FRAMES, (item_id,))]
 
 
 def video_of_frame(db: sqlite.Connection, seq: int) -> VideoSource:

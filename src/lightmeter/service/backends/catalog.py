@@ -7,9 +7,10 @@ packages, and the operator's settings. Listing them loads no model and calls no 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -156,8 +157,8 @@ def read_catalog(settings: Settings | None = None) -> BackendCatalog:
     entries: dict[str, CatalogEntry] = {}
     for name, provider in ALL_PROVIDERS.items():
         entries[name] = _provider_entry(name, provider, ProviderTable())
-    for point in entry_points(group=ENTRY_POINT_GROUP):  # an installed back end may replace a provider
-        entries[point.name.lower()] = _entry_point_entry(point.name.lower(), point.value)
+    for name, target in _installed_backends(tuple(map(_modified_at, sys.path))):  # one may replace a provider
+        entries[name] = _entry_point_entry(name, target)
     for name, builtin in BUILTIN_BACKENDS.items():
         entries[name] = _builtin_entry(name, builtin, settings)
     for name, table in tables.items():
@@ -169,6 +170,23 @@ def read_catalog(settings: Settings | None = None) -> BackendCatalog:
         if isinstance(table, str):
             entries[name] = _alias_entry(name, table, entries)
     return BackendCatalog(list(entries.values()))
+
+
+@lru_cache(maxsize=1)
+def _installed_backends(_places: tuple[tuple[str, int], ...]) -> tuple[tuple[str, str], ...]:
+    """Return name and target of each back end of another package; a changed `_places` makes it search again.
+
+    The search reads the metadata of every installed package, and each plan and run needs the catalog several times.
+    """
+    return tuple((point.name.lower(), point.value) for point in entry_points(group=ENTRY_POINT_GROUP))
+
+
+def _modified_at(place: str) -> tuple[str, int]:
+    """Return a folder of `sys.path` and when it was modified, as installing a package does, in ns; 0 if missing."""
+    try:
+        return place, Path(place).stat().st_mtime_ns
+    except OSError:
+        return place, 0
 
 
 def _packaged_prices(name: str, features: frozenset[str]) -> dict[str, int]:

@@ -14,15 +14,18 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lightmeter.errors import UsageError
-from lightmeter.facts.columns import KEY_COLUMNS, OPTIONAL_TABLES, TABLE_COLUMNS, ColumnSpec
+from lightmeter.facts.columns import KEY_COLUMNS, OPTIONAL_TABLES, REVIEWS, TABLE_COLUMNS, ColumnSpec
 
 SCHEMA_VERSION: Final = 3
 """Version of the schemas. Increase it when a column's name, type or meaning changes, not for a new column."""
 
-TABLES: Final = tuple(table for table in TABLE_COLUMNS if table not in OPTIONAL_TABLES)
+TABLES: Final = tuple(table for table in TABLE_COLUMNS if table not in (*OPTIONAL_TABLES, REVIEWS))
 """The tables that every export writes, `assets` first."""
 
-ALL_TABLES: Final = (*TABLES, *OPTIONAL_TABLES)
+JOURNAL_TABLES: Final = (*TABLES, *OPTIONAL_TABLES)
+"""The tables with a fixed schema whose rows come from journals."""
+
+ALL_TABLES: Final = (*JOURNAL_TABLES, REVIEWS)
 """All tables with a fixed schema: all but the tables of answers to a user's question."""
 
 MANIFEST_COLUMN: Final = b"manifest_column"

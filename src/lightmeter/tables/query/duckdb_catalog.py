@@ -11,8 +11,6 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
-import duckdb
-
 from lightmeter import atomic
 from lightmeter.tables.arrow.schema import SCHEMA_VERSION, TABLES
 from lightmeter.tables.dataset import Dataset
@@ -43,6 +41,8 @@ def write_catalog(out: Path) -> None:
     Raises:
         OSError: A file cannot be written.
     """
+    import duckdb  # noqa: PLC0415 (takes a tenth of a second, and few commands write tables)
+
     views = views_sql(Dataset(out).tables())
     atomic.write_text(out / VIEWS, views)
     # DuckDB creates the file and a log beside it, so it gets a temporary name until it is complete.

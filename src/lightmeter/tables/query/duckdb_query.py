@@ -5,13 +5,13 @@ A query can read these tables only: no other file, no network, no Python variabl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
 
-import duckdb
 import pyarrow as pa
 
 from lightmeter.errors import LightmeterError, TablesError, UsageError
@@ -22,12 +22,11 @@ from lightmeter.tables.remote.read import remote_datasets
 from lightmeter.tables.remote.uris import is_uri, uri_name
 from lightmeter.tempdirs import LockedTempDir
 
+if TYPE_CHECKING:
+    import duckdb
+
 _MAX_ATTEMPTS: Final = 3
 """Most attempts to run a query while a writer replaces the files of its tables."""
-
-_REPLACED_ERRORS: Final = (duckdb.IOException, duckdb.PermissionException, duckdb.InvalidInputException)
-"""Errors of DuckDB if a file was replaced: a missing file is not among the allowed paths, and a broken Arrow stream is
-invalid input."""
 
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": False,
@@ -91,21 +90,35 @@ class QuerySession:
             UsageError: The query is invalid; the message is DuckDB's.
             TablesError: A file of the tables is broken.
         """
+        duckdb = _duckdb()
         try:
             for _ in range(_MAX_ATTEMPTS - 1):
                 try:
                     return self._execute(query, params)
-                except _REPLACED_ERRORS:
+                except _replaced_errors():
                     self._connection.close()
                     self._connection = self._connect()
             return self._execute(query, params)
         except duckdb.Error as error:
-            if _is_read_error(error):
-                raise self._read_error(error) from error
-            hint = f"Tables: {', '.join(ALL_TABLES)}."
-            if 'at or near "check"' in str(error):
-                hint = 'check is a reserved word of SQL: write the column of prechecks in double quotes, "check".'
-            raise UsageError(f"the query cannot be answered: {error}", hint=hint) from error
+            raise self._query_error(error) from error
+
+    def batches(self, query: str, batch_rows: int = 16 * 1024) -> Iterator[pa.RecordBatch]:
+        """Yield the result of one SQL query in batches of rows, so that it is never in memory as a whole.
+
+        Another query ends the result. It is not tried again if a writer replaces the files of its tables meanwhile.
+
+        Raises:
+            UsageError: The query is invalid; the message is DuckDB's.
+            TablesError: A file of the tables is broken, or was replaced.
+        """
+        try:
+            result = self._connection.sql(query)
+            if result is not None:
+                yield from result.to_arrow_reader(batch_rows)
+        except _duckdb().Error as error:
+            raise self._query_error(error) from error
+        except (pa.ArrowException, OSError) as error:  # an error of DuckDB after the first batch
+            raise corrupt_file_error(self._where, "a table", error) from error
 
     def register(self, name: str, table: pa.Table) -> None:
         """Make an Arrow table available to the queries of this session as a view."""
@@ -119,16 +132,18 @@ class QuerySession:
         return table
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
+        duckdb = _duckdb()
         try:
             for _ in range(_MAX_ATTEMPTS - 1):
-                with suppress(*_REPLACED_ERRORS):  # a part was replaced after it was listed
+                with suppress(*_replaced_errors()):  # a part was replaced after it was listed
                     return self._open_connection()
             return self._open_connection()
         except duckdb.Error as error:
             raise self._read_error(error) from error
 
     def _open_connection(self) -> duckdb.DuckDBPyConnection:
-        connection = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": self._spill})
+        config = {**_CONFIG, "temp_directory": self._spill}
+        connection: duckdb.DuckDBPyConnection = _duckdb().connect(":memory:", config=config)
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET enable_progress_bar = false")  # otherwise it is written to standard output
         if self._memory_mb is not None:
@@ -145,6 +160,14 @@ class QuerySession:
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         return connection
+
+    def _query_error(self, error: duckdb.Error) -> LightmeterError:
+        if _is_read_error(error):
+            return self._read_error(error)
+        hint = f"Tables: {', '.join(ALL_TABLES)}."
+        if 'at or near "check"' in str(error):
+            hint = 'check is a reserved word of SQL: write the column of prechecks in double quotes, "check".'
+        return UsageError(f"the query cannot be answered: {error}", hint=hint)
 
     def _read_error(self, error: duckdb.Error) -> LightmeterError:
         """Return the error to raise if DuckDB cannot read the tables; it names the broken file if that can be found."""
@@ -188,8 +211,23 @@ def open_session(where: TablesSource) -> AbstractContextManager[QuerySession]:
     return nullcontext(where) if isinstance(where, QuerySession) else QuerySession(where)
 
 
+def _duckdb() -> ModuleType:
+    """Return the module `duckdb`; its import takes a tenth of a second, and few commands query tables."""
+    return import_module("duckdb")
+
+
+def _replaced_errors() -> tuple[type[duckdb.Error], ...]:
+    """Return the errors of DuckDB if a file was replaced.
+
+    A missing file is not among the allowed paths, and a broken Arrow stream is invalid input.
+    """
+    duckdb = _duckdb()
+    return duckdb.IOException, duckdb.PermissionException, duckdb.InvalidInputException
+
+
 def _is_read_error(error: duckdb.Error) -> bool:
     """Whether DuckDB's error is about a broken Parquet file: it names one, or is of no subclass of `duckdb.Error`."""
+    duckdb = _duckdb()
     names_file = isinstance(error, duckdb.IOException | duckdb.InvalidInputException) and ".parquet" in str(error)
     return names_file or type(error) is duckdb.Error
 
@@ -203,10 +241,15 @@ def _add_views(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
         if parts:
             _add_view(connection, table, f"read_parquet([{_literals(parts)}], union_by_name = true)")
         elif table in ALL_TABLES:
-            connection.register(table, schema(table).empty_table())
+            connection.register(table, _no_rows(schema(table)))
     connection.execute(
         f"SET allowed_paths = [{_literals([part for parts in parts_by_table.values() for part in parts])}]"
     )
+
+
+def _no_rows(table_schema: pa.Schema) -> pa.Table:
+    """Return a table without rows; `Schema.empty_table` would import pandas, which takes 50 MB and half a second."""
+    return pa.Table.from_batches([], schema=table_schema)
 
 
 def _add_view(connection: duckdb.DuckDBPyConnection, table: str, files: str) -> None:
@@ -216,7 +259,7 @@ def _add_view(connection: duckdb.DuckDBPyConnection, table: str, files: str) -> 
     if table in ALL_TABLES:
         written = connection.view(table).columns
         if missing := [field for field in schema(table) if field.name not in written]:
-            types = connection.from_arrow(pa.schema(missing).empty_table())
+            types = connection.from_arrow(_no_rows(pa.schema(missing)))
             nulls = "".join(
                 f', NULL::{kind} AS "{name}"' for name, kind in zip(types.columns, types.types, strict=True)
             )

@@ -2,19 +2,38 @@
 
 const token = new URLSearchParams(location.search).get("token") ?? "";
 const RETRY_MS = 1000;
+const VIEW_FAILED = 4000; // web_server.py closes with this code if it cannot create the view
+const NOT_CONNECTED = "Not connected. Is `lightmeter ui` still running?";
+
+/** Return why the server refuses a connection, as a sentence. */
+async function whyRefused() {
+  try {
+    const { status } = await fetch(`/views?token=${encodeURIComponent(token)}`);
+    if (status === 403) return "`lightmeter ui` was started again: open the address that it printed.";
+    return status === 503 ? "Too many pages are open. Close some." : NOT_CONNECTED;
+  } catch {
+    return NOT_CONNECTED;
+  }
+}
 
 /** A widget's model with the interface of anywidget's: get, set, save_changes, on, off, send. */
 class WebModel {
   #state = {};
   #changes = {};
+  #written = {};
   #listeners = new Map();
   #unsent = [];
+  #asked = new Set();
   #socket;
   #closed = false;
+  #connections = 0;
+  #isFirst = true;
 
-  constructor(view, onConnection) {
+  constructor(view, { onState, onReconnect, onFatal }) {
     this.view = view;
-    this.onConnection = onConnection;
+    this.onState = onState;
+    this.onReconnect = onReconnect;
+    this.onFatal = onFatal;
     this.ready = new Promise((resolve) => (this.isReady = resolve));
     this.#open();
   }
@@ -23,30 +42,49 @@ class WebModel {
     const url = new URL(`/views/${this.view}`, location.href);
     url.protocol = "ws:";
     url.searchParams.set("token", token);
+    let isOpen = false;
     this.#socket = new WebSocket(url);
     this.#socket.onopen = () => {
-      this.onConnection(true);
+      isOpen = this.#isFirst = true;
+      this.onState("");
       // A new connection has a new view-model: give it what this page had set.
-      if (Object.keys(this.written).length) this.#socket.send(JSON.stringify({ state: this.written }));
+      if (Object.keys(this.#written).length) this.#socket.send(JSON.stringify({ state: this.#written }));
       for (const text of this.#unsent.splice(0)) this.#socket.send(text);
     };
     this.#socket.onmessage = ({ data }) => this.#receive(JSON.parse(data));
-    this.#socket.onclose = () => {
+    this.#socket.onclose = async ({ code }) => {
       if (this.#closed) return;
-      this.onConnection(false);
-      setTimeout(() => this.#closed || this.#open(), RETRY_MS);
+      this.#loseRequests();
+      if (code !== VIEW_FAILED) this.onState(isOpen ? NOT_CONNECTED : await whyRefused());
+      setTimeout(() => this.#closed || this.#open(), code === VIEW_FAILED ? 3 * RETRY_MS : RETRY_MS);
     };
   }
 
-  written = {};
+  /** Reject the calls whose answers were lost with the connection. */
+  #loseRequests() {
+    const error = { message: "The connection was lost before the answer came.", hint: "" };
+    for (const id of this.#asked) this.#emit("msg:custom", { id, error });
+    this.#asked.clear();
+  }
 
-  #receive({ state, custom }) {
+  #receive({ state, custom, fatal }) {
+    if (fatal !== undefined) this.onFatal(fatal);
     if (state !== undefined) {
-      Object.assign(this.#state, state);
-      this.isReady();
+      // The first state of a new view-model is older than what this page has set.
+      Object.assign(this.#state, state, this.#isFirst ? this.#written : {});
+      if (this.#isFirst) this.#start();
       for (const name of Object.keys(state)) this.#emit(`change:${name}`);
     }
-    if (custom !== undefined) this.#emit("msg:custom", custom);
+    if (custom !== undefined) {
+      this.#asked.delete(custom.id);
+      this.#emit("msg:custom", custom);
+    }
+  }
+
+  #start() {
+    this.#isFirst = false;
+    this.isReady();
+    if (this.#connections++) this.onReconnect();
   }
 
   #emit(event, value) {
@@ -72,11 +110,12 @@ class WebModel {
   save_changes() {
     const state = this.#changes;
     this.#changes = {};
-    Object.assign(this.written, state);
+    Object.assign(this.#written, state);
     if (this.#socket.readyState === WebSocket.OPEN) this.#send({ state });
   }
 
   send(custom) {
+    if (custom?.id !== undefined) this.#asked.add(custom.id);
     this.#send({ custom });
   }
 
@@ -113,26 +152,39 @@ async function show(views) {
   const number = ++shows;
   const view = Object.hasOwn(views, location.hash.slice(1)) ? location.hash.slice(1) : Object.keys(views)[0];
   closeView();
-  main.replaceChildren();
+  main.replaceChildren("Loading …");
   for (const link of nav.children) {
     if (link.hash === `#${view}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   document.title = `${views[view]} - lightmeter`;
   addStyle(view);
-  const model = new WebModel(view, (isConnected) => {
-    connection.textContent = isConnected ? "" : "Not connected. Is `lightmeter ui` still running?";
+  let cleanUp;
+  let widget;
+  const problem = Object.assign(document.createElement("div"), { className: "lm-message lm-error", role: "alert" });
+  const draw = async () => {
+    cleanUp?.();
+    main.replaceChildren();
+    await widget.initialize?.({ model });
+    cleanUp = await widget.render({ model, el: main });
+  };
+  const model = new WebModel(view, {
+    onState: (text) => (connection.textContent = text),
+    onReconnect: () => widget && number === shows && draw(),
+    onFatal({ message, hint }) {
+      problem.textContent = `${message} ${hint} The page tries again every 3 seconds.`;
+      if (!problem.isConnected) main.prepend(problem);
+    },
   });
-  closeView = () => model.close();
-  const widget = (await import(`/static/views/${view}.js?token=${encodeURIComponent(token)}`)).default;
-  await model.ready;
-  if (number !== shows) return;
-  await widget.initialize?.({ model });
-  const cleanUp = await widget.render({ model, el: main });
   closeView = () => {
     cleanUp?.();
     model.close();
   };
+  const module = (await import(`/static/views/${view}.js?token=${encodeURIComponent(token)}`)).default;
+  await model.ready;
+  if (number !== shows) return;
+  widget = module;
+  await draw();
 }
 
 const views = await (await fetch(`/views?token=${encodeURIComponent(token)}`)).json();

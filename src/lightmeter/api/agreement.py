@@ -1,0 +1,328 @@
+"""Agreement of back ends, and what would be lost if one of them were dropped.
+
+An answer is a tag, a brand, a colour name, the fact that a picture shows a face, or the fact that a picture is unsafe
+(an NSFW severity at or above a threshold). A video counts as one item, with the answers about all its frames. Items
+count for a pair of back ends if both answered them: rows with status `ok`, without duplicates, without an error of
+either back end, and for NSFW with a rating of both.
+
+Two measures:
+
+- Jaccard overlap for sets of answers (P. Jaccard, 1912): the answers that both gave, divided by those that either gave;
+  1 if neither gave any. The result is the mean over items.
+- Cohen's kappa for yes or no (J. Cohen, "A Coefficient of Agreement for Nominal Scales", 1960): the observed agreement,
+  corrected for the agreement that two independent back ends with the same numbers of yes would reach by chance. It is 1
+  for full agreement, 0 for that of chance, and undefined where both always say the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lightmeter.html_fragments import labeled_lines_as_html
+from lightmeter.journal.commands.submissions import get_meta
+from lightmeter.journal.store import open_read_only
+from lightmeter.money.cost_breakdown import cost_breakdown
+from lightmeter.tables.query.duckdb_query import QuerySession
+
+DEFAULT_THRESHOLD: Final = 0.5
+"""NSFW severity from which a picture counts as unsafe, if the caller names no other."""
+
+MEMORY_MB: Final = 1024
+"""Memory limit of the queries; more data than that goes to temporary files."""
+
+_ANSWERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "tags": "SELECT item_id, source, lower(name) AS answer FROM tags WHERE name IS NOT NULL "
+        "AND (score IS NULL OR score >= $min_score)",
+        "nsfw": "SELECT item_id, source, 'unsafe' AS answer FROM nsfw JOIN thresholds USING (source) "
+        "WHERE severity >= threshold",
+        "faces": "SELECT item_id, source, 'face' AS answer FROM faces",
+        "brands": "SELECT item_id, source, lower(name) AS answer FROM brands WHERE name IS NOT NULL "
+        "AND (score IS NULL OR score >= $min_score)",
+        "colors": "SELECT item_id, source, css_name AS answer FROM colors WHERE css_name IS NOT NULL",
+    }
+)
+"""Feature → query for the answers that are compared."""
+
+_YES_OR_NO: Final = ("nsfw", "faces")
+"""Features with at most one answer for each item, compared by Cohen's kappa; others are sets."""
+
+_SOURCES: Final = "SELECT DISTINCT source FROM {feature} WHERE source IS NOT NULL"
+
+_MAX_SOURCES: Final = 62
+"""Most back ends of a feature: the bits of an integer."""
+
+_ITEMS: Final = """
+WITH ok AS (SELECT item_id, backends FROM assets WHERE status = 'ok'),
+failed AS (SELECT DISTINCT item_id, source FROM errors JOIN sources ON coalesce(backend = source, true)),
+looked AS (
+  SELECT item_id, bit_or(bit) AS looked FROM ok, sources
+  WHERE (coalesce(len(backends), 0) = 0 OR list_contains(backends, source))
+    AND NOT EXISTS (FROM failed WHERE failed.item_id = ok.item_id AND failed.source = sources.source) {rated}
+  GROUP BY item_id
+), answers AS (
+  SELECT item_id, answer, bit_or(bit) AS givers FROM ({answers}) JOIN sources USING (source) GROUP BY ALL
+), kept AS (SELECT item_id, answer, givers & looked AS givers, looked FROM answers JOIN looked USING (item_id))
+"""
+"""Bit sets of back ends: `looked` has those that answered an item, `givers` those that gave one answer about it."""
+
+_RATED: Final = """AND EXISTS (
+  FROM nsfw WHERE nsfw.item_id = ok.item_id AND nsfw.source = sources.source AND severity IS NOT NULL)"""
+
+_PAIRS: Final = """
+, pairs AS (SELECT a.source AS one, b.source AS other, a.bit AS one_bit, b.bit AS other_bit, a.bit | b.bit AS bits
+            FROM sources a JOIN sources b ON a.source < b.source),
+merged AS (SELECT item_id, looked, givers, count(*) AS times FROM kept GROUP BY ALL),
+counts AS (
+  SELECT one, other, item_id, coalesce(sum(times) FILTER (givers & bits = bits), 0) AS both_say,
+         coalesce(sum(times) FILTER (givers & one_bit <> 0), 0) AS one_says,
+         coalesce(sum(times) FILTER (givers & other_bit <> 0), 0) AS other_says
+  FROM merged, pairs WHERE looked & bits = bits AND givers & bits <> 0 GROUP BY ALL
+), sums AS (
+  SELECT one, other, count(*) AS items, sum(both_say)::BIGINT AS both_say, sum(one_says)::BIGINT AS one_says,
+         sum(other_says)::BIGINT AS other_says, sum(both_say / (one_says + other_says - both_say)) AS overlap
+  FROM counts GROUP BY ALL
+), universe AS (SELECT one, other, count(*) AS items FROM looked, pairs WHERE looked & bits = bits GROUP BY ALL)
+SELECT one, other, universe.items AS items, coalesce(both_say, 0) AS both_say,
+       coalesce(one_says - both_say, 0) AS only_one, coalesce(other_says - both_say, 0) AS only_other,
+       (universe.items - coalesce(sums.items, 0) + coalesce(overlap, 0)) / universe.items AS agreement
+FROM universe LEFT JOIN sums USING (one, other) ORDER BY one, other
+"""
+
+_LOST: Final = """
+, items AS (SELECT item_id, bit_or(givers) AS givers FROM kept GROUP BY item_id)
+SELECT source, (SELECT count(*) FROM looked WHERE looked & bit <> 0) AS items,
+       (SELECT count(*) FROM kept WHERE givers & bit <> 0) AS answers,
+       (SELECT count(*) FROM kept WHERE givers = bit) AS lost_answers,
+       (SELECT count(*) FROM items WHERE givers = bit) AS lost_items
+FROM sources ORDER BY source
+"""
+
+_MAX_LINES: Final = 20
+"""Most rows of each table in the text of an `Agreement`."""
+
+_PAIR_TYPES: Final[dict[str, pa.DataType]] = {
+    **dict.fromkeys(("feature", "one", "other"), pa.string()),
+    **dict.fromkeys(("items", "both_say", "only_one", "only_other"), pa.int64()),
+    **dict.fromkeys(("agreement", "kappa"), pa.float64()),
+}
+_LOSS_TYPES: Final[dict[str, pa.DataType]] = {
+    **dict.fromkeys(("backend", "feature"), pa.string()),
+    **dict.fromkeys(("items", "answers", "lost_answers", "lost_items"), pa.int64()),
+    **dict.fromkeys(("credits", "credits_per_lost_answer"), pa.float64()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PairAgreement:
+    """How often two back ends give the same answers about the same items.
+
+    Attributes:
+        feature: The feature, such as `tags`.
+        one: A back end.
+        other: The other back end.
+        items: Number of items that both answered.
+        both_say: Number of answers that both gave, each counted once for each item.
+        only_one: Number of answers that `one` gave and `other` did not.
+        only_other: Number of answers that `other` gave and `one` did not.
+        agreement: Mean Jaccard overlap of their answers about an item; for yes or no, the share of equal answers.
+        kappa: Cohen's kappa, for yes or no; None for sets, and where it is undefined.
+    """
+
+    feature: str
+    one: str
+    other: str
+    items: int
+    both_say: int
+    only_one: int
+    only_other: int
+    agreement: float
+    kappa: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What would be lost, and saved, if a run had left out one feature of one back end.
+
+    Attributes:
+        backend: The back end.
+        feature: The feature, such as `tags`.
+        items: Number of items that it answered.
+        answers: Number of answers that it gave, each counted once for each item.
+        lost_answers: Number of those that no other back end gave about the same item.
+        lost_items: Number of items about which only this back end gave any answer.
+        credits: Credits that the run paid for it, before rounding; None if they are unknown.
+    """
+
+    backend: str
+    feature: str
+    items: int
+    answers: int
+    lost_answers: int
+    lost_items: int
+    credits: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes and `credits_per_lost_answer`."""
+        return {**asdict(self), "credits_per_lost_answer": self.credits_per_lost_answer}
+
+    @property
+    def credits_per_lost_answer(self) -> float | None:
+        """Credits saved for each answer lost: infinite if nothing is lost, None if the credits are unknown."""
+        if self.credits is None:
+            return None
+        if self.lost_answers:
+            return self.credits / self.lost_answers
+        return math.inf if self.credits else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Agreement of the back ends of a run, and what each of them adds.
+
+    Attributes:
+        pairs: A row for each feature and pair of back ends.
+        losses: A row for each feature and back end; where dropping saves the most credits per lost answer comes first.
+        unknown_credits: Why the credits are unknown, as a clause; None if they are known.
+    """
+
+    pairs: tuple[PairAgreement, ...]
+    losses: tuple[Loss, ...]
+    unknown_credits: str | None = None
+
+    def pairs_table(self) -> pa.Table:
+        """Return `pairs` as an Arrow table; its columns are the attributes of `PairAgreement`."""
+        return pa.Table.from_pylist([asdict(pair) for pair in self.pairs], schema=pa.schema(_PAIR_TYPES))
+
+    def losses_table(self) -> pa.Table:
+        """Return `losses` as an Arrow table; its columns are the attributes of `Loss`."""
+        return pa.Table.from_pylist([loss.to_dict() for loss in self.losses], schema=pa.schema(_LOSS_TYPES))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes, with a dictionary for each row."""
+        return {
+            "pairs": [asdict(pair) for pair in self.pairs],
+            "losses": [loss.to_dict() for loss in self.losses],
+            "unknown_credits": self.unknown_credits,
+        }
+
+    def __repr__(self) -> str:
+        lines = [_pair_line(pair) for pair in self.pairs[:_MAX_LINES]] + [
+            _loss_line(loss) for loss in self.losses[:_MAX_LINES]
+        ]
+        return "\n".join(lines) or "No back end of this run gave answers that can be compared."
+
+    def _repr_html_(self) -> str:
+        return labeled_lines_as_html("Agreement of back ends", repr(self).split("\n"))
+
+
+def read_agreement(
+    out: Path,
+    *,
+    min_score: float = 0.0,
+    thresholds: float | Mapping[str, float] = DEFAULT_THRESHOLD,
+    where: Path | str | None = None,
+) -> Agreement:
+    """Compare the answers of the back ends of a run, and say what dropping each of them would save and lose.
+
+    Args:
+        out: The output folder of the run.
+        min_score: Tags and brands with a lower score do not count; those without a score always count.
+        thresholds: NSFW severity from which a picture counts as unsafe: one for all, or back end → severity.
+        where: The folder or URI of the tables, if it is not `out`.
+
+    Raises:
+        JournalError: The folder holds no run.
+    """
+    with open_read_only(out) as db:
+        breakdown = cost_breakdown(db, get_meta(db).get("prices"))
+    credits_paid = {(share.backend, share.feature): float(share.credits) for share in breakdown.shares}
+    pairs: list[PairAgreement] = []
+    losses: list[Loss] = []
+    with QuerySession(out if where is None else where, memory_mb=MEMORY_MB) as session:
+        for feature in _ANSWERS:
+            paid = [share.backend for share in breakdown.shares if share.feature == feature and share.pictures]
+            compared = _compare(session, feature, _sources(session, feature, paid), min_score, thresholds)
+            pairs += compared[0]
+            losses += [Loss(row.pop("source"), feature, **row, credits=None) for row in compared[1]]
+    losses = [replace(loss, credits=credits_paid.get((loss.backend, loss.feature))) for loss in losses]
+    losses.sort(key=lambda loss: (-_sort_value(loss), loss.lost_answers, loss.feature, loss.backend))
+    return Agreement(tuple(pairs), tuple(losses), breakdown.unknown)
+
+
+def cohen_kappa(items: int, both: int, only_one: int, only_other: int) -> float | None:
+    """Return Cohen's kappa of two back ends that say yes or no about `items` items; None where it is undefined.
+
+    Args:
+        items: Number of items.
+        both: Number of items with yes from both.
+        only_one: Number of items with yes from the first one only.
+        only_other: Number of items with yes from the second one only.
+    """
+    if not items:
+        return None
+    yes_one, yes_other = both + only_one, both + only_other
+    # In whole numbers, so that a chance agreement of exactly 1 is noticed.
+    chance = yes_one * yes_other + (items - yes_one) * (items - yes_other)
+    if chance == items * items:
+        return None
+    observed = (items - only_one - only_other) * items
+    return (observed - chance) / (items * items - chance)
+
+
+def _sources(session: QuerySession, feature: str, paid: Iterable[str]) -> list[str]:
+    """Return the back ends that gave answers for a feature, or were paid for it without giving any."""
+    answered: list[Any] = session.ask(_SOURCES.format(feature=feature)).column("source").to_pylist()
+    return sorted({*answered, *paid})[:_MAX_SOURCES]
+
+
+def _compare(
+    session: QuerySession,
+    feature: str,
+    sources: Sequence[str],
+    min_score: float,
+    thresholds: float | Mapping[str, float],
+) -> tuple[list[PairAgreement], list[dict[str, Any]]]:
+    """Return the pairs of back ends of a feature, and for each back end the counts of `Loss`, with its `source`."""
+    if not sources:
+        return [], []
+    bits = pa.array([1 << position for position in range(len(sources))], pa.int64())
+    session.register("sources", pa.table({"source": pa.array(sources, pa.string()), "bit": bits}))
+    items = _ITEMS.format(answers=_ANSWERS[feature], rated=_RATED if feature == "nsfw" else "")
+    params: dict[str, Any] = {"min_score": min_score} if "$min_score" in items else {}
+    if feature == "nsfw":
+        least = [
+            thresholds.get(one, DEFAULT_THRESHOLD) if isinstance(thresholds, Mapping) else thresholds for one in sources
+        ]
+        session.register("thresholds", pa.table({"source": sources, "threshold": pa.array(least, pa.float64())}))
+    pairs = []
+    for row in session.ask(items + _PAIRS, params).to_pylist():
+        counts = (row["items"], row["both_say"], row["only_one"], row["only_other"])
+        pairs.append(PairAgreement(feature, **row, kappa=cohen_kappa(*counts) if feature in _YES_OR_NO else None))
+    return pairs, session.ask(items + _LOST, params).to_pylist()
+
+
+def _sort_value(loss: Loss) -> float:
+    """Return the credits per lost answer; -1 if unknown, so that such a row comes last."""
+    value = loss.credits_per_lost_answer
+    return -1.0 if value is None else value
+
+
+def _pair_line(pair: PairAgreement) -> str:
+    kappa = "" if pair.kappa is None else f", kappa {pair.kappa:.2f}"
+    return f"{pair.feature}: {pair.one} and {pair.other}  agree by {pair.agreement:.0%}{kappa} on {pair.items:,} items"
+
+
+def _loss_line(loss: Loss) -> str:
+    saved = "unknown credits" if loss.credits is None else f"{loss.credits:,.2f} credits"
+    return (
+        f"without {loss.backend} {loss.feature}  saves {saved}, loses {loss.lost_answers:,} of "
+        f"{loss.answers:,} answers and all about {loss.lost_items:,} items"
+    )

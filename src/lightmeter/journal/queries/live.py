@@ -1,0 +1,123 @@
+"""Queries of the live page of a run, which run once a second: each reads only what is new, or uses an index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from lightmeter.journal.frame_rows import IS_ROW
+from lightmeter.journal.submission_states import State
+from lightmeter.sqlite import Connection
+
+
+class Activity(NamedTuple):
+    """What happened in one second, or another interval, of a run.
+
+    Attributes:
+        interval: Number of the interval since the epoch.
+        sent: Requests (POSTs) sent.
+        throttled: Requests that the service refused because of its rate limit.
+        answered: Requests whose charge became known.
+        rows: Rows of these requests; a second request about a row (`--ask`) counts as one.
+        paid: Credits charged for them.
+    """
+
+    interval: int
+    sent: int
+    throttled: int
+    answered: int
+    rows: int
+    paid: int
+
+
+class OpenRequests(NamedTuple):
+    """Number of requests (POSTs) in one state, of their rows, and the most credits that they cost."""
+
+    state: State
+    requests: int
+    rows: int
+    credits: int
+
+
+class WaitingAnswer(NamedTuple):
+    """A request that the service accepted at `acked_at` (seconds since the epoch) and has not answered."""
+
+    request_id: str | None
+    rows: int
+    credits: int
+    acked_at: float
+
+
+class ProblemReason(NamedTuple):
+    """Number of rows with a status other than `ok` for the same reason (a code), and the error of one of them."""
+
+    status: str
+    reason: str
+    rows: int
+    example: str
+
+
+_CHARGED: Final = "t.state IN ('settled', 'proven_paid_lost') AND t.event <> 'pay_again'"
+
+_ACTIVITY: Final = f"""
+SELECT CAST(t.at AS INTEGER), sum(t.event IN ('send', 'ask_again')), sum(t.event = 'throttle'), sum({_CHARGED}),
+       sum(iif({_CHARGED}, s.assets, 0)), sum(iif({_CHARGED}, coalesce(s.paid, 0), 0))
+FROM transitions t JOIN submissions s USING (submission_id) WHERE t.rowid > ? GROUP BY 1 ORDER BY 1
+"""  # noqa: S608 (constant expressions, here and below)
+
+_CHARGES: Final = """
+SELECT CAST(coalesce(answered_at, sent_at, 0) / ? AS INTEGER), sum(attempts), 0, sum(paid IS NOT NULL),
+       sum(iif(paid IS NULL, 0, assets)), sum(coalesce(paid, 0))
+FROM submissions GROUP BY 1 ORDER BY 1
+"""
+
+_OPEN: Final = """
+SELECT state, count(*), sum(assets), sum(hold) FROM submissions WHERE state IN ({marks}) GROUP BY state
+"""
+
+_REASONS: Final = f"""
+SELECT status, reason, count(*) AS rows, max(coalesce(error, '')) FROM items
+WHERE status IN ('failed', 'in_doubt', 'over_budget', 'skipped') AND reason IS NOT NULL AND {IS_ROW}
+GROUP BY status, reason ORDER BY rows DESC, status, reason LIMIT ?
+"""  # noqa: S608
+
+
+def activity_since(db: Connection, transition_id: int) -> list[Activity]:
+    """Return what happened in each second after the state change with id `transition_id`."""
+    return list(map(Activity._make, db.execute(_ACTIVITY, (transition_id,))))
+
+
+def charges_by_interval(db: Connection, interval_s: int) -> list[Activity]:
+    """Return what was sent and charged in each interval of `interval_s` seconds. Reads all requests of the run."""
+    return list(map(Activity._make, db.execute(_CHARGES, (interval_s,))))
+
+
+def charge_times(db: Connection) -> tuple[float, float] | None:
+    """Return the times of the first and the last state change, in seconds since the epoch; None before the first."""
+    query = "SELECT at FROM transitions WHERE rowid = (SELECT {}(rowid) FROM transitions)"
+    first, last = (db.execute(query.format(bound)).get for bound in ("min", "max"))
+    return None if first is None else (first, last)
+
+
+def last_transition_before(db: Connection, at: float) -> int:
+    """Return the id of the last state change before the time `at` (seconds since the epoch); 0 if there is none."""
+    # The newest come first, so that only the changes after `at` are read.
+    return db.execute("SELECT rowid FROM transitions WHERE at < ? ORDER BY rowid DESC LIMIT 1", (at,)).get or 0
+
+
+def open_requests(db: Connection, states: Iterable[State]) -> list[OpenRequests]:
+    """Return how many requests are in each of these states; a state without requests is left out."""
+    names = sorted(states)
+    query = _OPEN.format(marks=", ".join("?" * len(names)))
+    return [OpenRequests(State(state), *sums) for state, *sums in db.execute(query, names)]
+
+
+def waiting_answers(db: Connection, most: int) -> list[WaitingAnswer]:
+    """Return the requests that the service accepted and has not answered, oldest first, at most `most`."""
+    query = "SELECT request_id, assets, hold, acked_at FROM submissions WHERE state = ? ORDER BY acked_at LIMIT ?"
+    return list(map(WaitingAnswer._make, db.execute(query, (State.ACKED, most))))
+
+
+def problem_reasons(db: Connection, most: int) -> list[ProblemReason]:
+    """Return why rows failed or were not sent, the most frequent reasons first, at most `most`."""
+    return list(map(ProblemReason._make, db.execute(_REASONS, (most,))))

@@ -1,0 +1,244 @@
+"""Decisions of people about the items of a run (keep, reject, unsure), in `reviews.sqlite` beside the journal.
+
+Nothing is ever changed or deleted in the file: a decision is added, and a withdrawal is added. The decision of an item
+is the newest one that is not withdrawn. Several processes may write at once. Decisions that were made together, with
+one click, are one batch, and are withdrawn together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+from lightmeter import sqlite
+from lightmeter.errors import JournalError, UsageError
+
+REVIEWS_NAME: Final = "reviews.sqlite"
+
+Decision = Literal["keep", "reject", "unsure"]
+DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
+
+_ROWS_AT_ONCE: Final = 32_768
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS batches (
+    batch INTEGER PRIMARY KEY AUTOINCREMENT,   -- the newest has the largest
+    run_id TEXT NOT NULL,
+    decision TEXT NOT NULL CHECK (decision IN ('keep', 'reject', 'unsure')),
+    by TEXT NOT NULL,
+    at REAL NOT NULL,                          -- seconds since the epoch
+    note TEXT
+) STRICT;
+CREATE TABLE IF NOT EXISTS decisions (
+    item_id TEXT NOT NULL,
+    batch INTEGER NOT NULL REFERENCES batches,
+    url TEXT NOT NULL,
+    PRIMARY KEY (item_id, batch)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS decisions_of_batch ON decisions (batch);
+CREATE TABLE IF NOT EXISTS withdrawals (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- the newest has the largest
+    batch INTEGER NOT NULL UNIQUE REFERENCES batches,
+    by TEXT NOT NULL,
+    at REAL NOT NULL
+) STRICT;
+"""
+
+_VALID: Final = """
+SELECT item_id, url, max(batch) AS batch FROM decisions WHERE batch NOT IN (SELECT batch FROM withdrawals) {which}
+GROUP BY item_id
+"""
+"""The newest decision of each item that is not withdrawn; SQLite takes `url` from the row with the maximum."""
+
+_COLUMNS: Final = "item_id, url, batch, run_id, decision, by, at, note"
+_LATEST: Final = f"SELECT {_COLUMNS} FROM ({_VALID}) JOIN batches USING (batch)"  # noqa: S608 (constants)
+
+_THESE: Final = "AND item_id IN (SELECT value FROM json_each(?))"
+
+_ITEMS_SINCE: Final = """
+SELECT item_id FROM decisions WHERE batch > ?
+UNION SELECT item_id FROM decisions WHERE batch IN (SELECT batch FROM withdrawals WHERE number > ?)
+"""
+
+_MARK: Final = """
+SELECT (SELECT coalesce(max(batch), 0) FROM batches), (SELECT coalesce(max(number), 0) FROM withdrawals)
+"""
+
+
+class Review(NamedTuple):
+    """The valid decision of an item. `at` is in seconds since the epoch; `batch` is the batch that it belongs to."""
+
+    item_id: str
+    url: str
+    batch: int
+    run_id: str
+    decision: Decision
+    by: str
+    at: float
+    note: str | None
+
+
+class ReviewMark(NamedTuple):
+    """State of the decisions of a run: numbers of the newest batch and of the newest withdrawal. Both only grow."""
+
+    batch: int = 0
+    withdrawal: int = 0
+
+
+def add_reviews(
+    folder: Path, run_id: str, items: Iterable[tuple[str, str]], decision: Decision, by: str, note: str = ""
+) -> int:
+    """Add a decision about items of the run in a folder; return its batch. It is on disk when the function returns.
+
+    Args:
+        folder: The output folder of the run.
+        run_id: Id of the run.
+        items: Pairs of item id and URL.
+        decision: The decision.
+        by: Name of the person.
+        note: What that person notes; may be empty.
+
+    Raises:
+        UsageError: The person has no name.
+        JournalError: The decision cannot be written.
+    """
+    if not by.strip():
+        raise UsageError("A decision needs the name of the person who makes it.", hint="Type a name into Reviewer.")
+    with _open_to_write(folder) as db, sqlite.write_transaction(db):
+        values = (run_id, decision, by.strip(), time.time(), note.strip() or None)
+        db.execute("INSERT INTO batches (run_id, decision, by, at, note) VALUES (?, ?, ?, ?, ?)", values)
+        batch: int = db.last_insert_rowid()
+        db.executemany(
+            "INSERT INTO decisions (item_id, batch, url) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            ((item_id, batch, url) for item_id, url in items),
+        )
+        return batch
+
+
+def withdraw_reviews(folder: Path, batch: int, by: str) -> list[str]:
+    """Withdraw the decisions of a batch, unless they are withdrawn; return the ids of its items.
+
+    Raises:
+        UsageError: There is no such batch.
+        JournalError: The withdrawal cannot be written.
+    """
+    with _open_to_write(folder) as db, sqlite.write_transaction(db):
+        items = [item_id for (item_id,) in db.execute("SELECT item_id FROM decisions WHERE batch = ?", (batch,))]
+        if not items:
+            raise UsageError(f"There is no decision {batch} to undo.")
+        db.execute(
+            "INSERT INTO withdrawals (batch, by, at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            (batch, by.strip(), time.time()),
+        )
+        return items
+
+
+def read_reviews(folder: Path, item_ids: Iterable[str]) -> dict[str, Review]:
+    """Return item id → valid decision of these items; undecided items are left out.
+
+    Raises:
+        JournalError: The file cannot be read.
+    """
+    if not has_reviews(folder):
+        return {}
+    with _open_to_read(folder) as db:
+        rows = db.execute(_LATEST.format(which=_THESE), (json.dumps(list(item_ids)),))
+        return {review.item_id: review for review in (Review(*row) for row in rows)}
+
+
+def valid_decisions(folder: Path) -> dict[str, Decision]:
+    """Return item id → valid decision of all decided items.
+
+    Raises:
+        JournalError: The file cannot be read.
+    """
+    if not has_reviews(folder):
+        return {}
+    with _open_to_read(folder) as db:
+        rows: Any = db.execute(f"SELECT item_id, decision FROM ({_VALID.format(which='')}) JOIN batches USING (batch)")  # noqa: S608 (constants)
+        return dict(rows)
+
+
+def review_batches(folder: Path) -> Iterator[tuple[ReviewMark, list[Review]]]:
+    """Yield all valid decisions in lists of bounded length, each with the state they belong to.
+
+    There is at least one list, which may be empty.
+
+    Raises:
+        JournalError: The file cannot be read.
+    """
+    if not has_reviews(folder):
+        yield ReviewMark(), []
+        return
+    with _open_to_read(folder) as db, db:  # one transaction
+        mark = _mark(db)
+        rows = (Review(*row) for row in db.execute(_LATEST.format(which="")))
+        yield mark, list(islice(rows, _ROWS_AT_ONCE))
+        while some := list(islice(rows, _ROWS_AT_ONCE)):
+            yield mark, some
+
+
+def review_mark(folder: Path) -> ReviewMark:
+    """Return the state of the decisions, which changes with every decision and every withdrawal.
+
+    Raises:
+        JournalError: The file cannot be read.
+    """
+    if not has_reviews(folder):
+        return ReviewMark()
+    with _open_to_read(folder) as db:
+        return _mark(db)
+
+
+def items_since(folder: Path, mark: ReviewMark) -> list[str]:
+    """Return the ids of the items whose decision may have changed since the state `mark`.
+
+    Raises:
+        JournalError: The file cannot be read.
+    """
+    if not has_reviews(folder):
+        return []
+    with _open_to_read(folder) as db:
+        return [item_id for (item_id,) in db.execute(_ITEMS_SINCE, mark)]
+
+
+def has_reviews(folder: Path) -> bool:
+    """Return whether the folder of a run has a file of decisions."""
+    return (folder / REVIEWS_NAME).exists()
+
+
+def _mark(db: sqlite.Connection) -> ReviewMark:
+    ((batch, withdrawal),) = db.execute(_MARK).fetchall()
+    return ReviewMark(int(batch or 0), int(withdrawal or 0))
+
+
+@contextmanager
+def _open_to_write(folder: Path) -> Iterator[sqlite.Connection]:
+    path = folder / REVIEWS_NAME
+    try:
+        with closing(sqlite.open_wal(path)) as db:
+            db.execute(_SCHEMA)
+            yield db
+    except sqlite.Error as error:
+        hint = "Is the disk full, or the folder read-only? Earlier decisions are kept."
+        raise JournalError(f"{path} cannot be written: {error}.", hint=hint) from error
+
+
+@contextmanager
+def _open_to_read(folder: Path) -> Iterator[sqlite.Connection]:
+    path = folder / REVIEWS_NAME
+    try:
+        # With write access where possible: after a crash SQLite must rebuild the index of its log.
+        is_writable = os.access(folder, os.W_OK) and os.access(path, os.W_OK)
+        with closing(sqlite.connect(path, create=False) if is_writable else sqlite.open_immutable(path)) as db:
+            if is_writable:
+                db.execute(_SCHEMA)  # a writer was killed between creating the file and its tables
+            yield db
+    except sqlite.Error as error:
+        raise JournalError(f"{path} cannot be read: {error}.") from error

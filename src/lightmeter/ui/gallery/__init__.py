@@ -1,0 +1,1 @@
+"""The gallery of a run: facets, order, selection and saved views."""

@@ -1,0 +1,247 @@
+"""`ExplorerView`: the view-model of the gallery of a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from threading import RLock
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+import traitlets
+
+from lightmeter.api.run_result import Run
+from lightmeter.errors import UsageError
+from lightmeter.html_report.model import short_name
+from lightmeter.html_report.thumbnails import ThumbnailSource
+from lightmeter.journal.queries.items import item_files
+from lightmeter.journal.store import open_read_only
+from lightmeter.journal.thumbnails import read_thumbnails
+from lightmeter.tables.query.duckdb_query import sql
+from lightmeter.tables.query.similar import similar
+from lightmeter.ui.gallery.gallery import Gallery
+from lightmeter.ui.gallery.gallery_queries import Filters, SimilarItems, Sort, items_sql, selection_sql
+from lightmeter.ui.gallery.saved_views import SavedView, delete_view, read_views, save_view
+from lightmeter.ui.items.item_requests import ItemRequests, ui_loop
+from lightmeter.ui.view_model import error_text, request
+
+MAX_SIMILAR: Final = 60
+"""Maximum number of similar items: those beyond are hardly similar."""
+
+MAX_RANGE: Final = 100_000
+"""Maximum number of items that the page selects at a time."""
+
+MAX_URLS: Final = 2_000
+"""Items of the last pages whose thumbnails the page may ask for."""
+
+_MODELS: Final = "SELECT DISTINCT model FROM embeddings WHERE item_id = ? ORDER BY model"
+
+
+class ExplorerView(ItemRequests):
+    """The gallery of a run: facets with counts, pages of cards, a selection, saved views.
+
+    The items are read and filtered in the background, so that a notebook stays usable; `wait` waits for that.
+
+    Attributes:
+        filters: The filters, as a dict with the fields of `lightmeter.ui.gallery.gallery_queries.Filters`.
+        sort: The order, as a dict with the fields of `Sort`, such as `{"by": "severity", "descending": True}`.
+        selection: The ids of the items selected by hand.
+        result: What the page shows: `version` (a number), `total` (items of the run), `items` (those that match the
+            filters), `facets`, `has_embeddings`, `sorts` (names of columns), `filters` and `sort` as they apply.
+        busy: Whether a change of the filters is being computed.
+        problem: Why the filters cannot be applied; empty if they are.
+        views: Name → saved view, a dict with `filters` and `sort`.
+    """
+
+    filters = traitlets.Dict().tag(sync=True, page_writes=True)
+    sort = traitlets.Dict().tag(sync=True, page_writes=True)
+    selection = traitlets.List(traitlets.Unicode()).tag(sync=True, page_writes=True)
+    result = traitlets.Dict().tag(sync=True)
+    busy = traitlets.Bool(default_value=False).tag(sync=True)
+    problem = traitlets.Unicode("").tag(sync=True)
+    views = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, run: Run | Path | str) -> None:
+        """Create the gallery of a run, or of the run in a folder.
+
+        Raises:
+            JournalError: The folder holds no run.
+        """
+        super().__init__()
+        self._run = run if isinstance(run, Run) else Run(Path(run))
+        self._gallery = Gallery(self._run.folder)
+        self._gallery_lock = RLock()
+        self._urls: dict[str, str] = {}
+        self._changes = 0
+        self._job: Future[None] | None = None
+        try:
+            self._set_views(read_views(self._run.folder))
+        except UsageError as error:
+            self.problem = error_text(error)
+        self.observe(self._start, ["filters", "sort"])
+        self._start()
+
+    def run_folder(self) -> Path:
+        """Return the folder of the run whose items are shown."""
+        return self._run.folder
+
+    def wait(self, timeout_s: float = 120.0) -> None:
+        """Block until the items that match the filters are found.
+
+        Raises:
+            TimeoutError: They are not found within `timeout_s` seconds.
+        """
+        if self._job is not None:
+            self._job.result(timeout_s)
+
+    def close_view(self) -> None:  # noqa: D102 (inherited)
+        super().close_view()
+        with self._gallery_lock:
+            self._gallery.close()
+
+    @property
+    def sql(self) -> str:
+        """The SQL query for the items that match the filters, in their order, for `run.sql` and `lightmeter sql`."""
+        return items_sql(*self._asked())
+
+    def rows(self, which: Literal["filtered", "selected"] | None = None) -> pa.Table:
+        """Return rows of the table `assets`: the items selected by hand if there are any, else those filtered.
+
+        Args:
+            which: `filtered` or `selected`, to choose one of both.
+
+        Raises:
+            UsageError: `which` or a filter is invalid.
+        """
+        if which not in {None, "filtered", "selected"}:
+            raise UsageError(f"{which!r} is neither 'filtered' nor 'selected'.")
+        is_selection = which == "selected" or (which is None and bool(self.selection))
+        return sql(self._run.folder, selection_sql(self.selection) if is_selection else self.sql)
+
+    def _asked(self) -> tuple[Filters, Sort]:
+        return Filters.model_validate(self.filters), Sort.model_validate(self.sort)
+
+    def _start(self, _: object = None) -> None:
+        self._changes += 1
+        self.busy = True
+        self._job = ui_loop().start(asyncio.to_thread(self._show, self._changes))
+
+    def _show(self, change: int) -> None:
+        """Find the items for the filters and the order, unless they have changed again meanwhile."""
+        with self._gallery_lock:
+            if change != self._changes:
+                return
+            try:
+                filters, sort = self._asked()
+                self._gallery.show(filters, sort)
+                result = {
+                    "version": change,
+                    "total": self._gallery.items,
+                    "items": len(self._gallery.shown.order),
+                    "facets": self._gallery.facets(),
+                    "has_embeddings": self._gallery.columns.has_embeddings,
+                    "sorts": list(self._gallery.columns.sort_columns),
+                    "filters": filters.model_dump(mode="json"),
+                    "sort": sort.model_dump(mode="json"),
+                }
+            except Exception as error:  # noqa: BLE001 (the page must show any error)
+                self.problem = error_text(error)
+            else:
+                self.problem, self.result = "", result
+            if change == self._changes:
+                self.busy = False
+
+    @request
+    def page(self, version: int, offset: int, limit: int) -> dict[str, Any]:
+        """Return `cards`, one for each item from the index `offset`, and the `version` that they belong to.
+
+        Without `cards`, the filters have changed meanwhile: the page asks again after the next `result`.
+        """
+        if not self._gallery_lock.acquire(timeout=0.2):
+            return {"version": None, "cards": []}
+        try:
+            current = self.result.get("version")
+            cards = self._gallery.page(offset, limit) if current == version else []
+            self._urls = {
+                **dict(list(self._urls.items())[-MAX_URLS:]),
+                **{card["item_id"]: card["url"] for card in cards},
+            }
+            return {"version": current, "cards": cards}
+        finally:
+            self._gallery_lock.release()
+
+    @request
+    def item_range(self, first: int, last: int) -> list[str]:
+        """Return the ids of the items with these indices in the gallery, both included.
+
+        Raises:
+            UsageError: They are too many.
+        """
+        if last - first >= MAX_RANGE:
+            raise UsageError(f"At most {MAX_RANGE:,} items can be selected at a time.", hint="Use a filter instead.")
+        with self._gallery_lock:
+            return self._gallery.item_ids(first, last)
+
+    @request
+    def find_tags(self, text: str) -> list[dict[str, Any]]:
+        """Return the tags that contain a text, each with its number of items."""
+        with self._gallery_lock:
+            return self._gallery.find_tags(text)
+
+    @request
+    def show_similar(self, item_id: str) -> None:
+        """Show only the items most similar to an item.
+
+        Raises:
+            UsageError: The item has no embedding.
+        """
+        models = sql(self._run.folder, _MODELS, [item_id]).column("model").to_pylist()
+        found = similar(self._run.folder, item_id, most=MAX_SIMILAR, model=models[0] if models else None)
+        with open_read_only(self._run.folder) as db:
+            url = next((item.url for item in item_files(db, [item_id])), item_id)
+        ids = tuple(map(str, found.column("item_id").to_pylist()))
+        similar_items = SimilarItems(item_id=item_id, name=short_name(url), item_ids=ids)
+        self.filters = {**self.filters, "similar": similar_items.model_dump(mode="json")}
+
+    @request
+    def save_view(self, name: str) -> None:
+        """Save the filters and the order under a name."""
+        filters, sort = self._asked()
+        self._set_views(save_view(self._run.folder, name, SavedView(filters=filters, sort=sort)))
+
+    @request
+    def delete_view(self, name: str) -> None:
+        """Delete the saved view with this name."""
+        self._set_views(delete_view(self._run.folder, name))
+
+    @request
+    def open_view(self, name: str) -> None:
+        """Show the saved view with this name."""
+        view = self.views[name]
+        with self.hold_trait_notifications():
+            self.filters, self.sort = view["filters"], view["sort"]
+
+    def _set_views(self, views: dict[str, SavedView]) -> None:
+        self.views = {name: view.model_dump(mode="json") for name, view in views.items()}
+
+    def thumbnail_sources(self, item_ids: Sequence[str]) -> dict[str, ThumbnailSource]:  # noqa: D102 (inherited)
+        with open_read_only(self._run.folder) as db:
+            files = item_files(db, item_ids)
+        kept = read_thumbnails(self._run.folder, {item.content_sha256 for item in files if item.content_sha256})
+        found = {
+            item.item_id: ThumbnailSource(item.url, item.path, kept.get(item.content_sha256 or "")) for item in files
+        }
+        # Items of earlier runs in this folder are not in its journal.
+        return {item: found.get(item) or ThumbnailSource(self._urls[item]) for item in item_ids if item in self._urls}
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        inherited = getattr(super(), "_repr_mimebundle_", None)
+        bundle = None if inherited is None else inherited(**kwargs)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+        return {**data, "text/plain": repr(self)}, metadata
+
+    def __repr__(self) -> str:
+        shown = f"{self.result['items']} of {self.result['total']} items" if self.result else "loading"
+        return f"Explorer({str(self._run.folder)!r}: {shown})"

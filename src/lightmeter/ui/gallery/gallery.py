@@ -1,0 +1,276 @@
+"""`Gallery`: the items of a run that match filters, in order, with the counts of all facets and pages of cards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightmeter.errors import TablesError, UsageError
+from lightmeter.html_report.model import REVIEW_FROM, short_name
+from lightmeter.tables.dataset import Dataset
+from lightmeter.tables.query.duckdb_query import QuerySession
+from lightmeter.ui.gallery.gallery_columns import GalleryColumns, read_columns
+from lightmeter.ui.gallery.gallery_queries import Filters, Sort, conditions, effective_sort, matches_sql, positions_sql
+
+Mask = NDArray[np.bool_]
+
+BINS: Final = 20
+"""Bins of the severity histogram: twentieths of the scale."""
+
+BIN_EDGES: Final = np.arange(BINS + 1) / BINS
+
+DUCKDB_MEMORY_MB: Final = 96
+TAGS_PER_CARD: Final = 4
+COLORS_PER_CARD: Final = 6
+MAX_PAGE: Final = 500
+MAX_TAGS_FOUND: Final = 30
+_MAX_KEPT: Final = 4
+"""Results of SQL queries, of 4 bytes per item, that are kept in memory."""
+
+_MAX_READS: Final = 3
+"""Most attempts to read the tables while a writer replaces them."""
+
+PartsVersion = tuple[tuple[str, int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the gallery shows.
+
+    Attributes:
+        filters: The filters that the items match.
+        order: The positions of the items, in the order of the gallery.
+        masks: Facet → for each item whether it matches the filter of that facet.
+        tag_counts: For each tag the number of items that match all filters but the one by tags.
+    """
+
+    filters: Filters = field(default_factory=Filters)
+    order: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    masks: Mapping[str, Mask] = field(default_factory=dict)
+    tag_counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+class Gallery:
+    """The items of a run. `show` computes what matches the filters once; pages and counts then come from memory.
+
+    The columns of all items are in memory. `show` reads them again if the tables have changed. Use one thread at a
+    time.
+
+    Attributes:
+        shown: What the last call of `show` has found.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._columns: GalleryColumns | None = None
+        self._version: PartsVersion = ()
+        self._session: QuerySession | None = None
+        self._places: dict[str, NDArray[np.int32]] = {}
+        self.shown = Shown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the session with the tables."""
+        if self._session is not None:
+            self._session.__exit__(None, None, None)
+            self._session = None
+
+    @property
+    def columns(self) -> GalleryColumns:
+        """The columns of all items; they are read if that was not done yet."""
+        if self._columns is None:
+            self._read()
+        assert self._columns is not None  # noqa: S101 (for the type checker)
+        return self._columns
+
+    @property
+    def items(self) -> int:
+        """Number of items of the run."""
+        return self.columns.items
+
+    def show(self, filters: Filters, sort: Sort) -> None:
+        """Find the items that match the filters, in this order, and count the facets.
+
+        Raises:
+            UsageError: There is no column to sort by, or to filter by.
+            TablesError: A file of the tables is broken.
+        """
+        if self._columns is None or parts_version(self._folder) != self._version:
+            self._read()
+        masks = {facet: self._mask(facet, filters, text) for facet, text in conditions(filters).items()}
+        order = self._order(filters, sort)
+        matching = _all(masks, self.items)
+        shown = order[matching[order]] if masks else order
+        self.shown = Shown(filters, shown, masks, self.columns.tag_counts(_all_but(masks, "tags", self.items)))
+
+    def _read(self) -> None:
+        self.close()
+        self._places.clear()
+        for attempt in range(_MAX_READS):
+            self._version = parts_version(self._folder)
+            last = attempt == _MAX_READS - 1
+            with (
+                suppress(*() if last else (TablesError,)),
+                QuerySession(self._folder, memory_mb=DUCKDB_MEMORY_MB) as tables,
+            ):
+                self._columns = read_columns(tables)
+                return
+
+    def _mask(self, facet: str, filters: Filters, condition: str) -> Mask:
+        """Return for each item whether it matches the filter of one facet, whose SQL is `condition`."""
+        columns = self.columns
+        if facet == "tags":
+            return columns.with_tags(filters.tags)
+        if facet == "sources":
+            chosen = [columns.sources.index(name) for name in filters.sources if name in columns.sources]
+            found: Mask = np.logical_or.reduce(columns.has_source[chosen], axis=0)
+            return found
+        if facet == "severity" and filters.severity is not None:
+            low, high = filters.severity
+            below = columns.severities < high if high < 1 else ~np.isnan(columns.severities)
+            return (columns.severities >= low) & below
+        name = facet.removeprefix("values:")
+        if facet.startswith("values:") and name in columns.value_columns:
+            column = columns.value_columns[name]
+            return np.isin(column.codes, [column.values.index(v) for v in filters.values[name] if v in column.values])
+        mask = np.zeros(self.items, np.bool_)
+        mask[self._positions(matches_sql(condition))] = True
+        return mask
+
+    def _order(self, filters: Filters, sort: Sort) -> NDArray[np.int32]:
+        sort = effective_sort(filters, sort)
+        if sort.by == "position":
+            forward = np.arange(self.items, dtype=np.int32)
+            return forward[::-1] if sort.descending else forward
+        if (
+            sort.by != "severity"
+            and not sort.by.startswith(("tag:", "column:"))
+            and sort.by not in {"distance", "similarity"}
+        ):
+            raise UsageError(f"The gallery cannot be sorted by {sort.by!r}.", hint="Sort by position, severity, …")
+        return self._positions(positions_sql(filters, sort))
+
+    def _positions(self, query: str) -> NDArray[np.int32]:
+        """Return the positions that a query finds; the results of the last few queries are kept."""
+        if query not in self._places:
+            if self._session is None:
+                self._session = QuerySession(self._folder, memory_mb=DUCKDB_MEMORY_MB)
+            found = self._session.ask(query).column("place").to_numpy()
+            self._places[query] = found[found < self.items]
+            while len(self._places) > _MAX_KEPT:
+                del self._places[next(iter(self._places))]
+        return self._places[query]
+
+    def page(self, offset: int, limit: int) -> list[dict[str, Any]]:
+        """Return the cards of at most `limit` items from the index `offset` of those shown."""
+        first = max(offset, 0)
+        return [self._card(int(position)) for position in self.shown.order[first : first + min(limit, MAX_PAGE)]]
+
+    def _card(self, position: int) -> dict[str, Any]:
+        columns = self.columns
+        severity, duration_s = float(columns.severities[position]), float(columns.durations_s[position])
+        values: dict[str, Any] = {
+            name: columns.value_columns[name].values[columns.value_columns[name].codes[position]]
+            for name in ("status", "kind", "reason")
+            if name in columns.value_columns
+        }
+        return {
+            "item_id": columns.item_ids[position].as_py(),
+            "name": short_name(columns.urls[position]),
+            "url": columns.urls[position],
+            **values,
+            "duration_s": None if np.isnan(duration_s) else duration_s,
+            "severity": None if np.isnan(severity) else severity,
+            "blurred": severity >= REVIEW_FROM,
+            "tags": columns.tags_of(position, TAGS_PER_CARD),
+            "colors": columns.colors_of(position, COLORS_PER_CARD),
+        }
+
+    def item_ids(self, first: int, last: int) -> list[str]:
+        """Return the ids of the shown items with these indices, both included, in the order of the gallery."""
+        return [self.columns.item_ids[int(position)].as_py() for position in self.shown.order[first : last + 1]]
+
+    def facets(self) -> dict[str, Any]:
+        """Return the counts of all facets, each among the items that match the filters of all other facets.
+
+        `tags`: the most frequent tags and those chosen; `sources` and `columns`: all values; `severity`: the number of
+        items in each bin, and those without a rating.
+        """
+        columns, filters, masks = self.columns, self.shown.filters, self.shown.masks
+        others = _all_but(masks, "sources", self.items)
+        rated = columns.severities[_all_but(masks, "severity", self.items) & ~np.isnan(columns.severities)]
+        bins = np.clip(np.searchsorted(BIN_EDGES, rated, side="right") - 1, 0, BINS - 1)
+        return {
+            "tags": [*self._tag_rows(self._frequent_tags(12, filters.tags)), *self._tag_rows(filters.tags)],
+            "different_tags": int(np.count_nonzero(self.shown.tag_counts)),
+            "sources": [
+                {"value": name, "items": int(np.count_nonzero(has & others))}
+                for name, has in zip(columns.sources, columns.has_source, strict=True)
+            ],
+            "columns": {name: self._value_rows(name) for name in columns.value_columns},
+            "severity": {
+                "bins": np.bincount(bins, minlength=BINS).tolist(),
+                "unrated": int(np.count_nonzero(_all_but(masks, "severity", self.items))) - len(rated),
+            },
+        }
+
+    def find_tags(self, text: str) -> list[dict[str, Any]]:
+        """Return the tags that contain a text, whatever its case, with their number of items; most frequent first."""
+        wanted = text.strip().casefold()
+        found = [number for number, name in enumerate(self.columns.tags) if wanted in name.casefold()]
+        counts = self.shown.tag_counts
+        best = sorted(found, key=lambda number: (-counts[number], self.columns.tags[number]))[:MAX_TAGS_FOUND]
+        return [{"value": self.columns.tags[number], "items": int(counts[number])} for number in best]
+
+    def _frequent_tags(self, most: int, without: tuple[str, ...]) -> Iterator[str]:
+        counts = self.shown.tag_counts
+        # More than needed, so that equal counts are in the order of the names.
+        for number in np.argsort(-counts, kind="stable")[: most + len(without)].tolist():
+            if counts[number] and self.columns.tags[number] not in without and most > 0:
+                most -= 1
+                yield self.columns.tags[number]
+
+    def _tag_rows(self, names: Any) -> list[dict[str, Any]]:
+        numbers = {name: self.columns.tags.index(name) for name in names if name in self.columns.tags}
+        return [{"value": name, "items": int(self.shown.tag_counts[number])} for name, number in numbers.items()]
+
+    def _value_rows(self, name: str) -> list[dict[str, Any]]:
+        column = self.columns.value_columns[name]
+        shown = _all_but(self.shown.masks, f"values:{name}", self.items)
+        counts = np.bincount(column.codes[shown], minlength=len(column.values)).tolist()
+        return [{"value": value, "items": items} for value, items in zip(column.values, counts, strict=True)]
+
+
+def parts_version(folder: Path) -> PartsVersion:
+    """Return names, sizes and times of the Parquet files of a run's tables; they differ after every change."""
+    dataset, found = Dataset(folder), []
+    for table in dataset.tables():
+        for part in dataset.parts(table):
+            with suppress(FileNotFoundError):
+                stat = part.stat()
+                found.append((f"{table}/{part.name}", stat.st_size, stat.st_mtime_ns, stat.st_ino))
+    return tuple(found)
+
+
+def _all(masks: Mapping[str, Mask], items: int) -> Mask:
+    return _all_but(masks, "", items)
+
+
+def _all_but(masks: Mapping[str, Mask], facet: str, items: int) -> Mask:
+    """Return for each item whether it matches the filters of all facets but one."""
+    found = np.ones(items, np.bool_)
+    for name, mask in masks.items():
+        if name != facet:
+            found &= mask
+    return found

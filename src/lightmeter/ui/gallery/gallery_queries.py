@@ -1,0 +1,232 @@
+"""Filters and sort keys of the gallery, and their SQL text over the tables of a run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Final
+
+import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from lightmeter.facts.columns import FACT_TABLES
+from lightmeter.html_fragments import is_hex_color
+from lightmeter.media.oklab import ENCODED_KNEE, LMS_TO_OKLAB, RGB_TO_LMS, srgb_to_oklab
+from lightmeter.tables.arrow.color_names import color_to_hex
+
+Score = Annotated[float, Field(ge=0, le=1)]
+
+
+class ColorNear(BaseModel):
+    """Filter for items with a color near `color`: at most at the Oklab distance `distance`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    color: Annotated[str, AfterValidator(color_to_hex)]
+    distance: float = 0.1
+
+
+class SimilarItems(BaseModel):
+    """Filter for the items most similar to the item `item_id`: `item_ids`, most similar first.
+
+    Attributes:
+        name: The file name of the item, for the page.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    item_id: str
+    name: str
+    item_ids: tuple[str, ...]
+
+
+class Filters(BaseModel):
+    """Filters of the gallery: an item matches if it has one of the values of each facet. An empty facet matches all.
+
+    Attributes:
+        tags: Tags, written exactly as in the table `tags`.
+        sources: Back ends that say something about the item.
+        values: Column of `assets`, such as `status` → its values as text; None is the null value.
+        severity: Lowest and highest of the NSFW severities of the items; the highest is not included, unless it is 1.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tags: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    values: dict[str, tuple[str | None, ...]] = Field(default_factory=dict)
+    severity: tuple[Score, Score] | None = None
+    color: ColorNear | None = None
+    similar: SimilarItems | None = None
+
+
+class Sort(BaseModel):
+    """Order of the gallery.
+
+    Attributes:
+        by: `position` (the order of the manifest), `severity`, `tag:NAME` (the tag's highest score), `column:NAME` (of
+            `assets`), `distance` (of the chosen color), `similarity`. Empty: the first that applies of similarity,
+            distance and position.
+        descending: Whether the largest value comes first. Null values come last in any case.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    by: str = ""
+    descending: bool = False
+
+
+def effective_sort(filters: Filters, sort: Sort) -> Sort:
+    """Return the sort order that applies: without similar items or a color there is no order by them."""
+    has_key = {"": False, "similarity": filters.similar is not None, "distance": filters.color is not None}
+    if has_key.get(sort.by, True):
+        return sort
+    by = "similarity" if filters.similar else "distance" if filters.color else "position"
+    return Sort(by=by, descending=sort.descending if sort.by == by else False)
+
+
+def conditions(filters: Filters) -> dict[str, str]:
+    """Return facet → SQL condition on the table `assets`, for each facet with a filter."""
+    found: dict[str, str] = {}
+    if filters.tags:
+        found["tags"] = f"item_id IN (SELECT item_id FROM tags WHERE name IN ({_literals(filters.tags)}))"  # noqa: S608 (quoted)
+    if filters.sources:
+        names = _literals(filters.sources)
+        tables = (f"SELECT item_id FROM {table} WHERE source IN ({names})" for table in FACT_TABLES)  # noqa: S608 (quoted)
+        found["sources"] = f"item_id IN ({' UNION ALL '.join(tables)})"
+    for column, values in filters.values.items():
+        if values:
+            found[f"values:{column}"] = _value_condition(column, values)
+    if filters.severity is not None:
+        low, high = filters.severity
+        limit = f"max(severity) >= {low!r}" + (f" AND max(severity) < {high!r}" if high < 1 else "")
+        found["severity"] = f"item_id IN (SELECT item_id FROM nsfw GROUP BY item_id HAVING {limit})"  # noqa: S608 (numbers)
+    if filters.color is not None:
+        near = (
+            f"SELECT item_id FROM ({distances_sql(filters.color.color)}) WHERE distance <= {filters.color.distance!r}"  # noqa: S608 (numbers)
+        )
+        found["color"] = f"item_id IN ({near})"
+    if filters.similar is not None:
+        found["similar"] = f"item_id IN ({_literals(filters.similar.item_ids) or 'NULL'})"
+    return found
+
+
+def items_sql(filters: Filters, sort: Sort) -> str:
+    """Return the SQL query for the rows of `assets` that match the filters, in this order; all values are literals."""
+    where = "\n  AND ".join(conditions(filters).values())
+    return (
+        f"SELECT assets.* EXCLUDE (lm_position)\nFROM {_source(filters, sort)}"
+        + (f"\nWHERE {where}" if where else "")
+        + f"\nORDER BY {_order(filters, sort)}"
+    )
+
+
+def selection_sql(item_ids: Iterable[str]) -> str:
+    """Return the SQL query for the rows of `assets` of these items, in the order of the manifest."""
+    condition = f"item_id IN ({_literals(item_ids) or 'NULL'})"
+    return f"SELECT assets.* EXCLUDE (lm_position)\nFROM {_BASE}\nWHERE {condition}\nORDER BY lm_position"
+
+
+def positions_sql(filters: Filters, sort: Sort) -> str:
+    """Return the SQL query for the positions (from 0) of all items in this order, whether they match or not."""
+    return f"SELECT (lm_position - 1)::INTEGER AS place FROM {_source(filters, sort)} ORDER BY {_order(filters, sort)}"  # noqa: S608 (quoted)
+
+
+def matches_sql(condition: str) -> str:
+    """Return the SQL query for the positions (from 0) of the items that match a condition of `conditions`."""
+    return f"SELECT (lm_position - 1)::INTEGER AS place FROM {_BASE} WHERE {condition}"  # noqa: S608 (quoted)
+
+
+def oklab(color: str) -> tuple[float, float, float]:
+    """Return a color `#rrggbb` in Oklab: lightness (0 to 1), green to red, and blue to yellow (each about -0.3 to 0.3).
+
+    Raises:
+        ValueError: The text is not `#rrggbb`.
+    """
+    if not is_hex_color(color):
+        raise ValueError(f"{color!r} is not written as #rrggbb")
+    lightness, green_red, blue_yellow = srgb_to_oklab(np.array([list(bytes.fromhex(color[1:]))]) / 255)[0].tolist()
+    return lightness, green_red, blue_yellow
+
+
+def distances_sql(color: str) -> str:
+    """Return the query `DISTANCES_SQL` with the color `#rrggbb` as literals."""
+    text = DISTANCES_SQL
+    for value in oklab(color):
+        text = text.replace("?", f"({value!r})", 1)
+    return text
+
+
+def quoted(name: str) -> str:
+    """Return a column name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    # SQL text ends at a NUL character, so that it is not written as such.
+    return "'" + text.replace("'", "''").replace("\0", "' || chr(0) || '") + "'"
+
+
+def _literals(texts: Iterable[str]) -> str:
+    return ", ".join(f"({_literal(text)})" if "\0" in text else _literal(text) for text in texts)
+
+
+def _value_condition(column: str, values: tuple[str | None, ...]) -> str:
+    texts = _literals(value for value in values if value is not None)
+    alternatives = [f"{quoted(column)}::VARCHAR IN ({texts})"] if texts else []
+    if None in values:
+        alternatives.append(f"{quoted(column)} IS NULL")
+    return f"({' OR '.join(alternatives)})"
+
+
+_BASE: Final = "(SELECT *, row_number() OVER () AS lm_position FROM assets) AS assets"
+
+
+def _source(filters: Filters, sort: Sort) -> str:
+    """Return the SQL clause FROM: `assets` with `lm_position`, and `lm_key` if the order needs another table."""
+    by = effective_sort(filters, sort).by
+    if by == "severity":
+        keys = "SELECT item_id, max(severity) AS lm_key FROM nsfw GROUP BY item_id"
+    elif by.startswith("tag:"):
+        tag = _literal(by.removeprefix("tag:"))
+        keys = f"SELECT item_id, max(score) AS lm_key FROM tags WHERE name = {tag} GROUP BY item_id"  # noqa: S608 (quoted)
+    elif by == "distance" and filters.color is not None:
+        distances = distances_sql(filters.color.color)
+        keys = f"SELECT item_id, min(distance) AS lm_key FROM ({distances}) GROUP BY item_id"  # noqa: S608 (numbers)
+    elif by == "similarity" and filters.similar is not None:
+        ids = f"[{_literals(filters.similar.item_ids)}]::VARCHAR[]"
+        keys = f"SELECT unnest({ids}) AS item_id, generate_subscripts({ids}, 1) AS lm_key"
+    else:
+        return _BASE
+    return f"{_BASE}\nLEFT JOIN ({keys}) AS sort_keys USING (item_id)"
+
+
+def _order(filters: Filters, sort: Sort) -> str:
+    sort = effective_sort(filters, sort)
+    direction = "DESC" if sort.descending else "ASC"
+    if sort.by == "position":
+        return f"lm_position {direction}"
+    key = f"assets.{quoted(sort.by.removeprefix('column:'))}" if sort.by.startswith("column:") else "lm_key"
+    return f"{key} {direction} NULLS LAST, lm_position"
+
+
+def _linear_sql(column: str) -> str:
+    share = f"({column} / 255.0)"
+    return f"CASE WHEN {share} <= {ENCODED_KNEE} THEN {share} / 12.92 ELSE pow(({share} + 0.055) / 1.055, 2.4) END"
+
+
+def _weighted(row: tuple[float, float, float], columns: str) -> str:
+    return " + ".join(f"{weight!r} * {column}" for weight, column in zip(row, columns, strict=True))
+
+
+DISTANCES_SQL: Final = f"""
+SELECT item_id, sqrt(pow({_weighted(LMS_TO_OKLAB[0], "lms")} - ?, 2) + pow({_weighted(LMS_TO_OKLAB[1], "lms")} - ?, 2)
+                     + pow({_weighted(LMS_TO_OKLAB[2], "lms")} - ?, 2)) AS distance
+FROM (SELECT item_id, cbrt({_weighted(RGB_TO_LMS[0], "rgb")}) AS l, cbrt({_weighted(RGB_TO_LMS[1], "rgb")}) AS m,
+             cbrt({_weighted(RGB_TO_LMS[2], "rgb")}) AS s
+      FROM (SELECT item_id, {_linear_sql("red")} AS r, {_linear_sql("green")} AS g, {_linear_sql("blue")} AS b
+            FROM colors))
+"""  # noqa: S608 (constants of this module)
+"""Query for the Euclidean Oklab distance of each row of `colors` from a color, whose `oklab` values are the parameters.
+
+It is 0 for the same color, about 0.02 for a just noticeable difference, and 1 between black and white.
+"""

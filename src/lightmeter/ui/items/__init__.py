@@ -1,0 +1,1 @@
+"""Thumbnails and details of single items, for the views that show pictures."""

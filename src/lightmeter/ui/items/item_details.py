@@ -1,0 +1,289 @@
+"""Reads the details of one item (image or video) from a run's tables and journal, as JSON for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from lightmeter.engine.uploads import LONGEST_SIDE_PX
+from lightmeter.errors import UsageError
+from lightmeter.html_report.model import REVIEW_FROM, Row, short_name
+from lightmeter.html_report.thumbnails import ThumbnailSource
+from lightmeter.journal.header import read_run_header
+from lightmeter.journal.queries.items import item_paths
+from lightmeter.journal.queries.video_frames import SentFrame, sent_frames
+from lightmeter.journal.store import open_read_only
+from lightmeter.journal.thumbnails import read_thumbnails
+from lightmeter.media.sampling import frame_count
+from lightmeter.options import Options
+from lightmeter.tables.arrow.answer_schema import ANSWERS_PREFIX
+from lightmeter.tables.arrow.schema import schema
+from lightmeter.tables.dataset import Dataset
+from lightmeter.tables.query.duckdb_query import QuerySession, sql
+
+MAX_ROWS: Final = 200
+"""Maximum number of rows of one table in the details of one item or frame."""
+
+MAX_FRAMES: Final = 2_000
+"""Maximum number of frames that the details of a video list."""
+
+BOX_KINDS: Final[Mapping[str, str]] = {"faces": "face", "texts": "text", "brands": "brand"}
+"""Tables whose rows have a place in the picture → the kind of their boxes."""
+
+_COLUMNS: Final[Mapping[str, str]] = {
+    "tags": "name, score, source",
+    "nsfw": "source, label, score, likelihood, severity",
+    "colors": "source, hex, pixel_fraction, score, css_name",
+    "descriptions": "source, description, role, language",
+    "faces": 'source, face, gender, gender_score, age_low, age_high, emotions, "left", top, width, height',
+    "texts": "source, text, score, is_full_text, polygon",
+    "brands": "source, name, score, polygon",
+    "errors": "backend, message, request_id",
+    "prechecks": '"check", severity, message, value',
+}
+"""Tables with rows about an item → the columns that are read."""
+
+_PLACE_COLUMNS: Final = frozenset({"left", "top", "width", "height", "polygon"})
+_ANY_FRAME: Final = ("errors", "prechecks")
+"""Tables whose rows are about the item as a whole, whatever frame is shown."""
+
+_ITEM: Final = """
+SELECT *, (SELECT max(severity) FROM nsfw WHERE item_id = $item) AS severity FROM assets WHERE item_id = $item
+"""
+
+_FRAMES: Final = " UNION ".join(
+    f"SELECT frame FROM {table} WHERE item_id = $item AND frame IS NOT NULL"  # noqa: S608 (constant names)
+    for table in (*_COLUMNS, "embeddings")
+    if table not in _ANY_FRAME
+)
+
+_SOURCES: Final = "SELECT item_id, url, content_sha256, kind FROM assets WHERE item_id IN (SELECT unnest($ids))"
+
+_FACTS: Final[Sequence[tuple[str, str]]] = (
+    *(("item_id", "id"), ("url", "location"), ("kind", "kind"), ("name", "name in the answer")),
+    *(("width", "width in pixels"), ("height", "height in pixels"), ("duration_s", "length in seconds")),
+    *(("size_bytes", "size in bytes"), ("content_bytes", "size in bytes, as its server says")),
+    *(("content_sha256", "SHA-256"), ("perceptual_hash", "perceptual hash")),
+    *(("duplicate_distance", "differing bits of the perceptual hash"), ("features", "features asked for")),
+    *(("backends", "back ends asked for"), ("credits", "credits"), ("request_id", "request")),
+    *(("answered_at", "answered"), ("severity", "highest NSFW severity"), ("run_id", "run")),
+)
+"""Columns of the table `assets` → their labels, in the order in which the details list them."""
+
+
+def read_thumbnail_sources(folder: Path, item_ids: Sequence[str]) -> dict[str, ThumbnailSource]:
+    """Return item id → where the item's thumbnail comes from; items that the run does not have are left out."""
+    return {item_id: source for item_id, (source, _) in _read_sources(folder, item_ids).items()}
+
+
+def read_picture_source(folder: Path, item_id: str) -> tuple[ThumbnailSource, str | None]:
+    """Return where the picture of an item comes from, and its kind: `image`, `video`, or None if unknown.
+
+    Raises:
+        UsageError: The run has no such item.
+    """
+    sources = _read_sources(folder, [item_id])
+    if item_id not in sources:
+        raise _no_such_item(item_id)
+    return sources[item_id]
+
+
+def _read_sources(folder: Path, item_ids: Sequence[str]) -> dict[str, tuple[ThumbnailSource, str | None]]:
+    rows: list[Row] = sql(folder, _SOURCES, {"ids": list(item_ids)}).to_pylist()
+    kept = read_thumbnails(folder, {row["content_sha256"] for row in rows if row["content_sha256"]})
+    with open_read_only(folder) as db:
+        paths = item_paths(db, [row["item_id"] for row in rows])
+    return {
+        (item_id := row["item_id"]): (
+            ThumbnailSource(row["url"], paths.get(item_id), kept.get(row["content_sha256"] or "")),
+            row["kind"],
+        )
+        for row in rows
+    }
+
+
+def read_details(folder: Path, item_id: str, frame: int | None = None) -> dict[str, Any]:
+    """Return everything that the tables and the journal of a run say about an item, as a JSON-compatible object.
+
+    `tables` has the rows about the whole item, or about one frame of a video. `boxes` has the places of faces, texts
+    and brands: corners in pixels of a picture of `size`, or in shares of its sides.
+
+    Args:
+        folder: The folder of the run.
+        item_id: The item.
+        frame: Number of the video's captured frame; None for an image or a whole video.
+
+    Raises:
+        UsageError: The run has no such item.
+    """
+    options = read_run_header(folder).options
+    with open_read_only(folder) as db:
+        path = item_paths(db, [item_id]).get(item_id)
+        sent = sent_frames(db, item_id)
+    with QuerySession(folder) as session:
+        item = _item(session, item_id)
+        tables = _read_tables(session, folder, item_id, frame)
+        answered: list[Row] = session.ask(_FRAMES, {"item": item_id}).to_pylist()
+        request_id = next((one.request_id for one in sent if one.frame == frame), None) or item["request_id"]
+        requests: list[Row] = session.ask("FROM requests WHERE request_id = ?", [request_id]).to_pylist()
+    frames = _frame_times(item, sent, {row["frame"] for row in answered}, options) if item["kind"] == "video" else []
+    has_boxes = item["kind"] != "video" or frame is not None
+    return {
+        **{name: item[name] for name in ("item_id", "url", "kind", "status", "reason", "error", "credits")},
+        "name": short_name(item["url"]),
+        "href": item["url"] if item["url"].lower().startswith(("http://", "https://")) else None,
+        "path": path,
+        "blurred": (item["severity"] or 0.0) >= REVIEW_FROM,
+        "size": _coordinate_size(item, is_scaled=bool(sent) or (options.upload == "always" and path is None)),
+        "frame": frame,
+        "frames": frames[:MAX_FRAMES],
+        "more_frames": max(0, len(frames) - MAX_FRAMES),
+        "facts": [[label, _cell(item[column])] for column, label in _FACTS if item[column] not in (None, [])],
+        "own_columns": _own_columns(item),
+        "duplicate_of": item["duplicate_of"] and {"item_id": item["duplicate_of"], "url": item["duplicate_url"]},
+        "requests": [_request(row) for row in requests],
+        "tags": compare_tags(tables["tags"]["rows"]),
+        "boxes": boxes({name: tables[name]["rows"] for name in BOX_KINDS}) if has_boxes else [],
+        "tables": {name: _without_places(table) for name, table in tables.items() if table["rows"]},
+    }
+
+
+def compare_tags(rows: Iterable[Row]) -> dict[str, Any]:
+    """Return the tags of several back ends side by side.
+
+    The result has `sources`, the names of the back ends, and `rows`: each has `name` and `scores`, a mapping from back
+    end to its highest score for that tag (None: a tag without a score). Upper and lower case count as equal. The tags
+    of most back ends come first, then those with the highest score.
+    """
+    tags: dict[str, dict[str, Any]] = {}
+    sources: dict[str, None] = {}
+    for row in rows:
+        if row["name"] is None:
+            continue
+        source = row["source"] or ""
+        sources.setdefault(source)
+        scores = tags.setdefault(row["name"].casefold(), {"name": row["name"], "scores": {}})["scores"]
+        known = scores.get(source)
+        scores[source] = row["score"] if known is None else max(known, row["score"] or 0.0)
+    compared = sorted(
+        tags.values(),
+        key=lambda tag: (-len(tag["scores"]), -max(score or 0.0 for score in tag["scores"].values()), tag["name"]),
+    )
+    return {"sources": list(sources), "rows": compared}
+
+
+def boxes(tables: Mapping[str, Iterable[Row]]) -> list[dict[str, Any]]:
+    """Return the boxes of faces, texts and brands in the order of the tables; rows without a place have none.
+
+    Each box has `kind`, `label`, `source`, `corners` (pairs of x and y) and `unit`: `share` if no coordinate is above
+    1, else `pixel`. A text that other texts are parts of has no box, because it would cover theirs.
+
+    Args:
+        tables: Table (`faces`, `texts`, `brands`) → its rows about one picture.
+    """
+    found = []
+    for table, kind in BOX_KINDS.items():
+        for row in tables.get(table, ()):
+            corners = _face_corners(row) if table == "faces" else _polygon_corners(row)
+            if corners:
+                unit = "share" if max(max(corner) for corner in corners) <= 1 else "pixel"
+                box = {"kind": kind, "label": _box_label(table, row), "source": row["source"] or ""}
+                found.append({**box, "corners": corners, "unit": unit})
+    return found
+
+
+def _item(session: QuerySession, item_id: str) -> Row:
+    """Return an item's row of the table `assets`, with `severity` and `duplicate_url`, the URL of its original."""
+    rows: list[Row] = session.ask(_ITEM, {"item": item_id}).to_pylist()
+    if not rows:
+        raise _no_such_item(item_id)
+    found: list[Row] = []
+    if rows[0]["duplicate_of"] is not None:
+        found = session.ask("SELECT url FROM assets WHERE item_id = ?", [rows[0]["duplicate_of"]]).to_pylist()
+    return rows[0] | {"duplicate_url": found[0]["url"] if found else None}
+
+
+def _no_such_item(item_id: str) -> UsageError:
+    return UsageError(f"The run has no item {item_id!r}.", hint="The column item_id of the table assets lists them.")
+
+
+def _read_tables(session: QuerySession, folder: Path, item_id: str, frame: int | None) -> dict[str, dict[str, Any]]:
+    """Return table → its first rows about an item or one frame of it, and whether there are `more`."""
+    answers = [name for name in Dataset(folder).tables() if name.startswith(ANSWERS_PREFIX)]
+    found = {}
+    for table, columns in {**_COLUMNS, **dict.fromkeys(answers, "* EXCLUDE (item_id, url, frame, run_id)")}.items():
+        of_frame = "" if table in _ANY_FRAME else "AND frame IS NOT DISTINCT FROM $frame"
+        query = f'SELECT {columns} FROM "{table}" WHERE item_id = $item {of_frame} LIMIT {MAX_ROWS + 1}'  # noqa: S608 (constant names)
+        parameters = {"item": item_id} | ({"frame": frame} if of_frame else {})
+        rows: list[Row] = session.ask(query, parameters).to_pylist()
+        found[table] = {"rows": rows[:MAX_ROWS], "more": len(rows) > MAX_ROWS}
+    return found
+
+
+def _frame_times(item: Row, sent: Sequence[SentFrame], answered: set[int], options: Options) -> list[dict[str, Any]]:
+    """Return `frame` and `time_s` of each frame that was captured, in order; a frame may be known by its rows only."""
+    if sent:
+        times = {one.frame: one.time_s for one in sent}
+    else:
+        captured = frame_count(item["duration_s"], options.capture_interval, options.max_frames)
+        known = captured if item["duration_s"] is not None and item["status"] in {"ok", "duplicate"} else 0
+        times = {frame: float(frame * options.capture_interval) for frame in range(min(known, 10 * MAX_FRAMES))}
+    times |= {frame: float(frame * options.capture_interval) for frame in answered - times.keys()}
+    return [{"frame": frame, "time_s": times[frame]} for frame in sorted(times)]
+
+
+def _coordinate_size(item: Row, *, is_scaled: bool) -> list[float] | None:
+    """Return width and height of the picture as it was sent, which answers in pixels refer to; None if unknown."""
+    width, height = item["width"], item["height"]
+    if not width or not height:
+        return None
+    factor = min(1.0, LONGEST_SIDE_PX / max(width, height)) if is_scaled else 1.0
+    return [width * factor, height * factor]
+
+
+def _own_columns(item: Row) -> list[list[Any]]:
+    ours = {*schema("assets").names, "severity", "duplicate_url"}
+    return [[name, _cell(value)] for name, value in item.items() if name not in ours and value is not None]
+
+
+def _request(row: Row) -> dict[str, Any]:
+    return {name: _cell(value) for name, value in row.items() if name not in {"item_id", "url", "frame", "run_id"}}
+
+
+def _cell(value: Any) -> Any:
+    """Return a value as it is shown: times in UTC to the second, lists joined by commas, others unchanged."""
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}{' UTC' if value.tzinfo else ''}"
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _without_places(table: dict[str, Any]) -> dict[str, Any]:
+    rows = [{name: value for name, value in row.items() if name not in _PLACE_COLUMNS} for row in table["rows"]]
+    return {**table, "rows": rows}
+
+
+def _face_corners(row: Row) -> list[tuple[float, float]]:
+    left, top, width, height = (row[name] for name in ("left", "top", "width", "height"))
+    if None in {left, top, width, height}:
+        return []
+    right, bottom = left + width, top + height
+    if max(left, top, width, height) <= 1:  # in shares; the sum may exceed 1 a little
+        right, bottom = min(right, 1.0), min(bottom, 1.0)
+    return [(left, top), (right, top), (right, bottom), (left, bottom)]
+
+
+def _polygon_corners(row: Row) -> list[tuple[float, float]]:
+    corners = row["polygon"] or []
+    if row.get("is_full_text") or any(corner["x"] is None or corner["y"] is None for corner in corners):
+        return []
+    return [(corner["x"], corner["y"]) for corner in corners]
+
+
+def _box_label(table: str, row: Row) -> str:
+    if table == "faces":
+        ages = [f"{age:g}" for age in (row["age_low"], row["age_high"]) if age is not None]
+        words = (f"face {row['face']}", row["gender"], "-".join(dict.fromkeys(ages)))
+        return " ".join(filter(None, words))
+    return str(row["text" if table == "texts" else "name"] or "")

@@ -1,0 +1,1 @@
+"""The live page of a run, read from its journal."""

@@ -1,0 +1,111 @@
+"""`RunHistory`: credits of a run over time, and its recent rates, from the activity that the journal records. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Final
+
+from lightmeter.journal.queries.live import Activity
+
+MAX_POINTS: Final = 240
+"""Most points of the history; with more, two intervals become one."""
+
+RECENT_S: Final = 60
+"""Seconds over which the recent rates are computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecentRates:
+    """Rates over the last minute, or over the time since the first request if that is shorter.
+
+    Attributes:
+        seconds: Length of that time.
+        sent: Requests sent, per second.
+        throttled: Requests refused because of the service's rate limit, per second.
+        rows: Rows whose request was charged, per second.
+        answered: Number of requests charged in that time.
+    """
+
+    seconds: float
+    sent: float
+    throttled: float
+    rows: float
+    answered: int
+
+    def seconds_for(self, rows: int) -> tuple[float, float | None] | None:
+        """Return the least and most seconds in which `rows` more rows are done; None if the rate is not known.
+
+        The number of answers in a minute is taken as Poisson distributed; the range is two standard deviations wide to
+        each side. The upper bound is None if the answers are so few that the rate may be next to nothing.
+        """
+        if not self.rows or not self.answered:
+            return None
+        deviation = 2 / sqrt(self.answered)
+        least = rows / (self.rows * (1 + deviation))
+        return least, rows / (self.rows * (1 - deviation)) if deviation < 1 else None
+
+
+NO_RATES: Final = RecentRates(RECENT_S, 0.0, 0.0, 0.0, 0)
+"""The rates of a run that no process works on."""
+
+
+class RunHistory:
+    """Credits and rows over time, in at most `MAX_POINTS` intervals, and the activity of the last minute.
+
+    Attributes:
+        sent: Number of requests (POSTs) sent.
+        interval_s: Seconds of each interval.
+    """
+
+    def __init__(self, before: Sequence[Activity] = (), interval_s: int = 1) -> None:
+        """Create the history of a run that was active `before`, in intervals of `interval_s` seconds."""
+        self.interval_s = interval_s
+        self.sent = sum(each.sent for each in before)
+        self._sums = {each.interval: (each.rows, each.paid) for each in before if each.answered}
+        self._recent: deque[Activity] = deque()
+        self._merge_intervals()
+
+    def set_recent(self, seconds: Iterable[Activity]) -> None:
+        """Set the activity of the last minute, by seconds, which the history contains already."""
+        self._recent = deque(seconds)
+
+    def add(self, seconds: Iterable[Activity]) -> None:
+        """Add new activity, by seconds."""
+        for each in seconds:
+            self.sent += each.sent
+            self._recent.append(each)
+            if each.answered:
+                interval = each.interval // self.interval_s
+                rows, paid = self._sums.get(interval, (0, 0))
+                self._sums[interval] = rows + each.rows, paid + each.paid
+        self._merge_intervals()
+
+    def _merge_intervals(self) -> None:
+        while self._sums and max(self._sums) - min(self._sums) >= MAX_POINTS:
+            merged: dict[int, tuple[int, int]] = {}
+            for interval, (rows, paid) in self._sums.items():
+                before = merged.get(interval // 2, (0, 0))
+                merged[interval // 2] = before[0] + rows, before[1] + paid
+            self._sums, self.interval_s = merged, 2 * self.interval_s
+
+    def points(self) -> list[tuple[int, int, int]]:
+        """Return (end of an interval in seconds since the epoch, rows charged so far, credits so far), oldest first."""
+        points, rows, paid = [], 0, 0
+        for interval, (more_rows, more_paid) in sorted(self._sums.items()):
+            rows, paid = rows + more_rows, paid + more_paid
+            points.append(((interval + 1) * self.interval_s, rows, paid))
+        return points
+
+    def recent_rates(self, now: float, started_at: float | None) -> RecentRates:
+        """Return the rates of the last minute; `now` and `started_at` are in seconds since the epoch."""
+        while self._recent and self._recent[0].interval < now - RECENT_S:
+            self._recent.popleft()
+        seconds = 1.0 if started_at is None else min(RECENT_S, max(1.0, now - started_at))
+        sums = [sum(column) for column in zip(*self._recent, strict=True)] or [0] * len(Activity._fields)
+        total = Activity._make(sums)
+        return RecentRates(
+            seconds, total.sent / seconds, total.throttled / seconds, total.rows / seconds, total.answered
+        )

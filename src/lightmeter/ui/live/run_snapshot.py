@@ -1,0 +1,267 @@
+"""`SnapshotReader`: what the live page shows of a run, read from the run's journal alone."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from shlex import quote
+from typing import Any, Final
+
+from lightmeter.api.next_steps import next_steps
+from lightmeter.errors import LightmeterError
+from lightmeter.journal.commands.submissions import get_meta, last_transition_id
+from lightmeter.journal.files import is_run_locked, journal_path
+from lightmeter.journal.header import RunHeader, read_run_header
+from lightmeter.journal.queries import live
+from lightmeter.journal.queries.charges import credit_totals
+from lightmeter.journal.queries.items import count_by_status
+from lightmeter.journal.queries.submissions import InDoubtTotals, in_doubt_totals, waiting_at_service
+from lightmeter.journal.store import open_read_only
+from lightmeter.journal.submission_states import HOLDING, IN_DOUBT, State
+from lightmeter.sqlite import Connection
+from lightmeter.tables.dataset import Dataset
+from lightmeter.ui.live.run_history import NO_RATES, RECENT_S, RunHistory
+from lightmeter.wire.constants import RESULT_LIFETIME_S
+
+Snapshot = dict[str, Any]
+"""What the live page shows, as JSON-compatible objects; README, "Look at a run in the browser", lists the keys."""
+
+MAX_REASONS: Final = 20
+MAX_DEADLINES: Final = 20
+
+COST_FACTOR: Final = 50
+"""Parts that read all rows of a run are read again after this many times the seconds that reading them took."""
+
+REPORT_NAME: Final = "report.html"
+
+_IN_FLIGHT: Final = HOLDING - IN_DOUBT - {State.CHARGE_UNKNOWN, State.WRITTEN_OFF}
+
+
+@dataclass(slots=True)
+class _RowSums:
+    """The parts of a snapshot that read all rows; in a run of a million rows they take a fifth of a second."""
+
+    header: RunHeader
+    counts: dict[str, int]
+    reasons: list[dict[str, Any]]
+    pace: Mapping[str, float]
+    tables: list[str]
+    read_at_s: float
+    cost_s: float
+
+    @property
+    def due_at_s(self) -> float:
+        return self.read_at_s + COST_FACTOR * self.cost_s
+
+
+@dataclass(slots=True)
+class _Requests:
+    """The parts of a snapshot about requests, which an index gives."""
+
+    started_at: float | None = None
+    last_at: float | None = None
+    paid: int = 0
+    held: int = 0
+    open: list[live.OpenRequests] = field(default_factory=list)
+    doubt: InDoubtTotals = field(default_factory=lambda: InDoubtTotals(0, 0, 0, 0, 0, 0))
+    waiting: int = 0
+    deadlines: list[live.WaitingAnswer] = field(default_factory=list)
+
+    def rows_in(self, *states: State) -> int:
+        return sum(each.rows for each in self.open if each.state in states)
+
+    def count_in(self, *states: State) -> int:
+        return sum(each.requests for each in self.open if each.state in states)
+
+
+class SnapshotReader:
+    """Reads snapshots of the run in a folder, one after another; a run that did not change is not read again.
+
+    The journal is opened for a moment only, so that the run can be replaced by one of a new manifest.
+    """
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        """Create the reader of a folder; `clock` returns seconds since the epoch."""
+        self._folder = folder
+        self._clock = clock
+        self._history = RunHistory()
+        self._transition_id = 0
+        self._run_id = ""
+        self._sums: _RowSums | None = None
+        self._requests = _Requests()
+        self._seen: object = None
+        self._was_locked = False
+        self._is_behind = False  # the journal changed since its rows were counted
+        self._steps: list[str] | None = None
+
+    def read(self) -> Snapshot:
+        """Return the current snapshot. An error, such as a deleted folder, is its key `error`: message and hint."""
+        try:
+            return self._read()
+        except (LightmeterError, OSError) as error:
+            self._seen = None
+            return {"error": {"message": str(error), "hint": getattr(error, "hint", "")}}
+
+    def _read(self) -> Snapshot:
+        now_s, locked, files = time.monotonic(), is_run_locked(self._folder), _file_versions(self._folder)
+        seen = (files, locked)
+        is_due = self._sums is None or now_s >= self._sums.due_at_s
+        if seen != self._seen or (is_due and self._is_behind):
+            self._read_journal(read_rows=is_due or locked != self._was_locked)
+            self._steps = None
+        elif self._steps is None and not locked:  # (not at once: it can take seconds, the rest is shown before)
+            self._steps = next_steps(self._folder)
+        self._seen, self._was_locked = seen, locked
+        if self._sums is None:
+            raise RuntimeError("The rows were not counted.")
+        return self._compose(self._sums, locked=locked)
+
+    def _read_journal(self, *, read_rows: bool) -> None:
+        with open_read_only(self._folder) as db, db:  # (one transaction, so that all parts fit together)
+            meta = get_meta(db)
+            if meta.get("run_id") != self._run_id or last_transition_id(db) < self._transition_id:
+                self._run_id, self._sums = meta.get("run_id", ""), None
+                self._start_history(db)
+            else:
+                self._history.add(live.activity_since(db, self._transition_id))
+            self._transition_id = last_transition_id(db)
+            self._requests = _read_requests(db)
+            self._is_behind = not (read_rows or self._sums is None)
+            if not self._is_behind:
+                self._sums = _read_rows(db, self._folder, meta)
+
+    def _start_history(self, db: Connection) -> None:
+        times = live.charge_times(db)
+        first, last = times or (0.0, 0.0)
+        interval_s = max(1, int((last - first) / 120))
+        self._history = RunHistory(live.charges_by_interval(db, interval_s), interval_s)
+        self._history.set_recent(
+            live.activity_since(db, live.last_transition_before(db, self._clock() - RECENT_S)),
+        )
+
+    def _compose(self, sums: _RowSums, *, locked: bool) -> Snapshot:
+        requests, counts = self._requests, sums.counts
+        unsent = max(0, counts["pending"] - requests.rows_in(*_IN_FLIGHT))
+        rates = self._history.recent_rates(self._clock(), requests.started_at) if locked else NO_RATES
+        eta = rates.seconds_for(counts["pending"]) if locked and counts["pending"] else None
+        state = _state(sums, requests, locked=locked)
+        return {
+            "folder": str(self._folder),
+            "run_id": self._run_id,
+            "manifest": sums.header.manifest,
+            "planned_at": sums.header.planned_at,
+            "started_at": requests.started_at,
+            "last_at": requests.last_at,
+            "state": state,
+            "phase": _phase(requests, unsent=unsent, state=state),
+            "message": _message(self._folder, requests, state),
+            "next_steps": [] if locked else self._steps or [],
+            "notes": list(sums.header.notes),
+            "rows": {"total": sum(counts.values()), "counts": counts},
+            "credits": _credits(sums.header, requests),
+            "requests": {"sent": self._history.sent, "open": [each._asdict() for each in requests.open]},
+            "rates": {name: round(value, 3) for name, value in asdict(rates).items()} | {"learned": dict(sums.pace)},
+            "eta_s": eta and [None if bound is None else round(bound) for bound in eta],
+            "history": {"interval_s": self._history.interval_s, "points": self._history.points()},
+            "reasons": sums.reasons,
+            "doubt": asdict(requests.doubt),
+            "waiting": _waiting(requests),
+            "tables": sums.tables,
+            "report": (self._folder / REPORT_NAME).is_file(),
+        }
+
+
+def _credits(header: RunHeader, requests: _Requests) -> Snapshot:
+    return {
+        "paid": requests.paid,
+        "held": requests.held,
+        "budget": header.options.budget,
+        "balance_before": header.balance_before,
+        "balance_after": header.balance_after,
+    }
+
+
+def _waiting(requests: _Requests) -> Snapshot:
+    first = [
+        {"request_id": each.request_id, "rows": each.rows, "until": each.acked_at + RESULT_LIFETIME_S}
+        for each in requests.deadlines
+    ]
+    return {"requests": requests.waiting, "first": first}
+
+
+def _file_versions(folder: Path) -> tuple[object, ...]:
+    """Return what changes whenever a process writes to the journal: numbers, times and lengths of its files."""
+    path = journal_path(folder)
+    versions: list[object] = []
+    for file in (path, path.with_name(f"{path.name}-wal"), folder / REPORT_NAME, folder / "tables"):
+        try:
+            found = file.stat()
+        except FileNotFoundError:
+            versions.append(None)
+        else:
+            versions.append((found.st_ino, found.st_mtime_ns, found.st_size))
+    return tuple(versions)
+
+
+def _read_requests(db: Connection) -> _Requests:
+    first, last = live.charge_times(db) or (None, None)
+    paid, held = credit_totals(db)
+    waiting, _ = waiting_at_service(db)
+    return _Requests(
+        first,
+        last,
+        paid,
+        held,
+        live.open_requests(db, HOLDING - {State.WRITTEN_OFF}),
+        in_doubt_totals(db),
+        waiting,
+        live.waiting_answers(db, MAX_DEADLINES),
+    )
+
+
+def _read_rows(db: Connection, folder: Path, meta: Mapping[str, str]) -> _RowSums:
+    started_s = time.monotonic()
+    header, counts = read_run_header(folder), count_by_status(db)
+    reasons = [each._asdict() for each in live.problem_reasons(db, MAX_REASONS)]
+    pace = json.loads(meta.get("pace", "{}")).get("state", {})
+    tables = [table for table in Dataset(folder).tables() if Dataset(folder).parts(table)]
+    now_s = time.monotonic()
+    return _RowSums(header, counts, reasons, pace, tables, now_s, now_s - started_s)
+
+
+def _state(sums: _RowSums, requests: _Requests, *, locked: bool) -> str:
+    if locked:
+        return "running"
+    if sums.header.checked_only:
+        return "checked"
+    if sums.counts["pending"] or requests.count_in(*_IN_FLIGHT):
+        return "stopped" if requests.started_at is not None else "planned"
+    return "finished"
+
+
+def _phase(requests: _Requests, *, unsent: int, state: str) -> str:
+    if state in {"checked", "planned"}:
+        return "checked"
+    if state == "finished":
+        return "done"
+    if unsent:
+        return "sending"
+    if requests.count_in(*_IN_FLIGHT):
+        return "collecting"
+    return "reconciling" if requests.count_in(State.UNCERTAIN) else "tables"
+
+
+def _message(folder: Path, requests: _Requests, state: str) -> str:
+    resume = f"lightmeter resume {quote(str(folder))}"
+    if state == "planned":
+        return f"Nothing was sent yet, and no process holds this run; start it with: {resume}"
+    if state != "stopped":
+        return ""
+    lost = requests.count_in(State.HELD, State.SENT)
+    killed = f" It was ended with {lost} requests in flight." if lost else ""
+    last = datetime.fromtimestamp(requests.last_at or 0, UTC)
+    return f"No process holds this run since {last:%Y-%m-%d %H:%M} UTC.{killed} Resume with: {resume}"

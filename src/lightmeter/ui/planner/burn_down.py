@@ -1,0 +1,99 @@
+"""Follows the credits of a run against their cap, and forecasts when the run ends and what it will have cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lightmeter.planning.progress import Progress
+from lightmeter.pricing.estimate import CreditRange
+
+MAX_POINTS: Final = 120
+"""Most points of the chart; when there are more, every second one is left out."""
+
+RATE_WINDOWS_S: Final = (10.0, 60.0)
+"""The recent rates are measured over these times. With the rate of the whole run they make the range of the ETA."""
+
+
+@dataclass(frozen=True, slots=True)
+class BurnPoint:
+    """The state of a run at one moment.
+
+    Attributes:
+        seconds: Seconds since the process began to work on the run.
+        paid: Credits paid by the whole run.
+        held: Credits reserved for requests whose charge is not known.
+        left: Rows that are not finished.
+    """
+
+    seconds: float
+    paid: int
+    held: int
+    left: int
+
+
+class BurnDown:
+    """Points and forecast of a run.
+
+    Args:
+        cap: Most credits that the run may spend; None means no cap.
+        price: The price of the rows that were to be sent when the run began.
+        rows: Number of these rows.
+    """
+
+    def __init__(self, cap: int | None, price: CreditRange, rows: int) -> None:
+        self._cap, self._price, self._rows = cap, price, rows
+        self._points: list[BurnPoint] = []
+        self._recent: list[BurnPoint] = []
+
+    def add(self, progress: Progress) -> None:
+        """Add the progress of the run at this moment."""
+        point = BurnPoint(progress.seconds, progress.paid, progress.held, progress.counts.get("pending", 0))
+        self._recent = [each for each in self._recent if point.seconds - each.seconds <= RATE_WINDOWS_S[-1]] + [point]
+        self._points.append(point)
+        if len(self._points) > MAX_POINTS:
+            self._points = [*self._points[:-1:2], point]
+
+    def rates(self) -> list[float]:
+        """Return rows finished per second: over the last 10 s, the last 60 s and the whole run; none if unknown."""
+        rates = []
+        for window in (*RATE_WINDOWS_S, None):
+            points = self._points if window is None else self._within(window)
+            if points and (seconds := points[-1].seconds - points[0].seconds) > 0:
+                rates.append((points[0].left - points[-1].left) / seconds)
+        return rates
+
+    def _within(self, window_s: float) -> Sequence[BurnPoint]:
+        last = self._recent[-1].seconds if self._recent else 0.0
+        return [each for each in self._recent if last - each.seconds <= window_s]
+
+    def eta_s(self) -> tuple[float, float] | None:
+        """Return the fewest and the most seconds until the last row at the recent rates; None while unknown."""
+        rates = [rate for rate in self.rates() if rate > 0]
+        if not rates or not self._points:
+            return None
+        left = self._points[-1].left
+        return left / max(rates), left / min(rates)
+
+    def remaining_credits(self) -> CreditRange:
+        """Return what the rows that are left may cost: their share of the plan's price, never more than the cap."""
+        left = self._points[-1].left if self._points else self._rows
+        share = left / self._rows if self._rows else 0.0
+        low = int(self._price.low * share)
+        high = None if self._price.high is None else -int(-self._price.high * share // 1)
+        if self._cap is not None and self._points:
+            room = max(0, self._cap - self._points[-1].paid)
+            low, high = min(low, room), room if high is None else min(high, room)
+        return CreditRange(low, high)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return points, recent rate, ETA and forecast for the page's chart."""
+        rates, eta, remaining = self.rates(), self.eta_s(), self.remaining_credits()
+        return {
+            "cap": self._cap,
+            "points": [[round(each.seconds, 2), each.paid, each.held] for each in self._points],
+            "rate": rates[0] if rates else None,
+            "eta_s": None if eta is None else list(eta),
+            "remaining": {"low": remaining.low, "high": remaining.high},
+        }

@@ -1,0 +1,160 @@
+"""Makes the plans of a planner, and finds how many credits a run of a plan may spend."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from lightmeter.api.runs import stream_screened_plan
+from lightmeter.embedded_service import EMBEDDED_CREDITS
+from lightmeter.engine.next_run import PLAN_NAME
+from lightmeter.engine.session import find_run_of_plan
+from lightmeter.errors import LightmeterError, UsageError
+from lightmeter.journal.commands.submissions import get_meta
+from lightmeter.journal.queries.charges import credit_totals
+from lightmeter.journal.queries.items import UNSENT, frames_to_send
+from lightmeter.journal.store import open_read_only
+from lightmeter.manifest.readers import ManifestSource
+from lightmeter.options import Options
+from lightmeter.planning.build import load_plan
+from lightmeter.planning.plan import Plan
+from lightmeter.planning.preflight import preflight
+from lightmeter.planning.progress import Progress
+from lightmeter.pricing.estimate import run_price
+from lightmeter.settings import Settings, read_settings
+from lightmeter.ui.planner.planner_form import needs_new_answers
+
+
+class PlanSource:
+    """Where the plans of a planner come from: a manifest, a plan, or the plan file of a run.
+
+    Args:
+        manifest: The manifest; None if only a plan is given, so that its rows cannot be read again.
+        plan: A plan, whose rows are not read again; None makes one from the manifest or the plan file.
+        plan_file: A plan file.
+    """
+
+    def __init__(
+        self, manifest: ManifestSource | None = None, plan: Plan | None = None, plan_file: Path | None = None
+    ) -> None:
+        self._manifest, self.saved, self._plan_file = manifest, plan, plan_file
+
+    @classmethod
+    def of(cls, source: ManifestSource | Plan | PlanSource) -> PlanSource:
+        """Return the source for a manifest or a plan; a source itself stays as it is."""
+        if isinstance(source, PlanSource):
+            return source
+        return cls(plan=source) if isinstance(source, Plan) else cls(manifest=source)
+
+    @classmethod
+    def of_run(cls, folder: Path) -> Self:
+        """Return the source that plans the rows of the run in a folder again.
+
+        Raises:
+            JournalError: The folder holds no run.
+        """
+        with open_read_only(folder) as db:
+            path = get_meta(db).get("manifest_path")
+        file = folder / PLAN_NAME
+        return cls(manifest=path, plan_file=file if file.exists() else None)
+
+    async def plan(
+        self,
+        before: Plan | None,
+        options: Options,
+        out: Path,
+        on_progress: Callable[[Progress], None],
+        *,
+        read_again: bool,
+    ) -> Plan:
+        """Return a plan with these options; read the manifest only if the rows of an earlier plan do not serve.
+
+        Args:
+            before: The last plan; None if there is none yet.
+            options: The options of the plan.
+            out: The output folder of the run.
+            on_progress: Is called with the progress of reading the manifest.
+            read_again: Whether to read the manifest even if the rows of an earlier plan serve.
+
+        Raises:
+            LightmeterError: As `lightmeter.plan` raises.
+        """
+        can_read = self._manifest is not None
+        if not (read_again and can_read):
+            known = before or self.saved
+            if known is None and self._plan_file is not None:
+                known = await asyncio.to_thread(load_plan, self._plan_file)
+            if known is not None:
+                try:
+                    return await asyncio.to_thread(known.with_options, **options.model_dump())
+                except UsageError:  # the rows must be checked again for these options
+                    if not can_read:
+                        raise
+        if self._manifest is None:
+            raise UsageError("The manifest of this run is not known, so its rows cannot be read again.")
+        planning = stream_screened_plan(self._manifest, options, read_settings(), out=out)
+        async with aclosing(planning) as steps:
+            async for step in steps:
+                if isinstance(step, Plan):
+                    return step
+                on_progress(step)
+        raise AssertionError("planning ends with a plan")
+
+
+@dataclass(frozen=True, slots=True)
+class SpendLimit:
+    """What the user accepts by a click on the button that spends.
+
+    Attributes:
+        credits: The most credits that the run will spend from now on.
+        budget: The budget of the whole run: these credits, and what it has paid or reserved before.
+        rows_done: Whether earlier starts of the run have paid for some rows.
+    """
+
+    credits: int
+    budget: int
+    rows_done: bool
+
+
+def spend_limit(plan: Plan, out: Path) -> SpendLimit | None:
+    """Return the most credits that a run of the plan in the folder `out` may spend; None if nothing bounds them.
+
+    Raises:
+        JournalError: The journal in `out` cannot be read.
+    """
+    limits = [limit for limit in (plan.credits.high, plan.options.budget) if limit is not None]
+    if not limits:
+        return None
+    header = find_run_of_plan(out, plan)
+    if header is None or needs_new_answers(header.options, plan.options):
+        return SpendLimit(min(limits), min(limits), rows_done=False)
+    with open_read_only(out) as db:
+        (paid, held), unsent = credit_totals(db), frames_to_send(db, UNSENT)
+    left = run_price(plan.price_per_image_milli, *unsent, plan.retry_per_image_milli).high
+    room = max(0, min(limits) - paid - held)
+    most = room if left is None else min(room, left)
+    return SpendLimit(most, paid + held + most, rows_done=True)
+
+
+async def account_balance(plan: Plan, out: Path, settings: Settings) -> int | None:
+    """Return the credits of the account that pays for a run; None if the service does not answer.
+
+    The embedded service is not started: its balance is that of the run's last reading, or the opening balance.
+    """
+    if plan.base_url is None:
+        return await asyncio.to_thread(_embedded_balance, plan, out)
+    try:
+        return (await preflight(plan.options, settings, required=False)).balance
+    except LightmeterError:
+        return None
+
+
+def _embedded_balance(plan: Plan, out: Path) -> int | None:
+    if not (out / "embedded").exists():
+        return EMBEDDED_CREDITS
+    header = find_run_of_plan(out, plan)
+    return None if header is None else header.balance_after

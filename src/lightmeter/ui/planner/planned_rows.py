@@ -1,0 +1,240 @@
+"""Counts the rows of a plan by what decides on their price, so that a form can price them for other options at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightmeter.journal.header import read_run_header
+from lightmeter.journal.queries.what_if import (
+    PricedRows,
+    count_column_values,
+    pending_hashes,
+    pending_lengths_in_order,
+    priced_rows,
+    repeated_lengths,
+)
+from lightmeter.journal.store import open_read_only
+from lightmeter.media.hash_index import HashIndex
+from lightmeter.media.media_info import MediaKind
+from lightmeter.options import DuplicateRule
+from lightmeter.planning.near_duplicates import RADIUS
+from lightmeter.planning.plan import Plan
+from lightmeter.pricing.estimate import FrameRange, frame_range
+from lightmeter.ui.planner.price_preview import RowGroup
+
+MAX_HASHES: Final = 20_000
+"""Images whose perceptual hashes are compared to estimate the near-duplicates of a plan that did not look for them."""
+
+COUNTED_AT_ONCE: Final = 20_000
+"""Rows of a saved plan that are counted when the planner is created; more are counted in the background."""
+
+MAX_VALUES: Final = 30
+"""Most values of a manifest column that the planner prices one by one, and that a column to choose from may have."""
+
+_ROWS_LOOKED_AT: Final = 5_000
+"""Rows from which the columns with few values are found."""
+
+Length = tuple[MediaKind | None, int | None]
+Counts = NDArray[np.int64]
+"""Number of rows for each length."""
+
+
+class RowsToPay(NamedTuple):
+    """The rows that a run would pay for, by length.
+
+    Attributes:
+        low: The least number of rows of each length.
+        high: The most rows of each length.
+        is_estimate: Whether the numbers are a guess, as that of near-duplicates nobody looked for.
+    """
+
+    low: Counts
+    high: Counts
+    is_estimate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RowsByLength:
+    """Numbers of rows by what happens to them; the arrays have the order of `PlannedRows.lengths`.
+
+    Attributes:
+        sent: Rows whose requests the run will send and pay for.
+        cached: Rows with stored answers of earlier runs; they cost credits only if the request options change.
+        same: Duplicates with the same content or address as a row of `sent`.
+        near: Duplicates that look the same as a row of `sent`.
+        cached_same: Duplicates with the same content or address as a row of `cached`.
+        cached_near: Duplicates that look the same as a row of `cached`.
+    """
+
+    sent: Counts
+    cached: Counts
+    same: Counts
+    near: Counts
+    cached_same: Counts
+    cached_near: Counts
+
+
+_CLASSES: Final = {
+    ("sent", False): "sent",
+    ("sent", True): "cached",
+    ("same_asset", False): "same",
+    ("same_asset", True): "cached_same",
+    ("near_duplicate", False): "near",
+    ("near_duplicate", True): "cached_near",
+}
+
+
+class PlannedRows:
+    """The rows of a plan, counted by length, and in the order of sending.
+
+    Attributes:
+        lengths: The distinct pairs of media type and seconds, rounded up.
+        order: For each pending row, in the order of sending, the position of its length in `lengths`.
+        all: The rows by what happens to them.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        """Count the rows of a plan.
+
+        Raises:
+            JournalError: The folder with the plan's rows is gone.
+        """
+        self._plan_folder, self._rule = plan.folder, plan.options.duplicates
+        with open_read_only(plan.folder) as db:
+            counted = list(priced_rows(db))
+            repeated = repeated_lengths(db) if self._rule == "off" else []
+            hashes = [] if self._rule == "near" else pending_hashes(db, MAX_HASHES)
+            pending = list(pending_lengths_in_order(db))
+        found = [(each.kind, each.seconds) for each in counted]
+        self.lengths: tuple[Length, ...] = tuple(dict.fromkeys([*found, *pending]))
+        self._position = {length: at for at, length in enumerate(self.lengths)}
+        self.all = self._by_length(counted)
+        self._mean_s = self._mean_lengths(counted)
+        self._repeated = self._counts(((kind, seconds), rows) for kind, seconds, rows in repeated)
+        images = self.all.sent[self._position[("image", None)]] if ("image", None) in self._position else 0
+        self._similar = _similar_share(hashes) * int(images)
+        self.order = np.fromiter((self._position[length] for length in pending), np.int64, len(pending))
+        self.frames: Callable[[int, int], tuple[Counts, Counts, NDArray[np.bool_]]] = lru_cache(64)(self._frames)
+
+    def _counts(self, rows: Iterable[tuple[Length, int]]) -> Counts:
+        counts = np.zeros(len(self.lengths), np.int64)
+        for length, number in rows:
+            counts[self._position[length]] += number
+        return counts
+
+    def _mean_lengths(self, counted: Iterable[PricedRows]) -> NDArray[np.float64]:
+        """Return the mean of the exact durations, in seconds, of the rows of each length; 0 for images."""
+        totals, rows = np.zeros(len(self.lengths)), np.zeros(len(self.lengths))
+        for each in counted:
+            at = self._position[each.kind, each.seconds]
+            totals[at] += each.total_s
+            rows[at] += each.rows
+        return totals / np.maximum(rows, 1)
+
+    def _by_length(self, counted: Iterable[PricedRows]) -> RowsByLength:
+        counts = {name: np.zeros(len(self.lengths), np.int64) for name in _CLASSES.values()}
+        for each in counted:
+            counts[_CLASSES[each.fate, each.cached]][self._position[each.kind, each.seconds]] += each.rows
+        return RowsByLength(**counts)
+
+    def by_value(self, column: str) -> list[tuple[str | None, RowsByLength]]:
+        """Return the rows for each value of a manifest column, the most frequent first; the last may be `… others`.
+
+        Raises:
+            JournalError: The folder with the plan's rows is gone.
+        """
+        with open_read_only(self._plan_folder) as db:
+            counted = list(priced_rows(db, column))
+        totals: dict[str | None, int] = {}
+        for each in counted:
+            totals[each.value] = totals.get(each.value, 0) + each.rows
+        names = sorted(totals, key=lambda value: (-totals[value], value is None, value or ""))
+        shown, rest = names[:MAX_VALUES], set(names[MAX_VALUES:])
+        parts = [(name, self._by_length(each for each in counted if each.value == name)) for name in shown]
+        if rest:
+            others = self._by_length(each for each in counted if each.value in rest)
+            parts.append((f"… {len(rest):,} other values", others))
+        return parts
+
+    def to_pay(self, rule: DuplicateRule, *, options_changed: bool, part: RowsByLength | None = None) -> RowsToPay:
+        """Return the rows that a run would pay for.
+
+        Args:
+            rule: The rule for duplicates.
+            options_changed: Whether request options differ from the plan's, so that cached answers are of no use.
+            part: Some of the rows; None means all.
+        """
+        rows = part or self.all
+        sent = rows.sent + rows.cached if options_changed else rows.sent
+        same = rows.same + rows.cached_same if options_changed else rows.same
+        near = rows.near + rows.cached_near if options_changed else rows.near
+        if rule == self._rule or (rule == "exact" and self._rule == "near" and not near.any()):
+            return RowsToPay(sent, sent, is_estimate=False)
+        if rule == "off":
+            return RowsToPay(sent + same + near, sent + same + near, is_estimate=False)
+        if self._rule == "near":  # some of the rows that look the same may have the same content
+            return RowsToPay(sent, sent + near, is_estimate=False)
+        share = rows.sent / np.maximum(self.all.sent, 1)  # duplicates are assumed to be spread evenly over the parts
+        fewer = np.rint(self._repeated * share).astype(np.int64) if self._rule == "off" else np.zeros_like(sent)
+        if rule == "near" and ("image", None) in self._position:
+            at = self._position["image", None]
+            fewer[at] = max(int(fewer[at]), round(self._similar * share[at]))
+        return RowsToPay(np.maximum(sent - fewer, 0), np.maximum(sent - fewer, 0), is_estimate=True)
+
+    def groups(self, counts: Counts) -> list[RowGroup]:
+        """Return the rows as groups with the same kind and length."""
+        totals_s = self._mean_s * counts
+        return [RowGroup(*self.lengths[at], int(counts[at]), float(totals_s[at])) for at in np.flatnonzero(counts)]
+
+    def _frames(self, capture_interval_s: int, max_frames: int) -> tuple[Counts, Counts, NDArray[np.bool_]]:
+        """Return the least and the most frames of a row of each length, and whether there is no upper bound."""
+        ranges = [frame_range(*length, capture_interval_s, max_frames) for length in self.lengths]
+        low = np.array([each.low for each in ranges], np.int64)
+        high = np.array([each.high or 0 for each in ranges], np.int64)
+        return low, high, np.array([each.high is None for each in ranges], np.bool_)
+
+    def total_frames(self, rows: RowsToPay, capture_interval_s: int, max_frames: int) -> FrameRange:
+        """Return the number of images and video frames of these rows.
+
+        Args:
+            rows: The rows, by length.
+            capture_interval_s: Seconds between captured frames of a video.
+            max_frames: Most frames of a video; 0 for no limit.
+        """
+        low, high, unbounded = self.frames(capture_interval_s, max_frames)
+        most = None if (rows.high[unbounded] > 0).any() else int(rows.high @ high)
+        return FrameRange(int(rows.low @ low), most)
+
+    @property
+    def has_videos(self) -> bool:
+        """Whether some row is a video, or may be one."""
+        return any(kind != "image" for kind, _ in self.lengths)
+
+
+def column_choices(plan: Plan) -> list[str]:
+    """Return the columns of a plan's manifest that have few values, and `kind`, the media type.
+
+    Raises:
+        JournalError: The folder with the plan's rows is gone.
+    """
+    with open_read_only(plan.folder) as db:
+        values = count_column_values(db, _ROWS_LOOKED_AT)
+    known = read_run_header(plan.folder).extra_types
+    return ["kind", *(name for name in known if name != "kind" and 0 < values.get(name, 0) <= MAX_VALUES)]
+
+
+def _similar_share(hashes: list[int]) -> float:
+    """Return the share of the images whose perceptual hash is similar to that of an earlier one."""
+    index, similar = HashIndex(RADIUS), 0
+    for bits in hashes:
+        if len(index.search(bits)[0]):
+            similar += 1
+        else:
+            index.add(bits)
+    return similar / len(hashes) if hashes else 0.0

@@ -1,0 +1,400 @@
+"""`PlannerView`: the view-model of the planner, which prices, runs and stops a run."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import aclosing
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar, Unpack
+
+import traitlets
+
+from lightmeter.api.run_result import Run
+from lightmeter.api.runs import stream_run
+from lightmeter.embedded_service import is_embedded
+from lightmeter.errors import UsageError
+from lightmeter.journal.header import read_run_header
+from lightmeter.manifest.readers import ManifestSource
+from lightmeter.options import Options, PlanOptions, parse_options
+from lightmeter.planning.plan import Plan
+from lightmeter.planning.price_sources import rates_for
+from lightmeter.planning.progress import Progress
+from lightmeter.settings import read_settings
+from lightmeter.ui.background_job import BackgroundJob, cancel_on_stop, view_loop
+from lightmeter.ui.planner.burn_down import BurnDown
+from lightmeter.ui.planner.plan_source import PlanSource, SpendLimit, account_balance, spend_limit
+from lightmeter.ui.planner.planned_rows import COUNTED_AT_ONCE, PlannedRows, column_choices
+from lightmeter.ui.planner.planner_facts import (
+    PlannerState,
+    error_json,
+    outcome_json,
+    plan_json,
+    progress_json,
+    waiting_json,
+)
+from lightmeter.ui.planner.planner_form import (
+    FormValues,
+    choices_json,
+    form_choices,
+    form_options,
+    initial_values,
+    with_ticked_names,
+)
+from lightmeter.ui.planner.price_preview import price_quote
+from lightmeter.ui.planner.what_if import PlannedPrices, quote_json, range_json
+from lightmeter.ui.view_model import ViewModel, request
+
+T = TypeVar("T")
+Work = Callable[[asyncio.Event, Options], Coroutine[Any, Any, T]]
+"""Returns the coroutine of a job; its arguments are an event that stops it, and the options in the form."""
+
+_WAITING_INTERVAL_S: Final = 1.0  # between two looks into the journal for requests whose answer is waited for
+
+
+class PlannerView(ViewModel):
+    """Shows the price of a run, runs it after confirmation, and shows the progress.
+
+    `plan()` and `run()` return immediately and work in the background: a kernel that executes a cell may not process
+    clicks. On the page, only the button that names the credits spends, never more than it names, and each change of
+    the form withdraws the button. Attributes below `form` are what the page shows.
+
+    Attributes:
+        planned: The last plan, or None.
+        result: The last run, or None.
+        state: Whether the planner is idle, planning, running or stopping.
+        may_spend: Whether the page has the button that spends.
+        form: The values of the form; `set_form` changes some of them.
+        consent: Whether to run a plan that has risks, such as videos without a frame limit.
+        column: Column of the manifest by whose values the price is shown; empty for none.
+        choices: What the form offers.
+        columns: Columns of the manifest to choose from.
+        price: The price for the options in the form, or why they are invalid.
+        plan_facts: The rows of the plan by status.
+        offer: The credits that the button names; empty without a button.
+        progress: How far planning or the run is.
+        chart: The credits of the run over time, with a forecast.
+        outcome: How the last job ended.
+    """
+
+    may_spend = traitlets.Bool(default_value=True).tag(sync=True)
+    state = traitlets.Unicode(PlannerState.IDLE).tag(sync=True)
+    form = traitlets.Dict().tag(sync=True, page_writes=True)
+    consent = traitlets.Bool(default_value=False).tag(sync=True, page_writes=True)
+    column = traitlets.Unicode("").tag(sync=True, page_writes=True)
+    choices = traitlets.Dict().tag(sync=True)
+    columns: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    price = traitlets.Dict().tag(sync=True)
+    plan_facts = traitlets.Dict().tag(sync=True)
+    offer = traitlets.Dict().tag(sync=True)
+    progress = traitlets.Dict().tag(sync=True)
+    chart = traitlets.Dict().tag(sync=True)
+    outcome = traitlets.Dict().tag(sync=True)
+
+    def __init__(
+        self,
+        source: ManifestSource | Plan | PlanSource,
+        *,
+        out: Path | str,
+        may_spend: bool = True,
+        **options: Unpack[PlanOptions],
+    ) -> None:
+        """Create a planner. Reads and spends nothing.
+
+        Args:
+            source: A path or `s3://` URL of a manifest, a DataFrame, or a list of URLs; or a plan, for example a saved
+                one, whose rows are not checked again.
+            out: The output folder of the run.
+            may_spend: Whether the planner may run its plans; if not, it only prices them.
+            options: Options of the run, as for `lightmeter.plan`: the initial values of the form's fields, and options
+                for which the form has no field.
+
+        Raises:
+            SettingsError: An option is invalid; the message names it.
+        """
+        saved = source if isinstance(source, Plan) else None
+        initial = parse_options(**{**(saved.options.model_dump() if saved is not None else {}), **options})
+        super().__init__()
+        self._lock = threading.RLock()
+        self._source = PlanSource.of(source)
+        self._initial, self._settings, self._job = initial, read_settings(), BackgroundJob()
+        self._prices: PlannedPrices | None = None
+        self._limit: SpendLimit | None = None
+        self.out = Path(out)
+        self.planned: Plan | None = None
+        self.result: Run | None = None
+        self._use_rates(None)
+        self.may_spend = may_spend
+        self.form = initial_values(initial, self._choices).model_dump(mode="json")
+        if saved is not None and saved.rows <= COUNTED_AT_ONCE:
+            self._show_plan(saved, PlannedRows(saved), column_choices(saved))
+        elif saved is not None:
+            view_loop().start(self._count_and_show(saved))
+
+    @classmethod
+    def for_run(cls, folder: Path | str) -> Self:
+        """Create a planner that prices the rows of the run in a folder for other options, and cannot spend.
+
+        Raises:
+            JournalError: The folder holds no run.
+        """
+        options = read_run_header(Path(folder)).options.model_dump()
+        view = cls(PlanSource.of_run(Path(folder)), out=folder, may_spend=False, **options)
+        view.make_plan()
+        return view
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(out={str(self.out)!r}, {self.state}, planned={self.planned})"
+
+    @property
+    def options(self) -> Options:
+        """The options of a run for the values of the form.
+
+        Raises:
+            SettingsError: A value is not allowed; the message names it.
+            UsageError: No feature or back end is ticked.
+        """
+        return form_options(self._initial, self._choices, FormValues.model_validate(self.form))
+
+    def set_form(self, **values: Any) -> None:
+        """Change values of the form: `planner.set_form(budget=500, max_frames=2)`."""
+        self.form = {**self.form, **values}
+
+    def plan(self) -> Future[Plan]:
+        """Start to read, check and price the manifest, and return a future at once. Spends nothing.
+
+        The future's `result()`, like `planner.wait()`, waits for the plan and raises as `lightmeter.plan` does.
+
+        Raises:
+            UsageError: The planner is busy, or no feature or back end is ticked.
+        """
+        return self._start(partial(self._plan_job, read_again=True))
+
+    def run(self, *, consent: bool = False) -> Future[Run]:
+        """Start the run with the options of the form, and return a future at once; plan first if needed.
+
+        The page cannot call this method. The future's `result()` waits until the tables are written, and raises as
+        `lightmeter.run` does. A keyboard interrupt of `planner.wait()` stops the run, as the button Stop does.
+        `consent` runs the plan even if it has risks that `Plan.needs_consent` lists, such as videos without a frame
+        limit.
+
+        Raises:
+            UsageError: The planner is busy or may not spend, or no feature or back end is ticked.
+        """
+        self._must_be_able_to_spend()
+        with self._lock:
+            self.consent = consent or self.consent
+            return self._start(partial(self._run_job, limit=None))
+
+    def save(self, path: Path | str) -> Path:
+        """Save the plan with the options of the form, for `lightmeter run --plan`, `load_plan` and flows.
+
+        Raises:
+            UsageError: There is no plan yet, or no feature or back end is ticked.
+        """
+        if self.planned is None:
+            raise UsageError("There is no plan to save yet.", hint="Plan first.")
+        return self.planned.with_options(**self.options.model_dump()).save(path)
+
+    def wait(self) -> Plan | Run | None:
+        """Block until the current plan or run has ended; return its result or raise its exception.
+
+        Return None if nothing was started. While a cell waits here, a kernel without subshells does not process
+        clicks. To stop, interrupt the kernel: the run waits for answers to the requests it has sent, then the interrupt
+        is raised again.
+        """
+        result: Plan | Run | None = self._job.wait()
+        return result
+
+    @request
+    def make_plan(self, *, read_again: bool = False) -> None:
+        """Start to plan, and offer the credits of the plan at the end; read the manifest only if that is needed."""
+        self._start(partial(self._plan_job, read_again=read_again))
+
+    @request
+    def spend(self, max_credits: int) -> None:
+        """Run the plan that was offered for `max_credits` credits, the number on the button that was clicked.
+
+        Raises:
+            UsageError: The offer was withdrawn, or names other credits; the plan has risks without consent; or the
+                planner is busy or may not spend.
+        """
+        self._must_be_able_to_spend()
+        with self._lock:
+            limit = self._limit
+            if limit is None or limit.credits != max_credits:
+                raise UsageError("The form has changed since the price was shown.", hint="Plan again.")
+            if self.planned is not None and not self.consent:
+                self.planned.must_not_need_consent()
+            self._start(partial(self._run_job, limit=limit))
+
+    @request
+    def stop(self) -> None:
+        """Stop planning immediately; stop a run once the requests that it has sent are answered. It sends no more.
+
+        Any thread may call this method, and it does not wait.
+        """
+        with self._lock:
+            if self.state == PlannerState.IDLE:
+                return
+            self.state = PlannerState.STOPPING
+            self._job.stop()
+
+    def close_view(self) -> None:
+        """Stop planning if the closed page is one that cannot spend; a run goes on without a page."""
+        if not self.may_spend:
+            self.stop()
+
+    def _must_be_able_to_spend(self) -> None:
+        if not self.may_spend:
+            raise UsageError("This planner only prices a run.", hint="Spend in a notebook, or with `lightmeter run`.")
+
+    def _start(self, work: Work[T]) -> Future[T]:
+        """Start a job with the options of the form and return its future; no other job starts until it has ended."""
+        with self._lock:
+            if self.state != PlannerState.IDLE:
+                raise UsageError("The planner is still at work.", hint="Wait for it, or stop it.")
+            options = self.options
+            self._withdraw_offer()
+            self.outcome, self.progress = {}, {}
+            self.state = PlannerState.PLANNING
+            try:
+                return self._job.start(lambda stop: self._run_and_unlock(work(stop, options)))
+            except BaseException:
+                self.state = PlannerState.IDLE
+                raise
+
+    async def _run_and_unlock(self, job: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await job
+        except BaseException as error:
+            self.outcome = error_json(error)
+            raise
+        finally:
+            with self._lock:
+                self.progress = {}
+                self.state = PlannerState.IDLE
+
+    async def _plan_job(self, stop: asyncio.Event, options: Options, *, read_again: bool) -> Plan:
+        """Make a plan and offer its credits; spend nothing."""
+        plan = await cancel_on_stop(stop, self._plan(options, read_again=read_again))
+        limit = await asyncio.to_thread(spend_limit, plan, self.out)
+        balance = await cancel_on_stop(stop, account_balance(plan, self.out, self._settings))
+        with self._lock:
+            if self.form_is(options):
+                self._offer(plan, limit, balance)
+        return plan
+
+    def form_is(self, options: Options) -> bool:
+        """Return whether the form still stands for these options."""
+        try:
+            return self.options == options
+        except (UsageError, ValueError):
+            return False
+
+    def _offer(self, plan: Plan, limit: SpendLimit | None, balance: int | None) -> None:
+        """Show the button that spends, or why there is none."""
+        self._limit = limit if self.may_spend else None
+        self.offer = {
+            "credits": None if limit is None else limit.credits,
+            "continues": limit is not None and limit.rows_done,
+            "price": range_json(plan.credits, is_estimate=False),
+            "budget": plan.options.budget,
+            "balance": balance,
+        }
+
+    def _withdraw_offer(self) -> None:
+        self._limit, self.offer = None, {}
+
+    async def _plan(self, options: Options, *, read_again: bool) -> Plan:
+        plan = await self._source.plan(self.planned, options, self.out, self._show_progress, read_again=read_again)
+        await self._count_and_show(plan)
+        return plan
+
+    async def _run_job(self, stop: asyncio.Event, options: Options, *, limit: SpendLimit | None) -> Run:
+        plan = await cancel_on_stop(stop, self._plan(options, read_again=False))
+        if limit is not None:
+            plan = await asyncio.to_thread(plan.with_options, **{**plan.options.model_dump(), "budget": limit.budget})
+        with self._lock:
+            if self.state == PlannerState.PLANNING:
+                self.state = PlannerState.RUNNING
+        burn_down, looked_s, waiting = BurnDown(plan.options.budget, plan.credits, plan.counts["pending"]), 0.0, None
+        async with aclosing(stream_run(plan, self.out, consent=self.consent, stop=stop)) as steps:
+            async for step in steps:
+                if isinstance(step, Run):
+                    self.result = step
+                    self.outcome = await asyncio.to_thread(outcome_json, step)
+                    return step
+                if step.seconds - looked_s >= _WAITING_INTERVAL_S:
+                    looked_s, waiting = step.seconds, await asyncio.to_thread(waiting_json, self.out)
+                burn_down.add(step)
+                self.chart = burn_down.to_json()
+                self._show_progress(step, waiting)
+        raise AssertionError("running ends with a run")
+
+    def _show_progress(self, progress: Progress, waiting: dict[str, Any] | None = None) -> None:
+        self.progress = {**progress_json(progress), "answers": waiting}
+
+    async def _count_and_show(self, plan: Plan) -> None:
+        """Count the rows of the plan, and show it; if the last plan has the same rows, they are known."""
+        known = self._prices
+        if known is not None and known.plan.folder == plan.folder:
+            rows = known.rows
+        else:
+            rows = await asyncio.to_thread(PlannedRows, plan)
+        self._show_plan(plan, rows, await asyncio.to_thread(column_choices, plan))
+
+    def _show_plan(self, plan: Plan, rows: PlannedRows, columns: list[str]) -> None:
+        with self._lock:
+            self.planned = plan
+            self._use_rates(plan)
+            values = () if self._prices is None or self._prices.rows is not rows else self._prices.columns
+            self._prices = PlannedPrices(plan, rows, self._rates, values)
+            self.columns, self.plan_facts = columns, plan_json(plan)
+            self.column = self.column if self.column in columns else ""
+            self._show_price()
+            self._read_column()
+
+    def _use_rates(self, plan: Plan | None) -> None:
+        """Use the prices of the service that the plan has asked; without a plan, those of the shipped table."""
+        self._rates = rates_for(self._initial, self._settings, None if plan is None else plan.service)
+        embedded = is_embedded(self._initial, self._settings)
+        self._choices = form_choices(self._rates, self._initial, embedded=embedded)
+        self.choices = choices_json(self._rates, self._initial, self._choices)
+
+    @traitlets.observe("form")
+    def _on_form_change(self, _: object) -> None:
+        with self._lock:
+            self._withdraw_offer()
+            self._show_price()
+
+    @traitlets.observe("column")
+    def _on_column_change(self, _: object) -> None:
+        self._read_column()
+
+    def _read_column(self) -> None:
+        """Count the rows for each value of the chosen column in the background, and show their prices."""
+        if self._prices is not None:
+            view_loop().start(self._count_column(self._prices, self.column))
+
+    async def _count_column(self, prices: PlannedPrices, column: str) -> None:
+        parts = await asyncio.to_thread(prices.rows.by_value, column) if column else []
+        with self._lock:
+            if self._prices is not None and self._prices.rows is prices.rows and self.column == column:
+                self._prices = PlannedPrices(self._prices.plan, prices.rows, self._rates, parts)
+                self._show_price()
+
+    def _show_price(self) -> None:
+        """Show the price for the options in the form, or why the options are invalid; computed without I/O."""
+        try:
+            options, values = self.options, FormValues.model_validate(self.form)
+            ticked = with_ticked_names(options, self._choices, values)
+            if self._prices is None:
+                self.price = quote_json(price_quote(self._rates, ticked, None))
+            else:
+                self.price = self._prices.price_json(options, ticked)
+        except Exception as error:  # noqa: BLE001 (the page must show any error)
+            self.price = {"error": error_json(error)}

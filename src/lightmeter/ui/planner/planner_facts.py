@@ -1,0 +1,169 @@
+"""What the planner's page shows of a plan, of the progress of a run, and of its outcome, as JSON-compatible objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from math import ceil
+from pathlib import Path
+from typing import Any, Final
+
+from lightmeter.api.run_result import Run, RunSummary
+from lightmeter.errors import Interrupted, LightmeterError
+from lightmeter.html_report.model import short_name
+from lightmeter.journal.files import journal_path
+from lightmeter.journal.queries.charges import PaidFrames, paid_frames
+from lightmeter.journal.queries.items import UNSENT, frames_to_send
+from lightmeter.journal.queries.submissions import waiting_at_service
+from lightmeter.journal.store import open_read_only
+from lightmeter.planning.plan import Plan, ReasonCount
+from lightmeter.planning.progress import Progress
+from lightmeter.pricing.estimate import CreditRange, FrameRange
+from lightmeter.ui.planner.what_if import range_json
+from lightmeter.ui.view_model import error_text
+from lightmeter.wire.constants import RESULT_LIFETIME_S
+
+MAX_REASONS: Final = 12
+
+_WORDS: Final = {"pending": "to send", "ok": "answered by earlier runs"}
+
+
+class PlannerState(StrEnum):
+    """What the widget `BudgetPlanner` is doing."""
+
+    IDLE = "idle"
+    PLANNING = "planning"
+    RUNNING = "running"
+    STOPPING = "stopping"
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """Return a plan for the page: number of rows by status, with reasons."""
+    counts = [
+        {"status": status, "words": _WORDS.get(status, _words(status)), "rows": rows}
+        for status, rows in plan.counts.items()
+        if rows
+    ]
+    return {
+        "manifest": plan.manifest,
+        "name": short_name(plan.manifest),
+        "rows": plan.rows,
+        "counts": counts,
+        "sentences": [*plan.savings_sentences, *plan.affordability_sentences],
+        "needs_consent": list(plan.needs_consent),
+        "note": plan.service.note or "",
+        **_reasons(plan.reasons),
+    }
+
+
+def progress_json(progress: Progress) -> dict[str, Any]:
+    """Return the progress of a plan or run for the page."""
+    return {
+        "phase": progress.phase,
+        "rows": progress.rows,
+        "finished": progress.finished if progress.counts else 0,
+        "fraction": finished_fraction(progress),
+        "rate": progress.rate,
+        "paid": progress.paid,
+        "held": progress.held,
+        "budget": progress.budget,
+        "in_flight": progress.in_flight,
+        "in_doubt": progress.counts.get("in_doubt", 0),
+        "failed": progress.counts.get("failed", 0),
+        "waiting": progress.waiting or "",
+        "notes": list(progress.notes),
+    }
+
+
+def finished_fraction(progress: Progress) -> float:
+    """Return the fraction of finished rows, 0 to 1; 0 while planning, when the number of rows is unknown."""
+    return progress.finished / progress.rows if progress.phase != "planning" and progress.rows else 0.0
+
+
+def waiting_json(out: Path) -> dict[str, Any] | None:
+    """Return how many accepted requests have no answer yet, and when the first answer expires, in epoch seconds.
+
+    None if there are no such requests, or no journal yet.
+    """
+    if not journal_path(out).exists():
+        return None
+    with open_read_only(out) as db:
+        requests, oldest = waiting_at_service(db)
+    if not requests or oldest is None:
+        return None
+    return {"requests": requests, "expires_at": oldest + RESULT_LIFETIME_S}
+
+
+def outcome_json(run: Run) -> dict[str, Any]:
+    """Return how a run ended, for the page: rows by status, credits, tables, and what the other rows would cost.
+
+    Raises:
+        JournalError: The folder of the run is gone.
+    """
+    with open_read_only(run.folder) as db:
+        observed, (unsent, _) = paid_frames(db), frames_to_send(db, UNSENT)
+    return {
+        **summary_json(run.summary(), run.stopped_by),
+        **_reasons(run.reasons()),
+        "remaining": remaining_json(run.summary(), observed, unsent),
+    }
+
+
+def summary_json(summary: RunSummary, stopped_by: LightmeterError | None) -> dict[str, Any]:
+    """Return the outcome of a run for the page, without reasons.
+
+    Args:
+        summary: Rows by status, credits, number of requests and duration of the run.
+        stopped_by: The error that ended the run early, or None.
+    """
+    counts = ", ".join(f"{rows:,} {_words(status)}" for status, rows in summary.counts.items() if rows)
+    is_clean = not any(summary.counts.get(status) for status in ("failed", "in_doubt"))
+    first = "raise the budget, then " if summary.counts.get("over_budget") else ""
+    return {
+        "mood": "" if stopped_by is not None or not is_clean else "good",
+        "message": f"Done: {counts or 'no rows'}." if stopped_by is None else f"{stopped_by} {counts}.",
+        "hint": "" if stopped_by is None else f"Nothing is lost: {first}plan, and spend again, to continue from here.",
+        "paid": summary.paid,
+        "held": summary.held,
+        "budget": summary.budget,
+        "balance": summary.balance_after,
+        "requests": summary.requests,
+        "seconds": summary.seconds,
+        "in_doubt": summary.counts.get("in_doubt", 0),
+        "tables": str(summary.out / "tables"),
+    }
+
+
+def remaining_json(summary: RunSummary, observed: PaidFrames, unsent: FrameRange) -> dict[str, Any] | None:
+    """Return what the rows that a run did not send would cost at the price it has paid; None without such rows.
+
+    Args:
+        summary: The rows of the run by status.
+        observed: The credits paid and the number of images and frames paid for.
+        unsent: The number of images and frames that were not sent.
+    """
+    rows = summary.counts.get("pending", 0) + summary.counts.get("over_budget", 0)
+    if not rows or not observed.paid or not observed.frames_low or observed.unbounded:
+        return None
+    low = ceil(unsent.low * observed.paid / observed.frames_high)
+    high = None if unsent.high is None else max(low, ceil(unsent.high * observed.paid / observed.frames_low))
+    each = observed.paid / observed.frames_high
+    return {"rows": rows, "each": each, "credits": range_json(CreditRange(low, high), is_estimate=True)}
+
+
+def error_json(error: BaseException) -> dict[str, Any]:
+    """Return an error for the page: its message and, if it has one, its hint."""
+    mood = "" if isinstance(error, Interrupted) else "error"
+    return {"mood": mood, "message": error_text(error), "hint": getattr(error, "hint", "") or ""}
+
+
+def _reasons(reasons: Sequence[ReasonCount]) -> dict[str, Any]:
+    rows = [
+        {"status": _words(each.status), "rows": each.rows, "reason": _words(each.reason), "example": each.example}
+        for each in reasons[:MAX_REASONS]
+    ]
+    return {"reasons": rows, "more_reasons": max(0, len(reasons) - MAX_REASONS)}
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

@@ -1,0 +1,177 @@
+"""Computes the price of a plan's rows for changed options from a few row counts, so that a form shows it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lightmeter.media.media_info import MediaKind
+from lightmeter.options import DESCRIPTIONS, Options
+from lightmeter.pricing.estimate import (
+    CreditRange,
+    FrameRange,
+    add_retry_cost,
+    frame_range,
+    price_advice,
+    price_range,
+)
+from lightmeter.pricing.rates import RateTable, active_pairs, millicredits_per_image, whole_credits
+from lightmeter.pricing.video_coverage import coverage_advice, video_coverage
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Number of rows of a plan with the same kind (image, video or unknown) and duration, and so the same price.
+
+    Attributes:
+        seconds: Duration of a video, rounded up; None if unknown. Captured frames are whole seconds apart, so fractions
+            do not change the number of frames.
+        total_s: Sum of the exact durations of these videos.
+    """
+
+    kind: MediaKind | None
+    seconds: int | None
+    rows: int
+    total_s: float = 0.0
+
+
+class BudgetStatus(StrEnum):
+    """Whether a run uses up its budget before its last row: certainly, possibly, or not."""
+
+    NONE = "none"  # there is no budget
+    CLEAR = "clear"  # the upper end of the price is within the budget
+    MAYBE = "maybe"  # only the lower end is within the budget
+    REACHED = "reached"  # the lower end is above the budget
+
+
+@dataclass(frozen=True, slots=True)
+class PriceComponent:
+    """One back end's price for one feature, in millicredits for each image or frame."""
+
+    backend: str
+    feature: str
+    price_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class PriceQuote:
+    """Price of a run. Before the manifest is planned, only the price of a single image or video frame is known.
+
+    Attributes:
+        parts: Price of an image or video frame, by back end and feature.
+        price_milli: Sum of `parts` in millicredits, before rounding.
+        charged: Maximum charge for an image or video frame, in whole credits.
+        retry_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame after an invalid
+            answer; 0 without a question.
+        rows: Number of rows to send; None without a plan.
+        frames: Number of images and video frames in these rows; None without a plan.
+        credits: Price of these rows; None without a plan.
+        budget: The budget in credits, or None.
+        budget_status: Whether the run uses up the budget before its last row.
+        advice: Sentences for the user, such as how many credits the run saves without a certain back end.
+    """
+
+    parts: tuple[PriceComponent, ...]
+    price_milli: int
+    charged: int
+    retry_milli: int
+    rows: int | None
+    frames: FrameRange | None
+    credits: CreditRange | None
+    budget: int | None
+    budget_status: BudgetStatus
+    advice: tuple[str, ...]
+
+    @property
+    def affordable_frames(self) -> int | None:
+        """Number of images and video frames that the budget is sure to pay for; None without a budget or a price."""
+        each = self.charged + whole_credits(self.retry_milli)
+        return None if self.budget is None or not each else self.budget // each
+
+
+def credits_for(price_milli: int, retry_milli: int, frames: FrameRange) -> CreditRange:
+    """Return the price of images and video frames, with the cost of a repeated question in its upper end.
+
+    Args:
+        price_milli: Millicredits for an image or frame.
+        retry_milli: Millicredits to repeat the user's question about it; 0 without a question.
+        frames: Number of images and frames.
+    """
+    return add_retry_cost(price_range(price_milli, frames), retry_milli, frames)
+
+
+def retry_price(rates: RateTable, options: Options) -> int:
+    """Return the millicredits to repeat the user's question (`--ask`) about an image or frame; 0 without a question."""
+    if options.ask is None:
+        return 0
+    describing = [
+        backend
+        for backend, feature in active_pairs(rates, options.backends, options.features)
+        if feature == DESCRIPTIONS
+    ]
+    chars = options.ask.longest_prompt_chars
+    return millicredits_per_image(rates, describing, [DESCRIPTIONS], chars) if describing else 0
+
+
+def frames_in(groups: Sequence[RowGroup], capture_interval_s: int, max_frames: int) -> FrameRange:
+    """Return the number of images and video frames that the run pays for, as a range.
+
+    Args:
+        groups: Number of rows by kind and duration.
+        capture_interval_s: Seconds between captured frames of a video.
+        max_frames: Maximum number of frames of a video; 0 for no limit.
+    """
+    total = FrameRange(0, 0)
+    for group in groups:
+        each = frame_range(group.kind, group.seconds, capture_interval_s, max_frames)
+        high = None if each.high is None else each.high * group.rows
+        total += FrameRange(each.low * group.rows, high)
+    return total
+
+
+def budget_status(credits_: CreditRange, budget: int | None) -> BudgetStatus:
+    """Return whether a run of this price uses up the budget before its last row."""
+    if budget is None:
+        return BudgetStatus.NONE
+    if credits_.low > budget:
+        return BudgetStatus.REACHED
+    return BudgetStatus.CLEAR if credits_.high is not None and credits_.high <= budget else BudgetStatus.MAYBE
+
+
+def price_quote(rates: RateTable, options: Options, groups: Sequence[RowGroup] | None) -> PriceQuote:
+    """Return the price of planned rows; of a single image if `groups` is None.
+
+    Args:
+        rates: The price table.
+        options: Options of the run.
+        groups: Number of rows to send, by kind and duration.
+
+    Raises:
+        SettingsError: A back end or feature has no price.
+    """
+    prompt_chars = len(options.sent_prompt or "")
+    lengths = [(group.seconds, group.rows, group.total_s) for group in groups or () if group.kind == "video"]
+    parts = [
+        PriceComponent(backend, feature, millicredits_per_image(rates, [backend], [feature], prompt_chars))
+        for backend, feature in active_pairs(rates, options.backends, options.features)
+    ]
+    price = sum(part.price_milli for part in parts)
+    frames = None if groups is None else frames_in(groups, options.capture_interval, options.max_frames)
+    retry = retry_price(rates, options)
+    credits_ = None if frames is None else credits_for(price, retry, frames)
+    return PriceQuote(
+        parts=tuple(parts),
+        price_milli=price,
+        charged=whole_credits(price),
+        retry_milli=retry,
+        rows=None if groups is None else sum(group.rows for group in groups),
+        frames=frames,
+        credits=credits_,
+        budget=options.budget,
+        budget_status=BudgetStatus.NONE if credits_ is None else budget_status(credits_, options.budget),
+        advice=(
+            *price_advice(rates, options.backends, options.features),
+            *coverage_advice(video_coverage(lengths, options.capture_interval, options.max_frames)),
+        ),
+    )

@@ -1,0 +1,168 @@
+"""Prices the rows of a plan for the options in a form, part by part and for other options, in a few milliseconds.
+
+Each price says how far it can be trusted: `exact`; `bound`, which the price cannot leave; or `estimate`, a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from lightmeter.options import Options
+from lightmeter.planning.affordable_rows import RowRange
+from lightmeter.planning.plan import Plan
+from lightmeter.pricing.estimate import CreditRange, FrameRange
+from lightmeter.pricing.rates import MILLICREDITS, RateTable, whole_credits
+from lightmeter.ui.planner.planned_rows import PlannedRows, RowsByLength, RowsToPay
+from lightmeter.ui.planner.planner_form import needs_new_answers
+from lightmeter.ui.planner.price_preview import PriceQuote, budget_status, credits_for, price_quote
+
+ALTERNATIVES: Final[Mapping[str, Sequence[Any]]] = {
+    "max_frames": (1, 3, 5, 10, 0),
+    "capture_interval": (1, 5, 10, 30),
+    "duplicates": ("off", "exact", "near"),
+}
+"""Options that the planner prices with other values at once."""
+
+_OF_VIDEOS: Final = ("max_frames", "capture_interval")
+
+
+def range_json(amount: CreditRange | FrameRange | RowRange, *, is_estimate: bool) -> dict[str, Any]:
+    """Return an amount for the page: `low`, `high` (None: unbounded), and `label` (`exact`, `bound` or `estimate`)."""
+    label = "estimate" if is_estimate else "exact" if amount.low == amount.high else "bound"
+    return {"low": amount.low, "high": amount.high, "label": label}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPrices:
+    """Prices the rows of a plan.
+
+    Attributes:
+        plan: The plan.
+        rows: Its rows, counted.
+        rates: The price table.
+        columns: Value of a manifest column → the rows with it; empty if no column is chosen.
+    """
+
+    plan: Plan
+    rows: PlannedRows
+    rates: RateTable
+    columns: Sequence[tuple[str | None, RowsByLength]] = ()
+
+    def price_json(self, options: Options, ticked: Options) -> dict[str, Any]:
+        """Return the price of the rows for the page, with its parts and the prices for other options.
+
+        Args:
+            options: The options in the form.
+            ticked: The same, with all ticked features and back ends named.
+
+        Raises:
+            SettingsError: A back end or feature has no price.
+        """
+        to_pay = self._to_pay(options)
+        quote = self._quote(options, ticked, to_pay)
+        frames, credits_ = quote.frames, quote.credits
+        if frames is None or credits_ is None:
+            raise AssertionError("planned rows have a number of frames and a price")
+        guess = to_pay.is_estimate
+        rows = RowRange(int(to_pay.low.sum()), int(to_pay.high.sum()))
+        return {
+            **quote_json(quote),
+            "credits": range_json(credits_, is_estimate=guess),
+            "pictures": range_json(frames, is_estimate=guess),
+            "rows": range_json(rows, is_estimate=guess),
+            "affordable": self._affordable(options, quote, rows, guess=guess),
+            "alternatives": list(self._alternatives(options, quote)),
+            "values": [self._value_json(options, quote, value, part) for value, part in self.columns],
+        }
+
+    def _options_changed(self, options: Options) -> bool:
+        return needs_new_answers(self.plan.options, options)
+
+    def _to_pay(self, options: Options, part: RowsByLength | None = None) -> RowsToPay:
+        return self.rows.to_pay(options.duplicates, options_changed=self._options_changed(options), part=part)
+
+    def _quote(self, options: Options, ticked: Options, to_pay: RowsToPay) -> PriceQuote:
+        """Return the price of the rows; for the options of the plan, that is the plan's own price."""
+        quote = price_quote(self.rates, ticked, self.rows.groups(to_pay.high))
+        frames = self.rows.total_frames(to_pay, options.capture_interval, options.max_frames)
+        credits_ = credits_for(quote.price_milli, quote.retry_milli, frames)
+        same = not self._options_changed(options) and options.duplicates == self.plan.options.duplicates
+        if same and quote.price_milli == self.plan.price_per_image_milli:
+            credits_ = self.plan.credits
+        return replace(quote, frames=frames, credits=credits_, budget_status=budget_status(credits_, options.budget))
+
+    def _credits(self, options: Options, quote: PriceQuote, part: RowsByLength | None = None) -> dict[str, Any]:
+        to_pay = self._to_pay(options, part)
+        frames = self.rows.total_frames(to_pay, options.capture_interval, options.max_frames)
+        credits_ = credits_for(quote.price_milli, quote.retry_milli, frames)
+        return range_json(credits_, is_estimate=to_pay.is_estimate)
+
+    def _value_json(self, options: Options, quote: PriceQuote, value: str | None, part: RowsByLength) -> dict[str, Any]:
+        to_pay = self._to_pay(options, part)
+        pictures = self.rows.total_frames(to_pay, options.capture_interval, options.max_frames)
+        return {
+            "value": value,
+            "rows": int(to_pay.high.sum()),
+            "pictures": range_json(pictures, is_estimate=to_pay.is_estimate),
+            "credits": self._credits(options, quote, part),
+        }
+
+    def _alternatives(self, options: Options, quote: PriceQuote) -> Iterator[dict[str, Any]]:
+        """Yield the price for other values of one option at a time."""
+        for name, values in ALTERNATIVES.items():
+            if options.video == "frames" or (name in _OF_VIDEOS and not self.rows.has_videos):
+                continue
+            current = getattr(options, name)
+            for value in values if current in values else (current, *values):
+                changed = options.model_copy(update={name: value})
+                price = self._credits(changed, quote)
+                yield {"option": name, "value": value, "is_current": value == current, "credits": price}
+
+    def _affordable(self, options: Options, quote: PriceQuote, rows: RowRange, *, guess: bool) -> dict[str, Any] | None:
+        """Return how many rows the budget pays for; None without a budget."""
+        if options.budget is None or quote.credits is None:
+            return None
+        if quote.credits.high is not None and quote.credits.high <= options.budget:
+            return range_json(rows, is_estimate=guess)
+        planned = self.plan.options
+        if rows.high != len(self.rows.order) or options.video == "frames":
+            return self._affordable_share(options.budget, quote, rows)
+        low, high, unbounded = self.rows.frames(options.capture_interval, options.max_frames)
+        most_each = whole_credits(quote.price_milli) + whole_credits(quote.retry_milli)
+        at_most = np.cumsum(high[self.rows.order]) * most_each
+        at_least = np.cumsum(low[self.rows.order]) * quote.price_milli
+        is_open = unbounded[self.rows.order] if most_each else np.zeros(len(self.rows.order), np.bool_)
+        first_open = int(is_open.argmax()) if is_open.any() else len(self.rows.order)
+        sure = min(int(np.searchsorted(at_most, options.budget, side="right")), first_open)
+        possible = int(np.searchsorted(at_least, options.budget * MILLICREDITS, side="right"))
+        same_order = (planned.sample, planned.sample_seed) == (options.sample, options.sample_seed)
+        return range_json(RowRange(sure, possible), is_estimate=guess or not same_order)
+
+    @staticmethod
+    def _affordable_share(budget: int, quote: PriceQuote, rows: RowRange) -> dict[str, Any] | None:
+        """Return the rows that a budget pays for if all cost the same, as an estimate."""
+        price = quote.credits
+        if price is None or not price.low:
+            return None
+        most = min(rows.high, rows.high * budget // price.low)
+        least = 0 if not price.high else min(most, rows.low * budget // price.high)
+        return range_json(RowRange(least, most), is_estimate=True)
+
+
+def quote_json(quote: PriceQuote) -> dict[str, Any]:
+    """Return what is known of a price without the rows of a plan, for the page."""
+    return {
+        "planned": quote.credits is not None,
+        "parts": [
+            {"backend": part.backend, "feature": part.feature, "millicredits": part.price_milli} for part in quote.parts
+        ],
+        "millicredits": quote.price_milli,
+        "charged": quote.charged,
+        "budget": quote.budget,
+        "budget_status": quote.budget_status,
+        "advice": list(quote.advice),
+    }

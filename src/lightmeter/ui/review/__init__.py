@@ -1,0 +1,1 @@
+"""Decisions about items, and the agreement of back ends."""

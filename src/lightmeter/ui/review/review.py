@@ -1,0 +1,325 @@
+"""`ReviewView`: the view-model of the review of a run's NSFW ratings, and of the agreement of its back ends."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from collections.abc import Sequence
+from pathlib import Path
+from threading import RLock
+from typing import Annotated, Any, Final, Literal
+
+import pyarrow as pa
+import traitlets
+from pydantic import Field
+
+from lightmeter.api.agreement import read_agreement
+from lightmeter.api.run_result import Run
+from lightmeter.errors import LightmeterError, UsageError
+from lightmeter.export.review_table import export_reviews
+from lightmeter.html_report.load import thumbnail_sources
+from lightmeter.html_report.model import GalleryItem
+from lightmeter.html_report.thumbnails import ThumbnailSource
+from lightmeter.journal.queries.items import item_paths
+from lightmeter.journal.reviews import (
+    Decision,
+    ReviewMark,
+    add_reviews,
+    items_since,
+    read_reviews,
+    review_mark,
+    valid_decisions,
+    withdraw_reviews,
+)
+from lightmeter.journal.store import open_read_only
+from lightmeter.tables.query.duckdb_query import QuerySession, sql
+from lightmeter.ui.items.item_requests import ItemRequests, ui_loop
+from lightmeter.ui.review.review_queue import Choice, Order, ReviewQueue, Show, State, read_queue
+from lightmeter.ui.view_model import error_text, request
+
+EXPORT_DELAY_S: Final = 1.0
+"""Seconds after a decision until the table `reviews` is written; further decisions meanwhile are written with it."""
+
+MAX_WINDOW: Final = 60
+"""Most items in one part of the queue that the page asks for."""
+
+_MANY: Final = 10_000
+"""Number of changed decisions from which all decisions are read anew."""
+
+READ_ONLY: Final = "Decisions cannot be written on this page. Start it as: lightmeter ui DIR --allow-review"
+NO_RATINGS: Final = (
+    "No back end rated the pictures of this run. Ask for the feature nsfw: lightmeter plan --features nsfw"
+)
+
+_ITEMS: Final = "SELECT item_id, url, kind, content_sha256 FROM assets WHERE item_id IN (SELECT unnest($ids))"
+
+Threshold = Annotated[float, Field(ge=0, le=1)]
+Which = Literal["above", "below"]
+
+
+class ReviewView(ItemRequests):
+    """Review of a run: a queue of items by NSFW rating, with the decisions keep, reject and unsure.
+
+    Decisions are written to `reviews.sqlite` at once, and to the table `reviews` a second later. Several pages may
+    decide about one run.
+
+    Attributes:
+        is_loading: Whether the ratings are still being read.
+        may_write: Whether this page may write decisions.
+        note: Why there is nothing to decide, or why nothing may be written; empty otherwise.
+        user: Name of the person who decides.
+        sources: `name` and `histogram` (number of items at each per cent of severity) of each back end with ratings.
+        progress: Number of `items` in the queue, and of those that are `decided`, `undecided`, `keep`, `reject`,
+            `unsure`.
+    """
+
+    is_loading = traitlets.Bool(True).tag(sync=True)  # noqa: FBT003 (the value of a trait)
+    may_write = traitlets.Bool(True).tag(sync=True)  # noqa: FBT003 (likewise)
+    note = traitlets.Unicode("").tag(sync=True)
+    user = traitlets.Unicode("").tag(sync=True, page_writes=True)
+    sources = traitlets.List(traitlets.Dict()).tag(sync=True)
+    progress = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, run: Run | Path | str, *, may_write: bool = True) -> None:
+        """Create the review of a run, or of the run in a folder. Ratings are read in the background.
+
+        Args:
+            run: The run, or its folder.
+            may_write: Whether decisions may be written.
+
+        Raises:
+            JournalError: The folder holds no run.
+        """
+        super().__init__()
+        of = run if isinstance(run, Run) else Run(Path(run))
+        self._folder, self._run_id = of.folder, of.header.run_id
+        self.may_write = may_write
+        self.user = _user_name()
+        self._review_lock = RLock()
+        self._queue: ReviewQueue | None = None
+        self._choice = Choice({})
+        self._mark = ReviewMark()
+        self._items: dict[str, GalleryItem] = {}
+        self._is_export_due = False
+        self._loaded = ui_loop().start(self._load_queue())
+
+    def run_folder(self) -> Path:
+        """Return the folder of the run."""
+        return self._folder
+
+    def wait(self, timeout_s: float = 60.0) -> None:
+        """Block until the ratings are read. Raises TimeoutError after `timeout_s` seconds."""
+        self._loaded.result(timeout_s)
+
+    def thumbnail_sources(self, item_ids: Sequence[str]) -> dict[str, ThumbnailSource]:  # noqa: D102 (inherited)
+        items = list(self._read_items(item_ids).values())
+        with open_read_only(self._folder) as db:
+            paths = item_paths(db, [item.item_id for item in items])
+        return thumbnail_sources(self._folder, items, paths)
+
+    @request
+    def choose(
+        self,
+        thresholds: dict[str, Threshold],
+        show: Show = "flagged",
+        order: Order = "severity",
+        state: State = "all",
+    ) -> dict[str, Any]:
+        """Make the queue anew; return `first`, the place of its first undecided item, and the counts of `totals`.
+
+        Args:
+            thresholds: Back end → severity, 0 to 1, from which it flags an item.
+            show: Which items the queue holds: see `Choice`.
+            order: Their order.
+            state: Whether only decided or undecided items are shown.
+        """
+        with self._review_lock:
+            queue = self._read_decisions()
+            self._choice = Choice(thresholds, show, order, state)
+            queue.choose(self._choice)
+            self.progress = queue.progress()
+            return {"first": queue.first_undecided(), **queue.totals()}
+
+    @request
+    def window(self, start: Annotated[int, Field(ge=0)], count: Annotated[int, Field(le=MAX_WINDOW)]) -> dict[str, Any]:
+        """Return `items` of the queue from place `start`: their names, severities and decisions; and `start`."""
+        with self._review_lock:
+            queue = self._read_decisions()
+            self.progress = queue.progress()
+            items = queue.window(start, count)
+            if any(item["item_id"] not in self._items for item in items):
+                around = queue.window(start - MAX_WINDOW, 3 * MAX_WINDOW)  # one query for many steps
+                self._items = self._read_items([item["item_id"] for item in around])
+        reviews = read_reviews(self._folder, [item["item_id"] for item in items])
+        for item in items:
+            shown, review = self._items.get(item["item_id"]), reviews.get(item["item_id"])
+            item["name"], item["kind"] = (item["item_id"], None) if shown is None else (shown.name, shown.kind)
+            item["review"] = None if review is None else review._asdict()
+        return {"start": start, "items": items}
+
+    @request
+    def decide(self, item_id: str, decision: Decision, note: str = "") -> int:
+        """Decide about one item; return the number of the decision, for `undo`."""
+        self._must_write()
+        items = [(item.item_id, item.url) for item in self._read_items([item_id]).values()]
+        return self._add(items, decision, note)
+
+    @request
+    def undo(self, batch: int) -> list[str]:
+        """Withdraw a decision, or all decisions of one `decide_all`; return the ids of at most 100 of its items."""
+        self._must_write()
+        items = withdraw_reviews(self._folder, batch, self.user)
+        self._decisions_changed()
+        return items[:100]
+
+    @request
+    def count_undecided(self, which: Which) -> int:
+        """Return the number of undecided items that a back end flags (`above`), or that none flags (`below`)."""
+        with self._review_lock:
+            return len(self._read_decisions().undecided(which))
+
+    @request
+    def decide_all(self, which: Which, decision: Decision, expected: int) -> None:
+        """Decide about all undecided items at or above, or below, the thresholds; the event `decided_all` follows.
+
+        Its value has `batch`, for `undo`, and `items`, their number.
+
+        Args:
+            which: `above`: items that a back end flags; `below`: items that none flags.
+            decision: The decision about all of them.
+            expected: The number of items that the user confirmed.
+
+        Raises:
+            UsageError: The number is now another one.
+        """
+        self._must_write()
+        with self._review_lock:
+            ids = self._read_decisions().undecided(which)
+        if len(ids) != expected or not expected:
+            raise UsageError(f"There are now {len(ids):,} such items, not {expected:,}: nothing was decided.")
+        ui_loop().start(self._decide_in_background(ids, decision))
+
+    @request
+    def refresh(self) -> None:
+        """Update `progress` by the decisions of other pages."""
+        with self._review_lock:
+            self.progress = self._read_decisions().progress()
+
+    @request
+    def compare(self) -> None:
+        """Compare the back ends at the present thresholds in the background; the event `agreement` follows."""
+        ui_loop().start(self._compare(dict(self._choice.thresholds)))
+
+    def close_view(self) -> None:
+        """Write the table `reviews`, if a decision is not in it yet."""
+        super().close_view()
+        with self._review_lock:
+            is_due = self._is_export_due
+        if is_due:
+            self._export()
+
+    async def _load_queue(self) -> None:
+        try:
+            await asyncio.to_thread(self._read_queue)
+        except Exception as error:  # noqa: BLE001 (the page must show any error)
+            self.error = error_text(error)
+        self.is_loading = False
+
+    def _read_queue(self) -> None:
+        if self.may_write:
+            self._export()  # decisions of a page that was killed
+        queue = read_queue(self._folder)
+        with self._review_lock:
+            self._queue = queue
+            queue = self._read_decisions()
+            queue.choose(self._choice)
+            self.progress = queue.progress()
+        self.sources = [{"name": name, "histogram": counts} for name, counts in queue.histograms().items()]
+        self.note = (NO_RATINGS if not len(queue) else "") or ("" if self.may_write else READ_ONLY)
+
+    def _read_decisions(self) -> ReviewQueue:
+        """Return the queue with the decisions of all pages; the caller holds the lock."""
+        if self._queue is None:
+            raise UsageError("The ratings of this run are not read yet.", hint="Try again in a moment.")
+        mark = review_mark(self._folder)
+        if mark != self._mark:
+            changed = items_since(self._folder, self._mark)
+            if len(changed) < _MANY:
+                reviews = read_reviews(self._folder, changed)
+                self._queue.set_decisions(changed, {item_id: one.decision for item_id, one in reviews.items()})
+            else:
+                self._queue.set_decisions(None, valid_decisions(self._folder))
+            self._mark = mark
+        return self._queue
+
+    def _must_write(self) -> None:
+        if not self.may_write:
+            raise UsageError(READ_ONLY)
+
+    def _read_items(self, item_ids: Sequence[str]) -> dict[str, GalleryItem]:
+        """Return item id → item, from memory if possible; unknown ids are left out."""
+        known = self._items
+        if all(item_id in known for item_id in item_ids):
+            return {item_id: known[item_id] for item_id in item_ids}
+        rows = sql(self._folder, _ITEMS, {"ids": list(item_ids)}).to_pylist()
+        return {row["item_id"]: GalleryItem(**row) for row in rows}
+
+    def _add(self, items: Sequence[tuple[str, str]], decision: Decision, note: str = "") -> int:
+        if not items:
+            raise UsageError("The run has no such item.")
+        batch = add_reviews(self._folder, self._run_id, items, decision, self.user, note)
+        self._decisions_changed()
+        return batch
+
+    def _decisions_changed(self) -> None:
+        with self._review_lock:
+            self.progress = self._read_decisions().progress()
+            if self._is_export_due:
+                return
+            self._is_export_due = True
+        ui_loop().start(self._export_later())
+
+    async def _export_later(self) -> None:
+        await asyncio.sleep(EXPORT_DELAY_S)
+        await asyncio.to_thread(self._export)
+
+    def _export(self) -> None:
+        with self._review_lock:
+            self._is_export_due = False  # a decision from now on is exported by a later call
+        try:
+            export_reviews(self._folder)
+        except LightmeterError as error:
+            self.error = error_text(error)
+
+    async def _decide_in_background(self, ids: pa.Array[Any], decision: Decision) -> None:
+        try:
+            batch = await asyncio.to_thread(lambda: self._add(_urls(self._folder, ids), decision))
+        except Exception as error:  # noqa: BLE001 (the page must show any error)
+            self.error = error_text(error)
+        else:
+            self.emit("decided_all", {"batch": batch, "items": len(ids)})
+
+    async def _compare(self, thresholds: dict[str, float]) -> None:
+        try:
+            found = await asyncio.to_thread(read_agreement, self._folder, thresholds=thresholds)
+        except Exception as error:  # noqa: BLE001 (the page must show any error)
+            self.error = error_text(error)
+            self.emit("agreement", None)
+        else:
+            self.emit("agreement", found.to_dict())
+
+
+def _urls(folder: Path, item_ids: pa.Array[Any]) -> list[tuple[str, str]]:
+    """Return pairs of item id and URL of many items."""
+    with QuerySession(folder) as session:
+        session.register("chosen", pa.table({"item_id": item_ids}))
+        found = session.ask("SELECT item_id, url FROM assets JOIN chosen USING (item_id)")
+    columns: list[list[Any]] = [found.column(name).to_pylist() for name in ("item_id", "url")]
+    return list(zip(*columns, strict=True))
+
+
+def _user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without a user database
+        return ""

@@ -1,0 +1,223 @@
+"""The queue of a review, in memory: NSFW ratings of all items as arrays, and the choice and order of items to decide.
+
+A rating is kept as a whole per cent, and a threshold is one: with a million items and three back ends that is 3 MB, and
+one selection takes milliseconds. No query is needed when a threshold moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lightmeter.api.agreement import DEFAULT_THRESHOLD, cohen_kappa
+from lightmeter.journal.reviews import DECISIONS, Decision
+from lightmeter.tables.query.duckdb_query import QuerySession
+
+Show = Literal["flagged", "disputed", "below", "all"]
+Order = Literal["severity", "disagreement"]
+State = Literal["all", "undecided", "decided"]
+
+_CODES: Final = {decision: code for code, decision in enumerate(DECISIONS, 1)}
+
+UNRATED: Final = 255
+"""In place of a per cent: the back end did not rate the item."""
+
+_SOURCES: Final = """
+SELECT DISTINCT source FROM nsfw WHERE isfinite(severity) AND source IS NOT NULL ORDER BY source LIMIT 16
+"""
+
+_RATINGS: Final = """
+SELECT item_id, {percents} FROM (
+  SELECT item_id, {columns} FROM nsfw
+  JOIN (SELECT item_id, row_number() OVER () AS position FROM assets) USING (item_id)
+  WHERE isfinite(severity) AND source IS NOT NULL GROUP BY item_id ORDER BY min(position)
+)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which items a queue holds, and in which order.
+
+    Attributes:
+        thresholds: Back end → severity, 0 to 1, from which it flags an item.
+        show: Items that a back end flags, that some but not all of their back ends flag, that none flags, or all.
+        order: Highest severity first, or largest difference between the back ends first.
+        state: Whether only undecided or only decided items are shown.
+    """
+
+    thresholds: Mapping[str, float]
+    show: Show = "flagged"
+    order: Order = "severity"
+    state: State = "all"
+
+
+class ReviewQueue:
+    """The rated items of a run with their decisions, and the items chosen for the queue.
+
+    An item stays in the queue, at its place, when it is decided; `choose` makes the queue anew.
+
+    Attributes:
+        sources: The back ends that rated items.
+        rows: Positions, among the rated items, of the items in the queue, in its order.
+    """
+
+    def __init__(self, sources: Sequence[str], item_ids: pa.Array[Any], percents: NDArray[np.uint8]) -> None:
+        """Create the queue of these items.
+
+        Args:
+            sources: The back ends.
+            item_ids: Ids of the items that any of them rated.
+            percents: Highest severity of each item (row) by each back end (column) in per cent, or `UNRATED`.
+        """
+        self.sources = tuple(sources)
+        self.rows: NDArray[np.int64] = np.arange(0)
+        self._item_ids = item_ids
+        self._percents = np.ascontiguousarray(percents.T)  # a row for each back end: its items are read together
+        self._is_rated = self._percents != UNRATED
+        self._decisions = np.zeros(len(item_ids), np.uint8)  # 0: undecided; else a position in DECISIONS, from 1
+        self._flags = np.zeros_like(self._is_rated)
+        highest = np.where(self._is_rated, self._percents, 0).max(axis=0, initial=0).astype(np.uint16)
+        spread = highest - np.minimum(self._percents.min(axis=0, initial=UNRATED), highest)
+        self._severity_keys = highest << 8 | spread
+        self._disagreement_keys = spread << 8 | highest
+        self.choose(Choice({}))
+
+    def __len__(self) -> int:
+        return len(self._item_ids)
+
+    def histograms(self) -> dict[str, list[int]]:
+        """Return back end → number of items at each per cent of severity, 0 to 100."""
+        return {
+            source: np.bincount(column[column != UNRATED], minlength=101).tolist()
+            for source, column in zip(self.sources, self._percents, strict=True)
+        }
+
+    def set_decisions(self, changed: Iterable[str] | None, decisions: Mapping[str, Decision]) -> None:
+        """Set the decisions of the items `changed`, or of all items for None.
+
+        Args:
+            changed: Ids of items; those without a decision in `decisions` become undecided.
+            decisions: Item id → valid decision.
+        """
+        if changed is None:
+            self._decisions[:] = 0
+        else:
+            self._decisions[self._find(list(changed))[0]] = 0
+        if decisions:
+            rows, places = self._find(list(decisions))
+            codes = np.fromiter((_CODES[decision] for decision in decisions.values()), np.uint8, len(decisions))
+            self._decisions[rows] = codes[places]
+
+    def choose(self, choice: Choice) -> None:
+        """Make the queue anew."""
+        least = [round(100 * choice.thresholds.get(source, DEFAULT_THRESHOLD)) for source in self.sources]
+        self._flags = self._is_rated & (self._percents >= np.array(least, np.uint8)[:, None])
+        self._flagged = self._flags.any(axis=0)
+        self._disputed = self._flagged & (self._is_rated & ~self._flags).any(axis=0)
+        chosen = {
+            "flagged": self._flagged,
+            "disputed": self._disputed,
+            "below": ~self._flagged,
+            "all": np.ones(len(self), bool),
+        }[choice.show]
+        if choice.state != "all":
+            chosen = chosen & ((self._decisions == 0) == (choice.state == "undecided"))
+        rows = np.flatnonzero(chosen)
+        keys = self._severity_keys if choice.order == "severity" else self._disagreement_keys
+        self.rows = rows[np.argsort(~keys[rows], kind="stable")]  # of 16-bit numbers: a radix sort
+
+    def totals(self) -> dict[str, Any]:
+        """Return the numbers of flagged and disputed items, and how often each pair of back ends agrees."""
+        return {"flagged": int(self._flagged.sum()), "disputed": int(self._disputed.sum()), "pairs": self._pairs()}
+
+    def _pairs(self) -> list[dict[str, Any]]:
+        pairs = []
+        for one, other in combinations(range(len(self.sources)), 2):
+            rated = self._is_rated[one] & self._is_rated[other]
+            first, second = self._flags[one, rated], self._flags[other, rated]
+            counts = {
+                "items": len(first),
+                "both": int((first & second).sum()),
+                "only_one": int((first & ~second).sum()),
+                "only_other": int((second & ~first).sum()),
+            }
+            names = {"one": self.sources[one], "other": self.sources[other]}
+            pairs.append({**names, **counts, "kappa": cohen_kappa(*counts.values())})
+        return pairs
+
+    def progress(self) -> dict[str, Any]:
+        """Return the number of items in the queue, how many are decided, and the number of items by decision."""
+        counts = np.bincount(self._decisions[self.rows], minlength=len(DECISIONS) + 1).tolist()
+        by_decision = dict(zip(DECISIONS, counts[1:], strict=True))
+        return {"items": len(self.rows), "decided": sum(counts[1:]), "undecided": counts[0], **by_decision}
+
+    def first_undecided(self) -> int:
+        """Return the place in the queue of the first undecided item; 0 if there is none."""
+        places = np.flatnonzero(self._decisions[self.rows] == 0)
+        return int(places[0]) if len(places) else 0
+
+    def window(self, start: int, count: int) -> list[dict[str, Any]]:
+        """Return item id and severities (back end → 0 to 1) of the items at places `start` and after in the queue."""
+        rows = self.rows[max(0, start) : max(0, start) + count]
+        return [
+            {
+                "item_id": item_id,
+                "severities": {
+                    source: percent / 100
+                    for source, percent in zip(self.sources, self._percents[:, row].tolist(), strict=True)
+                    if percent != UNRATED
+                },
+            }
+            for row, item_id in zip(rows, self._ids(rows).to_pylist(), strict=True)
+        ]
+
+    def undecided(self, which: Literal["above", "below"]) -> pa.Array[Any]:
+        """Return the ids of the undecided items that a back end flags (`above`), or that none flags (`below`)."""
+        chosen = self._flagged if which == "above" else ~self._flagged
+        return self._ids(np.flatnonzero(chosen & (self._decisions == 0)))
+
+    def _ids(self, rows: NDArray[np.int64]) -> pa.Array[Any]:
+        positions: Any = pa.array(rows, pa.int64())
+        return self._item_ids.take(positions)
+
+    def _find(self, item_ids: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rated items among these: their positions here, and their positions in `item_ids`."""
+        found: Any = pc.index_in(self._item_ids, value_set=pa.array(item_ids, pa.string()))
+        rows = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+        places: NDArray[np.int64] = found.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
+        return rows, places
+
+
+def read_queue(folder: Path) -> ReviewQueue:
+    """Read the NSFW ratings of a run with one query, and return its queue, with no decisions yet.
+
+    Raises:
+        TablesError: A file of the tables is broken.
+    """
+    with QuerySession(folder) as session:
+        sources: list[Any] = session.ask(_SOURCES).column("source").to_pylist()
+        if not sources:
+            return ReviewQueue((), pa.array([], pa.string()), np.zeros((0, 0), np.uint8))
+        # A small number is added because 0.29 * 100 is 28.999999999999996.
+        percent = "least(greatest(floor({column} * 100 + 1e-9), 0), 100)::UTINYINT"
+        names = [f"s{number}" for number in range(len(sources))]
+        query = _RATINGS.format(
+            columns=", ".join(f"max(severity) FILTER (source = ?) AS {name}" for name in names),
+            percents=", ".join(
+                f"CASE WHEN {name} IS NULL THEN {UNRATED} ELSE {percent.format(column=name)} END AS {name}"
+                for name in names
+            ),
+        )
+        rated = session.ask(query, sources)
+    percents = [rated.column(name).to_numpy().astype(np.uint8) for name in names]
+    item_ids: Any = rated.column("item_id").combine_chunks()
+    return ReviewQueue(sources, item_ids, np.stack(percents, axis=1))

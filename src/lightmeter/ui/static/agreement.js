@@ -1,0 +1,72 @@
+// The part of the review that compares the back ends: how often they agree, and what dropping one would save and lose.
+
+/** Return a section that compares the back ends when it is opened; `thresholds` in Python are those of the queue. */
+function agreementSection(connection) {
+  const result = h("div", { "aria-live": "polite" });
+  const compare = () => {
+    result.replaceChildren(h("p", { class: "lm-note" }, "Comparing…"));
+    connection.call("compare").catch(() => result.replaceChildren());
+  };
+  const again = h("button", { class: "lm-button", type: "button", onclick: compare }, "Compare again");
+  const section = h("details", { class: "lm-agreement" },
+    h("summary", {}, "Which back end can be dropped?"), result, again);
+  section.addEventListener("toggle", () => { if (section.open && !result.firstChild) compare(); });
+  connection.on("agreement", (found) => result.replaceChildren(...(found === null ? [] : agreementTables(found))));
+  return section;
+}
+
+function agreementTables({ pairs, losses, unknown_credits }) {
+  if (!losses.length) return [h("p", {}, "No back end of this run gave answers that can be compared.")];
+  const notes = [
+    unknown_credits === null ? null : `The credits of each back end are unknown: ${unknown_credits}.`,
+    pairs.length ? null : "No two back ends answered the same feature: there is nothing to compare.",
+  ];
+  return [
+    ...notes.filter((note) => note !== null).map((note) => h("p", { class: "lm-note" }, note)),
+    lossTable(losses),
+    pairs.length ? pairTable(pairs) : "",
+  ];
+}
+
+function lossTable(losses) {
+  const rows = losses.map((loss) => [
+    loss.backend, loss.feature, creditsText(loss.credits), loss.lost_answers.toLocaleString("en-US"),
+    loss.answers.toLocaleString("en-US"), loss.lost_items.toLocaleString("en-US"), perAnswerText(loss),
+  ]);
+  const heads = ["Without", "Feature", "Credits saved", "Answers lost", "Of its answers", "Items left without any",
+    "Credits per lost answer"];
+  return agreementTable(
+    "What dropping a back end saves and loses; most credits for each lost answer first", heads, rows, 2);
+}
+
+function pairTable(pairs) {
+  const rows = pairs.map((pair) => [
+    pair.feature, pair.one, pair.other, pair.items.toLocaleString("en-US"), percent(pair.agreement),
+    pair.kappa === null ? "–" : pair.kappa.toFixed(2), pair.both_say.toLocaleString("en-US"),
+    pair.only_one.toLocaleString("en-US"), pair.only_other.toLocaleString("en-US"),
+  ]);
+  const heads = ["Feature", "First", "Second", "Items", "Agreement", "Kappa", "Both say", "Only first", "Only second"];
+  const note = "Agreement is the mean Jaccard overlap of the answers about an item; for NSFW and faces, the share of "
+    + "items with the same answer, and Cohen's kappa: 1 is full agreement, 0 that of chance.";
+  return h("div", {}, agreementTable("How often back ends agree", heads, rows, 3), h("p", { class: "lm-note" }, note));
+}
+
+/** Return a table whose columns from `numbers` on are numbers. */
+function agreementTable(caption, heads, rows, numbers) {
+  const cells = (tag, texts) =>
+    h("tr", {}, texts.map((text, column) =>
+      h(tag, { class: column >= numbers ? "lm-number" : null, scope: tag === "th" ? "col" : null }, text)));
+  return h("div", { class: "lm-scroll", tabindex: "0", role: "region", "aria-label": caption },
+    h("table", { class: "lm-table" }, h("caption", {}, caption), h("thead", {}, cells("th", heads)),
+      h("tbody", {}, rows.map((row) => cells("td", row)))));
+}
+
+function creditsText(credits) {
+  return credits === null ? "unknown" : credits.toLocaleString("en-US", { maximumFractionDigits: 2 });
+}
+
+function perAnswerText({ credits, lost_answers, credits_per_lost_answer }) {
+  if (credits === null) return "unknown";
+  if (!lost_answers) return "loses nothing";
+  return credits_per_lost_answer.toLocaleString("en-US", { maximumSignificantDigits: 3 });
+}

@@ -1,0 +1,83 @@
+"""`Outbox`: the messages that wait to be sent to one page; a page that reads slowly does not make it grow."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from threading import Lock
+from typing import Any, Final
+
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""Most bytes of replies and events that wait."""
+
+
+class OutboxOverflow(Exception):
+    """More replies and events wait than `MAX_BYTES`: the page does not read."""
+
+
+class Outbox:
+    """Messages to one page: state, of which only the newest values are sent, and replies and events in their order.
+
+    Any thread may add messages; one task of the event loop takes them.
+    """
+
+    def __init__(self, read_state: Callable[[Iterable[str]], dict[str, Any]], max_bytes: int = MAX_BYTES) -> None:
+        """Create the outbox, in the event loop that sends; `read_state` returns the current values of some traits."""
+        self._read_state = read_state
+        self._max_bytes = max_bytes
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._lock = Lock()
+        self._traits: dict[str, None] = {}
+        self._texts: deque[str] = deque()
+        self._bytes = 0
+
+    def put_state(self, names: Iterable[str]) -> None:
+        """Note that these traits changed."""
+        with self._lock:
+            self._traits.update(dict.fromkeys(names))
+        self._wake()
+
+    def put(self, message: Any) -> None:
+        """Add a reply or an event, a JSON-compatible object."""
+        text = json.dumps({"custom": message})
+        with self._lock:
+            if self._bytes <= self._max_bytes:  # (beyond it, `take` raises)
+                self._texts.append(text)
+            self._bytes += len(text)
+        self._wake()
+
+    def _wake(self) -> None:
+        with suppress(RuntimeError):  # the server has ended
+            self._loop.call_soon_threadsafe(self._changed.set)
+
+    async def take(self) -> str:
+        """Wait for the next message and return it as JSON.
+
+        Raises:
+            OutboxOverflow: replies and events were lost, because the page did not read them.
+        """
+        while True:
+            self._changed.clear()
+            with self._lock:
+                if self._bytes > self._max_bytes:
+                    raise OutboxOverflow
+                traits, self._traits = self._traits, {}
+                text = None if traits or not self._texts else self._texts.popleft()
+                self._bytes -= len(text or "")
+            self._taken.set()
+            if traits:
+                return json.dumps({"state": self._read_state(traits)})
+            if text is not None:
+                return text
+            await self._changed.wait()
+
+    async def wait_for_room(self) -> None:
+        """Wait until at most half of `max_bytes` waits, so that the page's next request is not processed before."""
+        while self._bytes > self._max_bytes // 2:
+            self._taken.clear()
+            await self._taken.wait()

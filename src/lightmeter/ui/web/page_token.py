@@ -1,0 +1,41 @@
+"""The token of a page that keeps its address, so that an open page connects again after `lightmeter ui` restarts."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import Final
+
+TOKEN_BYTES: Final = 24
+
+
+def page_token(state_dir: Path, folder: Path, port: int) -> str:
+    """Return the token of the page of a run at a port, the same at each start; a new one if none can be kept.
+
+    The token is in a file that only its owner can read.
+
+    Args:
+        state_dir: Folder for the files with tokens.
+        folder: The run's folder.
+        port: The port; 0 stands for a free one, whose token is never kept.
+    """
+    if port == 0:
+        return token_urlsafe(TOKEN_BYTES)
+    name = hashlib.sha256(f"{port} {folder.resolve()}".encode()).hexdigest()[:32]
+    path, token = state_dir / "ui" / f"{name}.token", token_urlsafe(TOKEN_BYTES)
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            found, kept = os.fstat(file), os.read(file, 200).decode(errors="replace")
+            if found.st_uid == os.getuid() and not found.st_mode & 0o077:
+                if len(kept) == len(token) and kept.isascii():
+                    return kept
+                os.ftruncate(file, 0)
+                os.pwrite(file, token.encode(), 0)
+        finally:
+            os.close(file)
+    return token

@@ -1,0 +1,28 @@
+"""The views that `lightmeter ui` offers for a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lightmeter.ui.gallery.explorer import ExplorerView
+from lightmeter.ui.live.live_run import LiveRunView
+from lightmeter.ui.live.run_monitor import RunMonitor
+from lightmeter.ui.planner.planner import PlannerView
+from lightmeter.ui.review.review import ReviewView
+from lightmeter.ui.web.web_server import WebView
+
+
+def run_views(folder: Path, *, allow_review: bool = False) -> dict[str, WebView]:
+    """Return the views of the run in a folder by name, in the order of the page's navigation.
+
+    Args:
+        folder: The output folder of the run.
+        allow_review: Whether the page may write decisions; everything else only reads.
+    """
+    monitor = RunMonitor(folder)
+    return {
+        "explorer": WebView("Gallery", lambda: ExplorerView(folder)),
+        "planner": WebView("Planner", lambda: PlannerView.for_run(folder)),
+        "review": WebView("Review", lambda: ReviewView(folder, may_write=allow_review)),
+        "run": WebView("Run", lambda: LiveRunView(monitor)),
+    }

@@ -1,0 +1,20 @@
+"""`Review`: the review of a run's NSFW ratings in a notebook."""
+
+from __future__ import annotations
+
+from lightmeter.ui.review.review import ReviewView
+from lightmeter.widgets.view_widget import ViewWidget
+
+
+class Review(ReviewView, ViewWidget, module="review"):
+    """Notebook widget to decide about the items of a run by their NSFW ratings; see `ReviewView`.
+
+    Example:
+        >>> import lightmeter as lm
+        >>> lm.Review("out/run")  # doctest: +SKIP
+    """
+
+    def close(self) -> None:
+        """Close the widget, and write the last decisions to the table `reviews`."""
+        self.close_view()
+        super().close()

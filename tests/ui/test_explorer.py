@@ -1,0 +1,225 @@
+"""The view-model of the gallery without a browser, with a real run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pyarrow as pa
+import pytest
+
+import lightmeter as lm
+from lightmeter.errors import JournalError, UsageError
+from lightmeter.tables import Dataset
+from lightmeter.tables.arrow.schema import schema
+from lightmeter.ui.gallery.explorer import ExplorerView
+from tests.tables.replace_table import replace_table
+
+ALL = ["chelsea", "coffee", "samoyed", "again", "<b>gone</b>"]
+
+
+@pytest.fixture
+def explorer(run):
+    """A view of the run that is ready."""
+    view = ExplorerView(run)
+    view.wait()
+    yield view
+    view.close_view()
+
+
+def shown(explorer, **traits):
+    """Set traits, and return the ids of the items shown."""
+    for name, value in traits.items():
+        setattr(explorer, name, value)
+    explorer.wait()
+    page = explorer.page(explorer.result["version"], 0, 100)
+    return [card["item_id"] for card in page["cards"]]
+
+
+def ask(view, method, **params):
+    """Call a method as the page does, and return the reply."""
+    replies = []
+    view.connect(replies.append)
+    view.on_message({"id": "1", "method": method, "params": params})
+    return next(reply for reply in replies if reply.get("id") == "1")
+
+
+def test_all_rows_are_shown_in_manifest_order(explorer):
+    """Without a filter the gallery shows every row, duplicates and missing files included."""
+    assert shown(explorer) == ALL
+    assert (explorer.result["items"], explorer.result["total"]) == (5, 5)
+
+
+def test_filters_combine(explorer):
+    """Values of one facet are alternatives, facets combine; an empty dict shows all items again."""
+    assert shown(explorer, filters={"tags": ["cat"]}) == ["chelsea", "again"]
+    assert shown(explorer, filters={"tags": ["cat", "coffee"]}) == ["chelsea", "coffee", "again"]
+    assert shown(explorer, filters={"tags": ["cat"], "values": {"status": ["duplicate"]}}) == ["again"]
+    assert shown(explorer, filters={"severity": [0.9, 1.0]}) == []
+    assert shown(explorer, filters={}) == ALL
+
+
+def test_search_finds_parts_of_tags(explorer):
+    """The search finds tags that contain a text in any case, with their number of items."""
+    assert explorer.find_tags(" CA ") == [{"value": "cat", "items": 2}]
+    assert explorer.find_tags("%") == []
+
+
+def test_color_names_and_invalid_colors(explorer):
+    """A CSS name filters as its hex value; an invalid color shows an error and keeps the items."""
+    for red in ("red", "Red ", "#f00", "#ff0000ff"):
+        shown(explorer, filters={"color": {"color": red}})
+        assert (explorer.result["filters"]["color"]["color"], explorer.problem) == ("#ff0000", "")
+    before = explorer.result
+    shown(explorer, filters={"color": {"color": "reddish"}})
+    assert "'reddish' is no colour" in explorer.problem
+    assert explorer.result == before
+    shown(explorer, filters={})
+    assert explorer.problem == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("filters", {"tag": ["x"]}),
+        ("filters", {"severity": [2, "a"]}),
+        ("sort", {"by": "column:gone"}),
+    ],
+)
+def test_invalid_filters_are_shown_as_an_error(explorer, name, value):
+    """Invalid filters and orders of a page or a user show an error, and the next valid ones remove it."""
+    shown(explorer, **{name: value})
+    assert explorer.problem
+    assert shown(explorer, **{name: {}}) == ALL
+    assert explorer.problem == ""
+
+
+def test_rows_and_sql_give_the_filtered_items(explorer, run):
+    """`rows` returns the filtered rows in their order, and `run.sql(explorer.sql)` the same."""
+    order = {"by": "column:url", "descending": True}
+    ids = shown(explorer, filters={"sources": ["imagenet"]}, sort=order)
+    assert ids
+    assert explorer.rows().column("item_id").to_pylist() == ids
+    assert run.sql(explorer.sql)["item_id"].tolist() == ids
+    assert explorer.rows().schema.names == run.table("assets").schema.names
+
+
+def test_rows_give_the_selection_first(explorer):
+    """Items selected by hand are what `rows` returns, unless the argument says otherwise."""
+    explorer.selection = ["again", "coffee"]
+    assert explorer.rows().column("item_id").to_pylist() == ["coffee", "again"]
+    assert explorer.rows("filtered").num_rows == 5
+    explorer.selection = []
+    assert explorer.rows("selected").num_rows == 0
+    with pytest.raises(UsageError, match="neither"):
+        explorer.rows("all")
+
+
+def test_saved_views_are_kept_with_the_run(run, tmp_path):
+    """A saved view shows the same items in another gallery of the run."""
+    out = tmp_path / "out"
+    shutil.copytree(run.folder, out)
+    first, second = ExplorerView(out), None
+    shown(first, filters={"tags": ["cat"]}, sort={"by": "severity", "descending": True})
+    assert "error" not in ask(first, "save_view", name="cats")
+    second = ExplorerView(str(out))
+    assert "error" not in ask(second, "open_view", name="cats")
+    assert shown(second) == shown(first)
+    ask(second, "delete_view", name="cats")
+    assert second.views == ExplorerView(out).views == {}
+
+
+def test_broken_saved_views_do_not_hide_the_gallery(run, tmp_path):
+    """A file of saved views that cannot be read is an error beside the gallery."""
+    out = tmp_path / "out"
+    shutil.copytree(run.folder, out)
+    (out / "explorer-views.json").write_text("{")
+    explorer = ExplorerView(out)
+    assert shown(explorer) == ALL
+    assert "explorer-views.json" in ask(explorer, "save_view", name="x")["error"]["message"]
+
+
+def test_pages_of_older_filters_are_empty(explorer):
+    """A page for filters that have changed has no cards, and says the version of those shown."""
+    version = explorer.result["version"]
+    shown(explorer, filters={"tags": ["cat"]})
+    assert explorer.page(version, 0, 10) == {"version": explorer.result["version"], "cards": []}
+
+
+def test_too_large_ranges_are_refused(explorer):
+    """A range of too many items is an error that names the limit."""
+    assert ask(explorer, "item_range", first=1, last=2)["result"] == ["coffee", "samoyed"]
+    assert "100,000" in ask(explorer, "item_range", first=0, last=10**6)["error"]["message"]
+
+
+def test_the_state_is_json(explorer):
+    """The state that the page gets is plain JSON."""
+    shown(explorer, filters={"color": {"color": "teal"}, "severity": (0, 1)}, sort={"by": "tag:cat"})
+    assert json.loads(json.dumps(explorer.page_state(), allow_nan=False))["result"]["total"] == 5
+
+
+def test_a_folder_opens_like_a_run(run):
+    """A folder, as a path or a string, opens like the run."""
+    assert shown(ExplorerView(run.folder)) == shown(ExplorerView(str(run.folder))) == ALL
+
+
+def test_a_folder_without_a_run_is_an_error(tmp_path):
+    """A folder without a run raises JournalError."""
+    with pytest.raises(JournalError):
+        ExplorerView(tmp_path)
+
+
+def test_a_run_without_tables_has_no_items(run, tmp_path):
+    """Without tables the gallery is empty."""
+    shutil.copy(run.folder / "journal.sqlite", tmp_path)
+    explorer = ExplorerView(tmp_path)
+    assert (shown(explorer), explorer.problem) == ([], "")
+
+
+def test_broken_tables_are_an_error(run, tmp_path):
+    """A broken file of the tables is an error that names it."""
+    out = tmp_path / "out"
+    shutil.copytree(run.folder, out)
+    next((out / "tables" / "tags").iterdir()).write_bytes(b"PAR1 broken")
+    explorer = ExplorerView(out)
+    explorer.wait()
+    assert "tags" in explorer.problem
+
+
+@pytest.fixture
+def run_with_embeddings(run, tmp_path):
+    """A copy of the run with embeddings: coffee is more similar to chelsea than samoyed is."""
+    out = tmp_path / "out"
+    shutil.copytree(run.folder, out)
+    schema_, vectors = schema("embeddings"), {"chelsea": [1, 0], "coffee": [0.8, 0.6], "samoyed": [0.6, 0.8]}
+    columns = {field.name: pa.nulls(len(vectors), field.type) for field in schema_}
+    columns |= {
+        "item_id": pa.array(vectors),
+        "model": pa.array(["m"] * len(vectors)),
+        "vector": pa.array(vectors.values(), schema_.field("vector").type),
+    }
+    with replace_table(Dataset(out), "embeddings", schema_) as part:
+        part.write(pa.table(columns, schema=schema_))
+    return out
+
+
+def test_similar_items(run_with_embeddings):
+    """Similar items are shown most similar first, and combine with other filters."""
+    explorer = ExplorerView(run_with_embeddings)
+    explorer.wait()
+    assert explorer.result["has_embeddings"]
+    assert "error" not in ask(explorer, "show_similar", item_id="chelsea")
+    assert shown(explorer) == ["coffee", "samoyed"]
+    assert explorer.filters["similar"]["name"] == "chelsea.jpg"
+    assert shown(explorer, filters={**explorer.filters, "values": {"status": ["skipped"]}}) == []
+    assert "again has no embedding" in ask(explorer, "show_similar", item_id="again")["error"]["message"]
+
+
+def test_the_notebook_widget_is_the_same(run):
+    """`lm.Explorer` is this view-model as a notebook widget, and its text representation is one line."""
+    explorer = lm.Explorer(run)
+    explorer.wait()
+    data, _ = explorer._repr_mimebundle_()
+    assert data["text/plain"].endswith("5 of 5 items)")
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert explorer.rows().num_rows == 5

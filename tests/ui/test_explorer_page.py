@@ -1,0 +1,211 @@
+"""The gallery in a real browser, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+import shutil
+
+import pyarrow as pa
+import pytest
+from playwright.sync_api import expect
+
+from lightmeter.tables import Dataset
+from lightmeter.tables.arrow.schema import schema
+from lightmeter.ui.gallery.explorer import ExplorerView
+from lightmeter.ui.web.web_server import WebView
+from tests.tables.replace_table import replace_table, replace_tables
+
+
+@pytest.fixture
+def open_gallery(serve_views, page):
+    """A function that opens the gallery of a run in the browser, and returns its view-model."""
+
+    def show(run) -> ExplorerView:
+        views: list[ExplorerView] = []
+        page.goto(serve_views({"explorer": WebView("Gallery", lambda: views.append(ExplorerView(run)) or views[-1])}))
+        expect(page.locator(".lm-position")).to_contain_text("item", timeout=30_000)
+        return views[-1]
+
+    return show
+
+
+def position(page):
+    return page.locator(".lm-position")
+
+
+def names(page):
+    return page.locator(".lm-card .lm-name")
+
+
+def test_facets_filter_and_follow_each_other(run, open_gallery, page):
+    """A click on a value shows its items; the counts of the other facets follow; Clear shows all again."""
+    open_gallery(run)
+    expect(position(page)).to_have_text("5 items")
+    page.get_by_role("group", name="Tags").get_by_label("cat, 2 items").check()
+    expect(position(page)).to_have_text("2 of 5 items")
+    expect(names(page)).to_have_text(["chelsea.jpg", "chelsea.jpg"])
+    expect(page.get_by_label("skipped, 0 items", exact=True)).to_be_visible()
+    page.get_by_label("duplicate, 1 item", exact=True).check()
+    expect(position(page)).to_have_text("1 of 5 items")
+    page.get_by_role("button", name="Clear filters").click()
+    expect(names(page)).to_have_count(5)
+
+
+def test_tags_are_found_by_a_part(run, open_gallery, page):
+    """Typed text finds tags on the server; a found tag is chosen with the keyboard alone."""
+    open_gallery(run)
+    page.get_by_label("Find a tag").fill("COFF")
+    found = page.locator(".lm-found").get_by_label("coffee, 1 item")
+    expect(found).to_be_visible()
+    page.keyboard.press("Tab")
+    expect(found).to_be_focused()
+    page.keyboard.press("Space")
+    expect(names(page)).to_have_text(["coffee.jpg"])
+    expect(found).to_be_focused()
+
+
+def test_severity_brush_works_by_keyboard(run, open_gallery, page):
+    """The handles of the histogram move by arrow keys; the range counts and filters."""
+    view = open_gallery(run)
+    low = page.get_by_label("Lowest NSFW severity")
+    low.focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    expect(names(page)).to_have_text(["samoyed.mp4"])
+    assert view.filters["severity"] == [0.2, 1]
+    page.keyboard.press("Home")
+    expect(position(page)).to_have_text("5 items")
+
+
+def test_color_sort_and_errors(run, open_gallery, page):
+    """A color shows the nearest first; an invalid color shows an error line; the order can be chosen."""
+    open_gallery(run)
+    color = page.get_by_label("Color name or #rrggbb")
+    color.fill("#a54b24")
+    color.press("Enter")
+    expect(names(page).first).to_have_text("coffee.jpg")
+    color.fill("reddish")
+    color.press("Enter")
+    expect(page.get_by_text("'reddish' is no colour")).to_be_visible()
+    color.fill("")
+    color.press("Enter")
+    expect(position(page)).to_have_text("5 items")
+    page.get_by_label("Sort by").select_option("NSFW severity")
+    expect(names(page).first).to_have_text("samoyed.mp4")
+    page.get_by_role("button", name="largest first").click()
+    expect(names(page).nth(2)).not_to_have_text("samoyed.mp4")
+
+
+def test_selection_by_mouse_arrives_in_python(run, open_gallery, page):
+    """Checkboxes and Shift-clicks select items, and a selection set in Python is shown."""
+    view = open_gallery(run)
+    boxes = page.locator(".lm-check input")
+    boxes.nth(1).check()
+    expect(page.get_by_text("1 item selected")).to_be_visible()
+    boxes.nth(3).click(modifiers=["Shift"])
+    expect(page.get_by_text("3 items selected")).to_be_visible()
+    assert sorted(view.selection) == ["again", "coffee", "samoyed"]
+    assert view.rows().column("item_id").to_pylist() == ["coffee", "samoyed", "again"]
+    view.selection = ["chelsea"]
+    expect(boxes.nth(0)).to_be_checked()
+    expect(boxes.nth(1)).not_to_be_checked()
+    page.get_by_role("button", name="Clear selection").click()
+    expect(boxes.nth(0)).not_to_be_checked()
+    assert view.selection == []
+
+
+def test_keyboard_moves_and_selects(run, open_gallery, page):
+    """Arrow keys move between cards, Space selects, Shift with an arrow selects a range."""
+    view = open_gallery(run)
+    expect(names(page)).to_have_count(5)
+    page.locator(".lm-open").first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".lm-open").nth(1)).to_be_focused()
+    page.keyboard.press("Space")
+    expect(page.get_by_text("1 item selected")).to_be_visible()
+    page.keyboard.press("Shift+ArrowRight")
+    expect(page.get_by_text("2 items selected")).to_be_visible()
+    assert sorted(view.selection) == ["coffee", "samoyed"]
+    page.keyboard.press("End")
+    expect(page.locator(".lm-open").nth(4)).to_be_focused()
+    page.keyboard.press("Home")
+    expect(page.locator(".lm-open").first).to_be_focused()
+
+
+def test_views_are_saved_and_opened(run, tmp_path, open_gallery, page):
+    """A view is saved under a name, opened again, and deleted; an empty name shows an error."""
+    out = tmp_path / "out"
+    shutil.copytree(run.folder, out)
+    view = open_gallery(out)
+    page.get_by_role("button", name="Save view").click()
+    expect(page.get_by_text("A view needs a name.")).to_be_visible()
+    page.get_by_role("group", name="Tags").get_by_label("cat, 2 items").check()
+    expect(position(page)).to_have_text("2 of 5 items")
+    page.get_by_label("Name of this view").fill("cats")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Delete view")).to_be_visible()
+    page.get_by_role("button", name="Clear filters").click()
+    expect(position(page)).to_have_text("5 items")
+    page.get_by_label("Saved views").select_option("")
+    page.get_by_label("Saved views").select_option("cats")
+    expect(position(page)).to_have_text("2 of 5 items")
+    page.get_by_role("button", name="Delete view").click()
+    expect(page.get_by_role("button", name="Delete view")).to_be_hidden()
+    assert view.views == {}
+
+
+def test_unsafe_pictures_are_blurred_until_asked(run, tmp_path, open_gallery, page):
+    """A likely unsafe picture is shown with at most 8 pixels until the user chooses to see it."""
+    out = tmp_path / "out"
+    shutil.copytree(run.folder, out)
+    nsfw = schema("nsfw")
+    with replace_table(Dataset(out), "nsfw", nsfw) as part:
+        part.write(pa.table({"item_id": ["chelsea"], "severity": [0.9]}))
+    open_gallery(out)
+    picture = page.locator(".lm-shot img").first
+    expect(picture).to_have_attribute("alt", "chelsea.jpg, blurred", timeout=30_000)
+    assert picture.evaluate("image => Math.max(image.naturalWidth, image.naturalHeight)") <= 8
+    page.get_by_label("Show blurred pictures").check()
+    expect(picture).to_have_attribute("alt", "chelsea.jpg: animal, cat, mammal")
+    assert picture.evaluate("image => Math.max(image.naturalWidth, image.naturalHeight)") > 8
+
+
+@pytest.fixture
+def many(run, tmp_path):
+    """A run folder whose tables have 200,000 items."""
+    shutil.copy(run.folder / "journal.sqlite", tmp_path)
+    assets = schema("assets")
+    numbers = range(200_000)
+    with replace_tables(Dataset(tmp_path), {"assets": assets}, {}) as writers:
+        ids = [f"i{number}" for number in numbers]
+        writers["assets"].write(
+            pa.table({"item_id": ids, "url": [f"{item}.jpg" for item in ids], "status": ["ok"] * len(ids)})
+        )
+    return tmp_path
+
+
+def test_only_cards_in_view_are_in_the_page(many, open_gallery, page):
+    """Of many items only those in view have elements; the last one is reached by the scrollbar and by the keyboard."""
+    open_gallery(many)
+    expect(position(page)).to_have_text("200,000 items")
+    expect(page.locator(".lm-name", has_text="i0.jpg")).to_be_visible()
+    assert page.locator(".lm-card").count() < 60
+    scroller = page.locator(".lm-scroller")
+    scroller.evaluate("element => { element.scrollTop = element.scrollHeight; }")
+    expect(page.locator(".lm-name", has_text="i199999.jpg")).to_be_visible()
+    assert page.locator(".lm-card").count() < 60
+    scroller.evaluate("element => { element.scrollTop = 0; }")
+    expect(page.locator(".lm-name", has_text="i0.jpg")).to_be_visible()
+    page.locator(".lm-open").first.focus()
+    page.keyboard.press("End")
+    expect(page.locator(".lm-name", has_text="i199999.jpg")).to_be_visible()
+
+
+def test_narrow_pages_do_not_scroll_sideways(run, open_gallery, page):
+    """At 390 px nothing is wider than the page, and the filters open on request."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_gallery(run)
+    expect(names(page)).to_have_count(5)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    expect(page.get_by_label("Find a tag")).to_be_hidden()
+    page.get_by_text("Filters", exact=True).click()
+    expect(page.get_by_label("Find a tag")).to_be_visible()
