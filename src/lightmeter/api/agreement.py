@@ -1,6 +1,6 @@
 """Agreement of back ends, and what would be lost if one of them were dropped.
 
-An answer is a tag, a brand, a colour name, the fact that a picture shows a face, or the fact that a picture is unsafe
+An answer is a tag, a brand, a color name, the fact that a picture shows a face, or the fact that a picture is unsafe
 (an NSFW severity at or above a threshold). A video counts as one item, with the answers about all its frames. Items
 count for a pair of back ends if both answered them: rows with status `ok`, without duplicates, without an error of
 either back end, and for NSFW with a rating of both.
@@ -154,11 +154,11 @@ class Loss:
     Attributes:
         backend: The back end.
         feature: The feature, such as `tags`.
-        items: Number of items that it answered.
-        answers: Number of answers that it gave, each counted once for each item.
-        lost_answers: Number of those that no other back end gave about the same item.
+        items: Number of items that this back end answered.
+        answers: Number of answers that this back end gave, each counted once for each item.
+        lost_answers: Number of these answers that no other back end gave about the same item.
         lost_items: Number of items about which only this back end gave any answer.
-        credits: Credits that the run paid for it, before rounding; None if they are unknown.
+        credits: Credits that the run paid for this feature of the back end, before rounding; None if they are unknown.
     """
 
     backend: str
@@ -170,7 +170,7 @@ class Loss:
     credits: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes and `credits_per_lost_answer`."""
+        """Return the attributes and `credits_per_lost_answer` as a dictionary."""
         return {**asdict(self), "credits_per_lost_answer": self.credits_per_lost_answer}
 
     @property
@@ -206,7 +206,7 @@ class Agreement:
         return pa.Table.from_pylist([loss.to_dict() for loss in self.losses], schema=pa.schema(_LOSS_TYPES))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes, with a dictionary for each row."""
+        """Return the attributes as a dictionary; `pairs` and `losses` become lists of dictionaries."""
         return {
             "pairs": [asdict(pair) for pair in self.pairs],
             "losses": [loss.to_dict() for loss in self.losses],
@@ -290,7 +290,7 @@ def _compare(
     min_score: float,
     thresholds: float | Mapping[str, float],
 ) -> tuple[list[PairAgreement], list[dict[str, Any]]]:
-    """Return the pairs of back ends of a feature, and for each back end the counts of `Loss`, with its `source`."""
+    """Return the agreement of each pair of back ends for a feature, and dictionaries with the counts of each `Loss`."""
     if not sources:
         return [], []
     bits = pa.array([1 << position for position in range(len(sources))], pa.int64())
@@ -310,7 +310,7 @@ def _compare(
 
 
 def _sort_value(loss: Loss) -> float:
-    """Return the credits per lost answer; -1 if unknown, so that such a row comes last."""
+    """Return the credits per lost answer; -1 if unknown, so that `loss` is sorted last."""
     value = loss.credits_per_lost_answer
     return -1.0 if value is None else value
 

@@ -1,7 +1,7 @@
 """Runs an async generator in a background thread, so that the end of `asyncio.run` cancels no requests.
 
 When `asyncio.run` ends, it cancels every task of its event loop. Requests in flight would lose answers that may have
-been charged. Tasks in the loop of the background thread are not cancelled; `asyncio.run` waits until they have ended.
+been charged. Tasks in the loop of the background thread are not canceled; `asyncio.run` waits until they have ended.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _MAX_WAITING_VALUES: Final = 16  # for a slow reader; older values are dropped
 async def in_background(factory: GeneratorFactory[T], stop: asyncio.Event | None = None) -> AsyncGenerator[T]:
     """Run the generator that `factory` returns in a background thread, and yield its values in the current event loop.
 
-    Closing this generator, cancelling its task, or ending its loop closes the background generator and waits until it
-    is closed. A loop that is closed without `asyncio.run` cannot wait: then the background generator ends by itself.
+    Closing this generator, canceling its task, or ending its event loop closes the background generator, and waits
+    for its end. An event loop closed without `asyncio.run` cannot wait: the background generator then ends by itself.
     Setting `stop` asks the background generator to stop early: it sets the event that `factory` was called with.
     """
     work = _BackgroundGenerator(factory)
@@ -82,7 +82,7 @@ class _BackgroundGenerator(Generic[T]):
         self._future.result()
 
     def stop(self) -> None:
-        """Ask the background generator to stop early: set the event that it was given."""
+        """Ask the background generator to stop early: set the event that its factory was called with."""
         self._call_in_background(self._stop.set)
 
     def abandon(self) -> None:
@@ -96,7 +96,7 @@ class _BackgroundGenerator(Generic[T]):
         self._call_in_background(self._cancel_tasks)
 
     async def ended(self) -> None:
-        """Wait until the background generator is closed; if cancelled meanwhile, raise CancelledError afterwards."""
+        """Wait until the background generator is closed; if canceled meanwhile, raise CancelledError afterwards."""
         cancelled: asyncio.CancelledError | None = None
         while not self._finished.is_set():
             try:

@@ -68,7 +68,7 @@ async def stream_manifest(
         source: The manifest.
         folder: The output folder.
         options: The options of the run, with a budget.
-        limits: What holds for this start only.
+        limits: Arguments that hold only for this start of the run, and are not stored.
         stop: An event that stops the run early.
         settings: The user's settings.
 
@@ -106,17 +106,17 @@ async def continue_streaming_run(
 ) -> AsyncGenerator[Progress | Run]:
     """Continue a run whose manifest is not planned to its end; yield progress, and the run at the end.
 
-    If the manifest has changed, the run of the new one begins, and what is paid is not paid again.
+    If the manifest has changed, a run of the new manifest begins, which does not pay again for rows already paid.
 
     Args:
         folder: The output folder.
         options: The options of the run.
-        limits: What holds for this start only.
+        limits: Arguments that hold only for this start of the run, and are not stored.
         stop: An event that stops the run early.
         settings: The user's settings.
 
     Raises:
-        UsageError: there is no budget any more.
+        UsageError: `options` has no budget.
     """
     with open_read_only(folder) as db:
         source = get_meta(db).get("manifest_path")

@@ -92,7 +92,7 @@ class NotebookProgressDisplay:
             self._show(self._last)
 
     def show_progress(self, progress: Progress) -> None:
-        """Show the progress, unless another one was shown a moment ago; the last one is always shown."""
+        """Update the cell's output, at most a few times a second; the last progress is always shown."""
         is_new_phase = self._last is None or progress.phase != self._last.phase
         self._last = progress
         if is_new_phase or progress.seconds - self._shown_at_s >= _NOTEBOOK_INTERVAL_S:

@@ -29,13 +29,13 @@ from lightmeter.export.export_tables import export_tables
 async def resume_in_process(out: Path | str, first: int, last: int) -> LightmeterError | None:
     """Continue a run, for some of its rows, in a process of its own; return the error that stopped the run, or None.
 
-    If the caller's task is cancelled, wait until the requests in flight are answered and stored. Tables are written
+    If the caller's task is canceled, wait until the requests in flight are answered and stored. Tables are written
     only when the run stops early by cancellation.
 
     Args:
         out: The output folder of the run.
-        first: Place of the first row in the order in which rows are sent, from 0.
-        last: Place of the last row.
+        first: Index of the first row in the order in which rows are sent, from 0.
+        last: Index of the last row in that order, included.
 
     Raises:
         LightmeterError: what `lightmeter.resume` raises.
@@ -62,7 +62,7 @@ async def resume_in_process(out: Path | str, first: int, last: int) -> Lightmete
 
 
 async def _wait_for_end(process: Process) -> None:
-    """Wait until a process has ended; if this task is cancelled meanwhile, raise CancelledError afterwards."""
+    """Wait until a process has ended; if this task is canceled meanwhile, raise CancelledError afterwards."""
     cancelled: asyncio.CancelledError | None = None
     while process.returncode is None:
         try:

@@ -51,7 +51,7 @@ class RunSummary:
         seconds: Running time, also before the run was resumed.
         out: The output folder.
         balance_is_current: Whether the balance was read after the last request.
-        screen: What local back ends rejected (`--screen`), and an estimate of what they missed; None without them.
+        screen: What local back ends rejected (`--screen`), and an estimate of what they missed; else None.
         planning_finished: Whether all rows of the manifest are read and checked; false in the midst of `--stream`.
     """
 

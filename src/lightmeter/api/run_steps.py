@@ -36,16 +36,16 @@ _NO_ROWS: Final = (0, -1)
 
 @dataclass(frozen=True, slots=True)
 class StartLimits:
-    """Arguments of a start of a run that, unlike `Options`, are not stored with the run.
+    """Arguments that hold only until a run stops; unlike `Options`, they are not stored with the run.
 
     Attributes:
-        rows: First and last place of the rows to send, in the send order.
+        rows: Indices of the first and last row to send, in the order of sending.
         pay_again: Most credits for repeating requests whose answer was lost.
         accept_journal: Whether to continue a journal that is a copy or a restored backup.
         tables: Whether to write the tables at the end.
         consent: Whether to allow what `Plan.needs_consent` lists.
-        is_planning: Whether to plan the rows that the journal lacks, while the others are sent.
-        source: The manifest of these rows; None if it was in memory and is not known any more.
+        is_planning: Whether to plan the manifest's rows that the journal lacks, while the others are sent (`--stream`).
+        source: The manifest of the rows to plan; None if it was in memory and is not known any more.
     """
 
     rows: SeqRange = ALL_ROWS
@@ -58,7 +58,7 @@ class StartLimits:
 
 
 def merged_options(folder: Path, header: RunHeader, wanted: Options) -> Options:
-    """Return the run's options, changed to `wanted`; raise SettingsError if one may not change between two starts."""
+    """Return the run's options changed to `wanted`; raise SettingsError if a resumed run may not change an option."""
     return header.options.model_copy(update=changed_options(folder, header, wanted))
 
 
@@ -94,8 +94,8 @@ async def settle_former_run(
 ) -> AsyncGenerator[Progress]:
     """Collect the answers that the folder's run of an earlier manifest waits for, and prove what lost requests cost.
 
-    Only the earlier run's journal has the account balances for such a proof. The next run sends rows whose request is
-    proven uncharged. Spends nothing, and yields progress.
+    A request is lost if its answer never came. Account balances in the earlier run's journal prove what it cost; the
+    next run sends the rows of uncharged requests again. Spends nothing, and yields progress.
     """
     if not await asyncio.to_thread(has_unsettled_former_run, folder, plan):
         return

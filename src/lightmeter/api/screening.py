@@ -141,7 +141,7 @@ def _check_backend(name: str, offers: Mapping[str, BackendOffer]) -> None:
 
 
 def _check_tables(condition: RowCondition, filled: set[str], why: str, name: str = "screen-rule") -> None:
-    """Raise SettingsError unless a condition reads tables of results, such as `nsfw`, and only those in `filled`."""
+    """Raise SettingsError, with the reason `why`, unless a condition reads only the result tables in `filled`."""
     results = set(condition.tables) & {*FEATURES, *EXTRA_FEATURES}
     if empty := sorted(results - filled):
         raise SettingsError(f"{name}: it reads the table {', '.join(empty)}, but {why}.")

@@ -94,9 +94,9 @@ class Shares:
     Attributes:
         rule: The option `sample` of the run, which chose the rows.
         population: Number of images and videos that can be analyzed; duplicates do not count.
-        sampled: Number of bought rows that the shares are based on, including rows that have no answer.
-        answered: Number of those rows that have an answer.
-        rows: The shares.
+        sampled: Number of rows that the budget was spent on, including rows that have no answer.
+        answered: Number of rows that have an answer; the shares are computed from them.
+        rows: One `Share` for each tag or label.
         screened: Number of images and videos that local back ends rejected (`--screen`); the population lacks them.
     """
 

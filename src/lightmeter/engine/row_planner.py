@@ -54,11 +54,11 @@ WAIT_S: Final = 0.5
 async def plan_manifest(
     session: Session, run_state: RunState, source: ManifestSource | None, settings: Settings
 ) -> None:
-    """Plan the rows of a run's manifest that its journal lacks; an error stops the run.
+    """Read, check and price the rows of a run's manifest that its journal lacks; an error stops the run.
 
     Args:
         session: The open run.
-        run_state: Learns which rows may be sent.
+        run_state: State of the run, in which the planned rows are recorded, so that the engine may send them.
         source: The manifest; None if it was in memory and is not known any more.
         settings: The user's settings.
     """
@@ -72,11 +72,11 @@ async def plan_manifest(
 
 
 class RowPlanner:
-    """Plans the rows that the journal of a run lacks, and adds them to it in chunks.
+    """Plans the manifest's rows that the journal of a run lacks, and adds them to the journal, some at a time.
 
     Args:
         session: The open run.
-        run_state: Learns which rows may be sent.
+        run_state: State of the run, in which the planned rows are recorded, so that the engine may send them.
         settings: The user's settings.
         temporary: An empty temporary folder.
         journal: The open journal in that folder.
@@ -129,7 +129,7 @@ class RowPlanner:
         await self._finish(plan, reader.extra_types)
 
     def _copy_planned_rows(self) -> None:
-        """Copy the rows that the journal of the run has, as they were planned, to the temporary journal."""
+        """Copy the rows of the run's journal to the temporary journal, in their state before they were sent."""
         with open_read_only(self._session.out) as db:
             meta, rows = get_meta(db), planned_rows(db)
             while chunk := [before_sending(row) for row, _ in islice(rows, CHUNK_ROWS)]:
@@ -155,7 +155,7 @@ class RowPlanner:
             self._added_at_s = monotonic()
 
     def _next_chunk(self, earlier: Sequence[Path]) -> tuple[int, Inserts, Mapping[str, int]]:
-        """Return (number of rows of the next chunk, statements that insert it, number of rows by status)."""
+        """Return (how many rows to add next, SQL statements that insert them, row counts by status)."""
         with open_read_only(self._journal.folder) as db:
             rows = [row for row, _ in planned_rows(db, self._next, self._next + CHUNK_ROWS - 1)]
         with chunk_in_memory(rows, self._options.model_dump_json()) as chunk:
@@ -167,7 +167,7 @@ class RowPlanner:
             return sum(frame_of(row.seq) is None for row in rows), read_chunk(chunk), count_requests_by_status(chunk)
 
     async def _finish(self, plan: Plan, extra_types: Mapping[str, str]) -> None:
-        """Write the plan file and the thumbnails of the run, and record that its rows are complete."""
+        """Write the plan file and the thumbnails of the run, and record that all rows of the manifest are planned."""
         out, meta = self._session.out, {"extra_types": json.dumps(extra_types)}
         await self._journal.write(put_meta(meta))
         plan = plan_from_journal(self._temporary, self._options, self._settings, plan.service)

@@ -28,10 +28,10 @@ class RunState:
         held: Credits that the journal reserves for requests that may still be charged.
         started_at_s: When this process began to work on the run, in monotonic seconds.
         budget: Most credits that the run may spend; None means no limit.
-        name_reliability: Whether the names in answers identify images, so that images can share a request.
-        uploads: URLs whose content is sent instead of the URL.
-        bisection: Rows of refused batches, which are sent again in halves.
-        phase: What the run is doing, such as `running` or `draining`, for progress events.
+        name_reliability: Learns whether answers name their images, so that several images can share a request.
+        uploads: URLs whose image or video is sent as a file instead of the URL.
+        bisection: Rows of refused requests with several rows, which are sent again in halves.
+        phase: What the run is doing, such as `running`, or `draining` (it awaits the last answers).
         requests: Requests sent by this process.
         reserved: Credits of requests that may be sent and are not written to the journal yet.
         at_risk: Credits of requests that may be sent, or were sent, and have no answer of any kind yet.
@@ -47,7 +47,7 @@ class RunState:
         retries_pending: The user stopped the run before the question (`--ask`) was repeated for all invalid answers.
         waiting: A sentence that says what the run waits for, and for how long at most; None if it does not wait.
         planning: Whether rows of the manifest are still being planned (`--stream`).
-        last_planned: Place of the last row that is planned and may be sent; used while `planning` is true.
+        last_planned: Index of the last row that is planned and may be sent; used while `planning` is true.
         notes: Messages to the user about the run, one sentence each, in the order of events.
         stop_reason: Why no more requests may be sent; None while there is no reason.
         internal_error: An exception that no service can cause, such as a full disk; raised once all requests in flight
@@ -148,7 +148,7 @@ class RunState:
         self.planning = True
 
     def add_planned_rows(self, counts: Mapping[str, int], last: int) -> None:
-        """Add the number of newly planned rows of each status; those up to the place `last` may be sent."""
+        """Add the number of newly planned rows of each status; rows up to the index `last` may be sent."""
         self.counts.update(counts)
         self.last_planned = last
         self.state_changed.set()
@@ -234,7 +234,7 @@ class RunState:
         self.unresolved_requests = self.unresolved_credits = 0
 
     def set_must_resolve(self, *, required: bool) -> None:
-        """Set whether the next batch waits until the charges of requests without an answer were looked for."""
+        """Set whether the next batch waits for a balance reading that shows what unanswered requests cost."""
         self.must_resolve = required
 
     def fits_budget(self, hold: int) -> bool:

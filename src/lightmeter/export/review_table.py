@@ -46,7 +46,7 @@ def export_reviews(out: Path) -> None:
 def write_reviews(dataset: Dataset) -> int:
     """Write the table `reviews` anew, if there are decisions; return its number of rows.
 
-    Call it only inside a block of `dataset.locked()`: the last of several writers then has all decisions.
+    Call this function only inside a block of `dataset.locked()`, so that no writer replaces newer decisions.
 
     Raises:
         JournalError: `reviews.sqlite` cannot be read.

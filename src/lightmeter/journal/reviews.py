@@ -72,7 +72,7 @@ SELECT (SELECT coalesce(max(batch), 0) FROM batches), (SELECT coalesce(max(numbe
 
 
 class Review(NamedTuple):
-    """The valid decision of an item. `at` is in seconds since the epoch; `batch` is the batch that it belongs to."""
+    """Newest decision about an item. `at`: seconds since the epoch; `batch`: number for `withdraw_reviews`."""
 
     item_id: str
     url: str
@@ -85,7 +85,7 @@ class Review(NamedTuple):
 
 
 class ReviewMark(NamedTuple):
-    """State of the decisions of a run: numbers of the newest batch and of the newest withdrawal. Both only grow."""
+    """Version of a run's decisions: numbers of the newest batch (made by one click) and the newest withdrawal."""
 
     batch: int = 0
     withdrawal: int = 0
@@ -94,7 +94,7 @@ class ReviewMark(NamedTuple):
 def add_reviews(
     folder: Path, run_id: str, items: Iterable[tuple[str, str]], decision: Decision, by: str, note: str = ""
 ) -> int:
-    """Add a decision about items of the run in a folder; return its batch. It is on disk when the function returns.
+    """Store one decision about items of a run, as a batch; return its number, with which it can be withdrawn.
 
     Args:
         folder: The output folder of the run.
@@ -102,7 +102,7 @@ def add_reviews(
         items: Pairs of item id and URL.
         decision: The decision.
         by: Name of the person.
-        note: What that person notes; may be empty.
+        note: A remark of that person; may be empty.
 
     Raises:
         UsageError: The person has no name.
@@ -122,7 +122,9 @@ def add_reviews(
 
 
 def withdraw_reviews(folder: Path, batch: int, by: str) -> list[str]:
-    """Withdraw the decisions of a batch, unless they are withdrawn; return the ids of its items.
+    """Withdraw the decisions that were made together as batch `batch`; return the ids of its items.
+
+    If they are withdrawn already, change nothing.
 
     Raises:
         UsageError: There is no such batch.
@@ -140,10 +142,10 @@ def withdraw_reviews(folder: Path, batch: int, by: str) -> list[str]:
 
 
 def read_reviews(folder: Path, item_ids: Iterable[str]) -> dict[str, Review]:
-    """Return item id → valid decision of these items; undecided items are left out.
+    """Return item id → newest decision that is not withdrawn; undecided items are left out.
 
     Raises:
-        JournalError: The file cannot be read.
+        JournalError: `reviews.sqlite` cannot be read.
     """
     if not has_reviews(folder):
         return {}
@@ -153,10 +155,10 @@ def read_reviews(folder: Path, item_ids: Iterable[str]) -> dict[str, Review]:
 
 
 def valid_decisions(folder: Path) -> dict[str, Decision]:
-    """Return item id → valid decision of all decided items.
+    """Return item id → newest decision that is not withdrawn, of all decided items.
 
     Raises:
-        JournalError: The file cannot be read.
+        JournalError: `reviews.sqlite` cannot be read.
     """
     if not has_reviews(folder):
         return {}
@@ -166,12 +168,12 @@ def valid_decisions(folder: Path) -> dict[str, Decision]:
 
 
 def review_batches(folder: Path) -> Iterator[tuple[ReviewMark, list[Review]]]:
-    """Yield all valid decisions in lists of bounded length, each with the state they belong to.
+    """Yield the newest decision about each item that is not withdrawn, in lists of bounded length.
 
-    There is at least one list, which may be empty.
+    Each list comes with the version of the decisions. There is at least one list, which may be empty.
 
     Raises:
-        JournalError: The file cannot be read.
+        JournalError: `reviews.sqlite` cannot be read.
     """
     if not has_reviews(folder):
         yield ReviewMark(), []
@@ -185,10 +187,10 @@ def review_batches(folder: Path) -> Iterator[tuple[ReviewMark, list[Review]]]:
 
 
 def review_mark(folder: Path) -> ReviewMark:
-    """Return the state of the decisions, which changes with every decision and every withdrawal.
+    """Return the version of a run's decisions, which changes with every decision and every withdrawal.
 
     Raises:
-        JournalError: The file cannot be read.
+        JournalError: `reviews.sqlite` cannot be read.
     """
     if not has_reviews(folder):
         return ReviewMark()
@@ -197,10 +199,10 @@ def review_mark(folder: Path) -> ReviewMark:
 
 
 def items_since(folder: Path, mark: ReviewMark) -> list[str]:
-    """Return the ids of the items whose decision may have changed since the state `mark`.
+    """Return the ids of the items whose decision may have changed since the version `mark`.
 
     Raises:
-        JournalError: The file cannot be read.
+        JournalError: `reviews.sqlite` cannot be read.
     """
     if not has_reviews(folder):
         return []
@@ -209,7 +211,7 @@ def items_since(folder: Path, mark: ReviewMark) -> list[str]:
 
 
 def has_reviews(folder: Path) -> bool:
-    """Return whether the folder of a run has a file of decisions."""
+    """Return whether the folder of a run has the file `reviews.sqlite`."""
     return (folder / REVIEWS_NAME).exists()
 
 

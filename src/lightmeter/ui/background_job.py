@@ -19,7 +19,7 @@ JobFactory = Callable[[asyncio.Event], Coroutine[Any, Any, T]]
 
 @cache
 def view_loop() -> BackgroundLoop:
-    """Return the background event loop that all view-models of this process share; a notebook's own may be busy."""
+    """Return the background event loop that all view-models of this process share; the notebook's loop may be busy."""
     return BackgroundLoop("lightmeter-views")
 
 
@@ -56,7 +56,7 @@ class BackgroundJob:
         return future
 
     def stop(self) -> None:
-        """Ask the job to stop; any thread may call it, and it does not wait. A run still awaits answers under way."""
+        """Ask the job to stop, without waiting; any thread may call it. A run first awaits answers to sent requests."""
         view_loop().loop.call_soon_threadsafe(self._stop.set)
 
     def wait(self) -> Any:

@@ -28,11 +28,11 @@ def request(method: F) -> F:
 
 
 class ViewModel(traitlets.HasTraits):
-    """State and requests of one widget, in a notebook or on the page of `lightmeter ui`.
+    """Python object behind one widget, in a notebook or on the page of `lightmeter ui`: its state and its methods.
 
-    Traits tagged `sync=True` are the state that the page shows. The page may change only those that are also tagged
-    `page_writes=True`. The page calls methods marked with `request`, and gets their results as JSON. Requests of one
-    page arrive one after another, but not always in the same thread.
+    Traits (attributes of traitlets) tagged `sync=True` are the state that the page shows. The page may change
+    only those that are also tagged `page_writes=True`. The page calls methods marked with `request`, and gets their
+    results as JSON. Requests of one page arrive one after another, but not always in the same thread.
 
     Attributes:
         error: The error of the last request as a sentence; empty if it succeeded.
@@ -76,10 +76,10 @@ class ViewModel(traitlets.HasTraits):
         return getattr(self, method)(**params)
 
     def close_view(self) -> None:
-        """Release what the view-model holds, when its page is closed; by default nothing."""
+        """Stop background work when the page is closed; a subclass overrides this method, which does nothing."""
 
     def page_state(self, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Return the values of these traits, or of all that the page shows, as JSON-compatible objects."""
+        """Return the values of the traits `names` as JSON-compatible objects; None means all that the page shows."""
         shown = self.traits(sync=True) if names is None else names
         return {name: to_jsonable_python(getattr(self, name), inf_nan_mode="null") for name in shown}
 
@@ -87,7 +87,7 @@ class ViewModel(traitlets.HasTraits):
         """Set traits to the values that the page sent.
 
         Raises:
-            traitlets.TraitError: The page may not change one of them, or a value has the wrong type.
+            traitlets.TraitError: The page may not change one of these traits, or a value has the wrong type.
         """
         for name in changes:
             if not self.has_trait(name) or not self.trait_metadata(name, "page_writes"):

@@ -7,7 +7,7 @@ from lightmeter.widgets.view_widget import ViewWidget
 
 
 class Review(ReviewView, ViewWidget, module="review"):
-    """Notebook widget to decide about the items of a run by their NSFW ratings; see `ReviewView`.
+    """Notebook widget to decide (keep, reject, unsure) about the items of a run that back ends rated as NSFW.
 
     Example:
         >>> import lightmeter as lm

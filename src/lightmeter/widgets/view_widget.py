@@ -11,7 +11,7 @@ from lightmeter.ui.view_model import ViewModel
 
 
 class ViewWidget(ViewModel, anywidget.AnyWidget):
-    """A view-model as a notebook widget: one ES module, whose messages and state travel over the kernel's comm.
+    """A view-model shown as a notebook widget, whose page is one ES module; Jupyter transports messages and state.
 
     A subclass names its ES module: `class Explorer(ExplorerView, ViewWidget, module="explorer")`.
     """
@@ -35,9 +35,9 @@ class ViewWidget(ViewModel, anywidget.AnyWidget):
         self._let_page_choose_subshell()
 
     def _let_page_choose_subshell(self) -> None:
-        """Let the messages of the page reach the kernel's subshell that the page names, while a cell is executed.
+        """Let the kernel process messages of the page while a cell is executed, in the subshell that the page names.
 
-        Since version 7.4, ipykernel sends them to the shell that wrote to the page last, where they wait for the cell.
+        Otherwise ipykernel 7.4 or later processes them in the thread that wrote to the page last, after the cell.
         """
         if self.comm is not None:
             self.comm.__dict__.pop("_reply_subshell_id", None)

@@ -1,6 +1,6 @@
-"""Add rows to the journal of a run that has begun already (`--stream`), a chunk at a time.
+"""Add rows to the journal of a run that has begun already (`--stream`), some rows (a chunk) at a time.
 
-A chunk has a journal of its own, in memory: answers of earlier runs are found there before the run sees the rows.
+Each chunk is first written to a journal in memory, where answers of earlier runs are looked up for its rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Inserts = Sequence[tuple[str, Sequence[tuple[Any, ...]]]]
 
 @contextmanager
 def chunk_in_memory(rows: Sequence[PlannedRow], options: str) -> Iterator[sqlite.Connection]:
-    """Yield a journal in memory with some rows of a plan, and with the run's options as JSON."""
+    """Yield a journal in memory with some rows of a plan and `options`, the run's options as JSON."""
     with closing(sqlite.connect(Path(":memory:"))) as db:
         with db:
             db.execute(SCHEMA)
@@ -37,7 +37,7 @@ def chunk_in_memory(rows: Sequence[PlannedRow], options: str) -> Iterator[sqlite
 
 
 def read_chunk(db: sqlite.Connection) -> Inserts:
-    """Return the statements that copy the rows of a chunk, with the earlier answers found for them, to a journal."""
+    """Return the SQL statements that copy the rows of the journal `db`, and their stored answers, to another one."""
     inserts: list[tuple[str, Sequence[tuple[Any, ...]]]] = []
     for table in _COPIED:
         names = [name for _, name, *_ in db.execute(f"PRAGMA table_info({table})")]
@@ -53,13 +53,13 @@ def read_chunk(db: sqlite.Connection) -> Inserts:
 
 
 def index_findings(db: sqlite.Connection) -> None:
-    """Index the findings of a temporary journal by row, so that those of a chunk are found without a scan."""
+    """Create an index by row on the table `findings` (problems that pre-checks found) of a temporary journal."""
     db.execute("CREATE INDEX IF NOT EXISTS findings_by_row ON findings (seq)")
 
 
 @sqlite.command
 def append_rows(db: sqlite.Connection, inserts: Inserts, meta: Mapping[str, str]) -> None:
-    """Add the rows of a chunk to the journal of a run, and write values to its table `meta`."""
+    """Add rows to the journal of a run by the SQL `inserts`, and write `meta` (name → value) to its table `meta`."""
     for statement, rows in inserts:
         db.executemany(statement, rows)
     put_meta(meta)(db)

@@ -14,12 +14,12 @@ class Activity(NamedTuple):
     """What happened in one second, or another interval, of a run.
 
     Attributes:
-        interval: Number of the interval since the epoch.
+        interval: Start of the interval in seconds since the epoch, divided by the interval's length in seconds.
         sent: Requests (POSTs) sent.
         throttled: Requests that the service refused because of its rate limit.
         answered: Requests whose charge became known.
-        rows: Rows of these requests; a second request about a row (`--ask`) counts as one.
-        paid: Credits charged for them.
+        rows: Rows of the answered requests; a second request about a row (`--ask`) counts as one.
+        paid: Credits charged for the answered requests.
     """
 
     interval: int
@@ -31,7 +31,7 @@ class Activity(NamedTuple):
 
 
 class OpenRequests(NamedTuple):
-    """Number of requests (POSTs) in one state, of their rows, and the most credits that they cost."""
+    """Number of requests (POSTs) in one state, number of their rows, and the most credits that they can cost."""
 
     state: State
     requests: int
@@ -83,7 +83,7 @@ GROUP BY status, reason ORDER BY rows DESC, status, reason LIMIT ?
 
 
 def activity_since(db: Connection, transition_id: int) -> list[Activity]:
-    """Return what happened in each second after the state change with id `transition_id`."""
+    """Return what happened in each second after the entry `transition_id` of the table `transitions`."""
     return list(map(Activity._make, db.execute(_ACTIVITY, (transition_id,))))
 
 
@@ -93,20 +93,20 @@ def charges_by_interval(db: Connection, interval_s: int) -> list[Activity]:
 
 
 def charge_times(db: Connection) -> tuple[float, float] | None:
-    """Return the times of the first and the last state change, in seconds since the epoch; None before the first."""
+    """Return when a request first and last changed its state, in seconds since the epoch; None if none did."""
     query = "SELECT at FROM transitions WHERE rowid = (SELECT {}(rowid) FROM transitions)"
     first, last = (db.execute(query.format(bound)).get for bound in ("min", "max"))
     return None if first is None else (first, last)
 
 
 def last_transition_before(db: Connection, at: float) -> int:
-    """Return the id of the last state change before the time `at` (seconds since the epoch); 0 if there is none."""
+    """Return the id of the last entry of `transitions` before `at` (seconds since the epoch); 0 if there is none."""
     # The newest come first, so that only the changes after `at` are read.
     return db.execute("SELECT rowid FROM transitions WHERE at < ? ORDER BY rowid DESC LIMIT 1", (at,)).get or 0
 
 
 def open_requests(db: Connection, states: Iterable[State]) -> list[OpenRequests]:
-    """Return how many requests are in each of these states; a state without requests is left out."""
+    """Return how many requests are in each of `states`; a state without requests is left out."""
     names = sorted(states)
     query = _OPEN.format(marks=", ".join("?" * len(names)))
     return [OpenRequests(State(state), *sums) for state, *sums in db.execute(query, names)]

@@ -21,7 +21,7 @@ class PricedRows(NamedTuple):
         kind: `image`, `video`, or None if unknown.
         seconds: Length of a video, rounded up; None if unknown.
         rows: Number of rows.
-        total_s: Sum of the exact lengths of these videos.
+        total_s: Sum of the exact lengths of the rows that are videos, in seconds.
     """
 
     value: str | None
@@ -70,7 +70,7 @@ SELECT key, count(DISTINCT value) FROM (
 
 
 def priced_rows(db: sqlite.Connection, column: str | None = None) -> Iterator[PricedRows]:
-    """Yield how many rows of a plan cost, or may cost, the same, by their value in a manifest column (None: no value).
+    """Yield how many rows of a plan cost, or may cost, the same, by the value of a manifest column (None: no column).
 
     Rows that pre-checks or a screen left out are not among them.
     """
@@ -79,7 +79,7 @@ def priced_rows(db: sqlite.Connection, column: str | None = None) -> Iterator[Pr
 
 
 def repeated_lengths(db: sqlite.Connection) -> list[tuple[MediaKind | None, int | None, int]]:
-    """Return (media type, seconds, rows) of the pending rows with the content or address of an earlier pending row."""
+    """Return (media type, seconds, how many) of pending rows that repeat the content or address of an earlier row."""
     return list(db.execute(_REPEATED))
 
 
@@ -102,5 +102,5 @@ def pending_lengths_in_order(db: sqlite.Connection) -> Iterator[tuple[MediaKind 
 
 
 def count_column_values(db: sqlite.Connection, first_rows: int) -> dict[str, int]:
-    """Return, for each additional column of the manifest, its number of values in the first rows of the plan."""
+    """Return, for each additional column of the manifest, its number of distinct values in the first rows."""
     return dict(db.execute(_VALUES, (first_rows,)))

@@ -110,7 +110,7 @@ class ExplorerView(ItemRequests):
         """Return rows of the table `assets`: the items selected by hand if there are any, else those filtered.
 
         Args:
-            which: `filtered` or `selected`, to choose one of both.
+            which: `filtered` or `selected`; None: `selected` if there are such items.
 
         Raises:
             UsageError: `which` or a filter is invalid.
@@ -129,7 +129,7 @@ class ExplorerView(ItemRequests):
         self._job = ui_loop().start(asyncio.to_thread(self._show, self._changes))
 
     def _show(self, change: int) -> None:
-        """Find the items for the filters and the order, unless they have changed again meanwhile."""
+        """Find the items for the filters and the order, unless `change`, the number of this search, is outdated."""
         with self._gallery_lock:
             if change != self._changes:
                 return
@@ -155,9 +155,9 @@ class ExplorerView(ItemRequests):
 
     @request
     def page(self, version: int, offset: int, limit: int) -> dict[str, Any]:
-        """Return `cards`, one for each item from the index `offset`, and the `version` that they belong to.
+        """Return `cards`, one for each item from the index `offset`, and `version`, the number of the last change.
 
-        Without `cards`, the filters have changed meanwhile: the page asks again after the next `result`.
+        `cards` is empty if the argument `version` differs from this number, because filters or order have changed.
         """
         if not self._gallery_lock.acquire(timeout=0.2):
             return {"version": None, "cards": []}
@@ -177,7 +177,7 @@ class ExplorerView(ItemRequests):
         """Return the ids of the items with these indices in the gallery, both included.
 
         Raises:
-            UsageError: They are too many.
+            UsageError: There are too many items between the two indices.
         """
         if last - first >= MAX_RANGE:
             raise UsageError(f"At most {MAX_RANGE:,} items can be selected at a time.", hint="Use a filter instead.")

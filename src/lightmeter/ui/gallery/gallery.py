@@ -41,11 +41,11 @@ PartsVersion = tuple[tuple[str, int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the gallery shows.
+    """The items that the gallery shows, and which items match which filter.
 
     Attributes:
         filters: The filters that the items match.
-        order: The positions of the items, in the order of the gallery.
+        order: The positions in the manifest of the items that match, in the order of the gallery.
         masks: Facet → for each item whether it matches the filter of that facet.
         tag_counts: For each tag the number of items that match all filters but the one by tags.
     """
@@ -81,7 +81,7 @@ class Gallery:
         self.close()
 
     def close(self) -> None:
-        """Close the session with the tables."""
+        """Close the DuckDB session that queries the tables."""
         if self._session is not None:
             self._session.__exit__(None, None, None)
             self._session = None
@@ -100,10 +100,10 @@ class Gallery:
         return self.columns.items
 
     def show(self, filters: Filters, sort: Sort) -> None:
-        """Find the items that match the filters, in this order, and count the facets.
+        """Find the items that match the filters, sort them, and set `shown`.
 
         Raises:
-            UsageError: There is no column to sort by, or to filter by.
+            UsageError: The tables lack a column that `filters` or `sort` names.
             TablesError: A file of the tables is broken.
         """
         if self._columns is None or parts_version(self._folder) != self._version:
@@ -162,7 +162,7 @@ class Gallery:
         return self._positions(positions_sql(filters, sort))
 
     def _positions(self, query: str) -> NDArray[np.int32]:
-        """Return the positions that a query finds; the results of the last few queries are kept."""
+        """Return the positions in the manifest of the items that an SQL query finds; recent results are cached."""
         if query not in self._places:
             if self._session is None:
                 self._session = QuerySession(self._folder, memory_mb=DUCKDB_MEMORY_MB)
@@ -173,7 +173,7 @@ class Gallery:
         return self._places[query]
 
     def page(self, offset: int, limit: int) -> list[dict[str, Any]]:
-        """Return the cards of at most `limit` items from the index `offset` of those shown."""
+        """Return the cards of at most `limit` items from the index `offset` of the shown items."""
         first = max(offset, 0)
         return [self._card(int(position)) for position in self.shown.order[first : first + min(limit, MAX_PAGE)]]
 
@@ -253,7 +253,7 @@ class Gallery:
 
 
 def parts_version(folder: Path) -> PartsVersion:
-    """Return names, sizes and times of the Parquet files of a run's tables; they differ after every change."""
+    """Return names, sizes and times of the Parquet files of a run's tables, to notice that a file has changed."""
     dataset, found = Dataset(folder), []
     for table in dataset.tables():
         for part in dataset.parts(table):

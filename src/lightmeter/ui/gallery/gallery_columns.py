@@ -66,12 +66,12 @@ class GalleryColumns:
         durations_s: The length of each video; NaN if there is none.
         value_columns: Name → column of `assets` that the gallery offers as a filter.
         sort_columns: Names of the columns of `assets` that the gallery can be sorted by.
-        severities: The highest NSFW severity of each item; NaN if it was not rated.
+        severities: The highest NSFW severity of each item; NaN if no back end rated the item.
         tags: The different tags, sorted; their indices are the tag numbers.
-        tag_keys: One integer for each pair of an item and a tag, with the highest score; sorted. See the module.
-        color_keys: One integer for each color of an item; sorted.
+        tag_keys: For each item and tag an integer of position (28 bits), tag number (24) and score (12); sorted.
+        color_keys: For each color of an item an integer of position, RGB value and share of the picture; sorted.
         sources: The names of the back ends.
-        has_source: For each back end, whether it says something about each item.
+        has_source: For each back end and item, whether the back end gave any result for the item.
         has_embeddings: Whether items have embeddings, so that similar ones can be found.
     """
 
@@ -128,12 +128,12 @@ class GalleryColumns:
 
 
 def key_positions(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return the positions of the items of these keys."""
+    """Return the item positions (bits 36 to 63) of keys such as `GalleryColumns.tag_keys`."""
     return (keys >> np.uint64(36)).view(np.int64)
 
 
 def key_values(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return the numbers of the tags, or the colors, of these keys."""
+    """Return the tag numbers of `GalleryColumns.tag_keys` (bits 12 to 35), or the RGB colors of `color_keys`."""
     return ((keys >> np.uint64(12)) & np.uint64(MAX_TAGS - 1)).view(np.int64)
 
 
@@ -199,7 +199,7 @@ class _ItemReader:
         self._facets = tuple(facets)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add a batch of the rows of `query`."""
+        """Add a batch of rows of `assets`, as the attribute `query` selects them."""
         self._hashes.append(_numbers(batch.column(0), np.uint64).copy())
         self._ids.append(_copied(batch.column(1)))
         self.urls.extend(batch.column(2))
@@ -233,7 +233,7 @@ class _ItemReader:
         return np.concatenate([np.zeros(0, np.float32), *self._durations])
 
     def value_columns(self) -> dict[str, ValueColumn]:
-        """Return the facet columns that are left, with their values sorted, the null value last."""
+        """Return the columns with few enough values for a filter, with their values sorted, the null value last."""
         found = {}
         for name, chunks in self._codes.items():
             values = self._values[name]
@@ -247,7 +247,7 @@ class _ItemReader:
 
 
 def _last_of_pairs(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Keep the last key, which has the highest score, of each pair of an item and a tag; reuse the memory of `keys`."""
+    """Return, from sorted tag keys, the key with the highest score of each item and tag; overwrite `keys`."""
     used = 0
     for start in range(0, len(keys), BLOCK):
         block = keys[start : start + BLOCK + 1] >> np.uint64(12)
@@ -265,7 +265,7 @@ def _numbers(column: Any, dtype: type[Number]) -> NDArray[Number]:
 
 
 def _copied(column: Any) -> Any:
-    """Return an Arrow array in memory of its own: those of DuckDB keep whole batches, with much unused memory."""
+    """Copy an Arrow array, because an array from DuckDB keeps the memory of its whole batch in use."""
     return pa.concat_arrays([column, column.slice(0, 0)])
 
 
@@ -276,9 +276,9 @@ _WITH_SOURCES: Final = "LEFT JOIN lm_sources USING (source)"
 
 
 class _FactReader:
-    """Reads the tables of facts, and notes which back ends say something about which item.
+    """Reads the tables of results (`tags`, `colors`, `nsfw`, …), and notes which back ends gave results for which item.
 
-    It finds the items by the 64-bit hashes of their ids, which need a third of the memory of the ids.
+    Items are found by the 64-bit hashes of their ids, which need a third of the memory of the ids.
     """
 
     def __init__(self, session: QuerySession, item_hashes: NDArray[np.uint64]) -> None:
@@ -292,7 +292,7 @@ class _FactReader:
         self._sorted_hashes = item_hashes[self._order]
 
     def tag_keys(self) -> NDArray[np.uint64]:
-        """Read the tags, and return `GalleryColumns.tag_keys`."""
+        """Read the table `tags`; return an integer for each item and tag, as in `GalleryColumns.tag_keys`."""
         distinct = "SELECT DISTINCT name AS source FROM tags WHERE name IS NOT NULL"
         names = self._session.ask(f"SELECT source AS name, {_NUMBER}::UBIGINT AS tag FROM ({distinct}) ORDER BY name")  # noqa: S608 (constants)
         if len(names) >= MAX_TAGS:
@@ -304,7 +304,7 @@ class _FactReader:
         return _last_of_pairs(keys)
 
     def color_keys(self) -> NDArray[np.uint64]:
-        """Read the colors, and return `GalleryColumns.color_keys`."""
+        """Read the table `colors`; return an integer for each color of an item, as in `GalleryColumns.color_keys`."""
         rgb = "((red::UBIGINT << 16) | (green::UBIGINT << 8) | blue::UBIGINT)"
         keys = self._keys("colors", rgb, "coalesce(pixel_fraction, score, 0)", "")
         keys.sort()
@@ -334,14 +334,16 @@ class _FactReader:
         return highest
 
     def has_source(self) -> NDArray[np.bool_]:
-        """Read the back ends of the remaining tables, and return `GalleryColumns.has_source`."""
+        """Return for each back end and item whether the back end gave a result; call it after the other methods."""
         for table in sorted(set(FACT_TABLES) - {"tags", "colors", "nsfw"}):
             for _ in self._facts(table, "NULL"):
                 pass
         return self._has_source[:-1]
 
     def _facts(self, table: str, value: str, join: str = "") -> Iterator[tuple[Mask, NDArray[np.uint32], Any]]:
-        """Yield from the rows of a table whether the item is known, its position, and a value; note the back ends.
+        """Yield batches of rows of a table as three arrays: whether the item is known, its position, and a value.
+
+        Note which back end each row is from.
 
         Args:
             table: The table.

@@ -17,7 +17,7 @@ Score = Annotated[float, Field(ge=0, le=1)]
 
 
 class ColorNear(BaseModel):
-    """Filter for items with a color near `color`: at most at the Oklab distance `distance`."""
+    """Filter for items that have a color within the Oklab distance `distance` of `color` (`#rrggbb`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,10 +26,10 @@ class ColorNear(BaseModel):
 
 
 class SimilarItems(BaseModel):
-    """Filter for the items most similar to the item `item_id`: `item_ids`, most similar first.
+    """Filter for the items `item_ids`, which are the most similar to the item `item_id`, most similar first.
 
     Attributes:
-        name: The file name of the item, for the page.
+        name: The file name of the item `item_id`, which the page shows.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,8 +44,8 @@ class Filters(BaseModel):
 
     Attributes:
         tags: Tags, written exactly as in the table `tags`.
-        sources: Back ends that say something about the item.
-        values: Column of `assets`, such as `status` → its values as text; None is the null value.
+        sources: Back ends that gave a result for the item.
+        values: Column of `assets`, such as `status` → the chosen values as text; None is the null value.
         severity: Lowest and highest of the NSFW severities of the items; the highest is not included, unless it is 1.
     """
 
@@ -76,7 +76,7 @@ class Sort(BaseModel):
 
 
 def effective_sort(filters: Filters, sort: Sort) -> Sort:
-    """Return the sort order that applies: without similar items or a color there is no order by them."""
+    """Return `sort`; or the default order, if `sort` names none or needs a filter that is not set."""
     has_key = {"": False, "similarity": filters.similar is not None, "distance": filters.color is not None}
     if has_key.get(sort.by, True):
         return sort
@@ -111,7 +111,7 @@ def conditions(filters: Filters) -> dict[str, str]:
 
 
 def items_sql(filters: Filters, sort: Sort) -> str:
-    """Return the SQL query for the rows of `assets` that match the filters, in this order; all values are literals."""
+    """Return the SQL query for the rows of `assets` that match the filters, sorted; it has no parameters."""
     where = "\n  AND ".join(conditions(filters).values())
     return (
         f"SELECT assets.* EXCLUDE (lm_position)\nFROM {_source(filters, sort)}"
@@ -127,12 +127,12 @@ def selection_sql(item_ids: Iterable[str]) -> str:
 
 
 def positions_sql(filters: Filters, sort: Sort) -> str:
-    """Return the SQL query for the positions (from 0) of all items in this order, whether they match or not."""
+    """Return the SQL query for the positions in the manifest (from 0) of all items, sorted but not filtered."""
     return f"SELECT (lm_position - 1)::INTEGER AS place FROM {_source(filters, sort)} ORDER BY {_order(filters, sort)}"  # noqa: S608 (quoted)
 
 
 def matches_sql(condition: str) -> str:
-    """Return the SQL query for the positions (from 0) of the items that match a condition of `conditions`."""
+    """Return the SQL query for the positions in the manifest (from 0) of the items that match an SQL condition."""
     return f"SELECT (lm_position - 1)::INTEGER AS place FROM {_BASE} WHERE {condition}"  # noqa: S608 (quoted)
 
 
@@ -149,7 +149,7 @@ def oklab(color: str) -> tuple[float, float, float]:
 
 
 def distances_sql(color: str) -> str:
-    """Return the query `DISTANCES_SQL` with the color `#rrggbb` as literals."""
+    """Return the SQL query for the Oklab distance of each row of the table `colors` from `color` (`#rrggbb`)."""
     text = DISTANCES_SQL
     for value in oklab(color):
         text = text.replace("?", f"({value!r})", 1)
@@ -182,7 +182,7 @@ _BASE: Final = "(SELECT *, row_number() OVER () AS lm_position FROM assets) AS a
 
 
 def _source(filters: Filters, sort: Sort) -> str:
-    """Return the SQL clause FROM: `assets` with `lm_position`, and `lm_key` if the order needs another table."""
+    """Return the SQL after FROM: `assets` with the columns to sort by: `lm_position`, and `lm_key` if needed."""
     by = effective_sort(filters, sort).by
     if by == "severity":
         keys = "SELECT item_id, max(severity) AS lm_key FROM nsfw GROUP BY item_id"

@@ -43,7 +43,7 @@ def read_views(folder: Path) -> dict[str, SavedView]:
 
 
 def save_view(folder: Path, name: str, view: SavedView) -> dict[str, SavedView]:
-    """Save a view under a name, in place of one with this name, and return all views.
+    """Save a view under a name, replacing any view of that name; return name → view of all saved views.
 
     Raises:
         UsageError: The name is empty, there are too many views, or the folder cannot be written.
@@ -57,7 +57,7 @@ def save_view(folder: Path, name: str, view: SavedView) -> dict[str, SavedView]:
 
 
 def delete_view(folder: Path, name: str) -> dict[str, SavedView]:
-    """Delete the view with a name, and return the others. Do nothing if there is none.
+    """Delete the saved view with a name, if it exists; return name → view of the others.
 
     Raises:
         UsageError: The folder cannot be written.

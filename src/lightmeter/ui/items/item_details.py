@@ -107,8 +107,8 @@ def _read_sources(folder: Path, item_ids: Sequence[str]) -> dict[str, tuple[Thum
 def read_details(folder: Path, item_id: str, frame: int | None = None) -> dict[str, Any]:
     """Return everything that the tables and the journal of a run say about an item, as a JSON-compatible object.
 
-    `tables` has the rows about the whole item, or about one frame of a video. `boxes` has the places of faces, texts
-    and brands: corners in pixels of a picture of `size`, or in shares of its sides.
+    `tables` has the rows about the whole item, or about one frame of a video. `boxes` has the positions of faces,
+    texts and brands: corners in pixels of a picture of `size`, or in shares of its sides.
 
     Args:
         folder: The folder of the run.
@@ -175,7 +175,7 @@ def compare_tags(rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def boxes(tables: Mapping[str, Iterable[Row]]) -> list[dict[str, Any]]:
-    """Return the boxes of faces, texts and brands in the order of the tables; rows without a place have none.
+    """Return the boxes of faces, texts and brands in the order of the tables; rows without coordinates have none.
 
     Each box has `kind`, `label`, `source`, `corners` (pairs of x and y) and `unit`: `share` if no coordinate is above
     1, else `pixel`. A text that other texts are parts of has no box, because it would cover theirs.
@@ -210,7 +210,7 @@ def _no_such_item(item_id: str) -> UsageError:
 
 
 def _read_tables(session: QuerySession, folder: Path, item_id: str, frame: int | None) -> dict[str, dict[str, Any]]:
-    """Return table → its first rows about an item or one frame of it, and whether there are `more`."""
+    """Return table → its first rows about an item or one frame of it, and `more`, whether it has further rows."""
     answers = [name for name in Dataset(folder).tables() if name.startswith(ANSWERS_PREFIX)]
     found = {}
     for table, columns in {**_COLUMNS, **dict.fromkeys(answers, "* EXCLUDE (item_id, url, frame, run_id)")}.items():
@@ -223,7 +223,7 @@ def _read_tables(session: QuerySession, folder: Path, item_id: str, frame: int |
 
 
 def _frame_times(item: Row, sent: Sequence[SentFrame], answered: set[int], options: Options) -> list[dict[str, Any]]:
-    """Return `frame` and `time_s` of each frame that was captured, in order; a frame may be known by its rows only."""
+    """Return `frame` (number) and `time_s` of each captured frame of a video, `sent` or `answered`, in order."""
     if sent:
         times = {one.frame: one.time_s for one in sent}
     else:
@@ -235,7 +235,7 @@ def _frame_times(item: Row, sent: Sequence[SentFrame], answered: set[int], optio
 
 
 def _coordinate_size(item: Row, *, is_scaled: bool) -> list[float] | None:
-    """Return width and height of the picture as it was sent, which answers in pixels refer to; None if unknown."""
+    """Return the size that pixel coordinates in answers refer to, reduced if `is_scaled`; None if unknown."""
     width, height = item["width"], item["height"]
     if not width or not height:
         return None

@@ -63,7 +63,7 @@ class EnlargedPicture:
 async def enlarge(source: ThumbnailSource, kind: str | None, time_s: float | None) -> EnlargedPicture:
     """Return the enlarged picture of an image, or of the frame that a video shows at a time.
 
-    A URL is downloaded, within the limits of thumbnails, unless it is a video.
+    An image at a URL is downloaded, within the size and time limits of thumbnails; a video at a URL is not.
 
     Args:
         source: Where the image or video is, and its kept thumbnail.

@@ -35,15 +35,15 @@ Seconds: TypeAlias = Annotated[float, Field(ge=0, le=MAX_DURATION_S)]
 
 @cache
 def ui_loop() -> BackgroundLoop:
-    """Return the background event loop that all view-models of this process share; a notebook's own may be busy."""
+    """Return the background event loop that all view-models of this process share; the notebook's loop may be busy."""
     return BackgroundLoop("lightmeter-ui")
 
 
 class ItemRequests(ViewModel):
-    """Requests about single items: thumbnails, details, enlarged pictures. A subclass names the folder of the run.
+    """Requests about single items: thumbnails, details, enlarged pictures. A subclass implements `run_folder`.
 
-    Details and pictures are read in the background. Only the newest request of each kind is answered, so that nothing
-    piles up while the user leafs through many items.
+    Details and pictures are read in the background. A new request for details cancels the previous one that is not
+    answered; likewise for pictures and strips. So nothing piles up while the user leafs through many items.
     """
 
     def __init__(self, **traits: Any) -> None:
@@ -89,8 +89,8 @@ class ItemRequests(ViewModel):
     def picture(self, item_id: str, frame: int | None = None, time_s: Seconds | None = None) -> None:
         """Enlarge the picture of an item, or the frame of a video at `time_s`; the event `picture` follows.
 
-        Its value has `item_id`, `frame`, `src`, `blurred`, `reason` as in `thumbnails`; `width` and `height` of the
-        original; and `is_thumbnail`, whether `src` is only the thumbnail that the run kept.
+        Its value has `item_id`, `frame`, `src` and `blurred` (data URIs), `reason` (why there is no picture), `width`
+        and `height` of the original, and `is_thumbnail`, whether `src` is only the thumbnail that the run kept.
         """
         self._start_item_job("picture", self._load_picture(item_id, frame, time_s))
 
@@ -98,7 +98,7 @@ class ItemRequests(ViewModel):
     def strip(self, item_id: str, times_s: Annotated[dict[int, Seconds], Field(max_length=MAX_STRIP)]) -> None:
         """Make small pictures of frames of a video; the event `strip` follows for each.
 
-        Its value has `item_id`, `frame`, `src`, `blurred` and `reason`.
+        Its value has `item_id`, `frame`, `src` and `blurred` (data URIs), and `reason` (why there is no picture).
 
         Args:
             item_id: The video.
@@ -114,7 +114,7 @@ class ItemRequests(ViewModel):
                 job.cancel()
 
     def _start_item_job(self, kind: str, job: Coroutine[Any, Any, None]) -> None:
-        """Start a job in the background, and cancel the earlier one of this kind: the page no longer shows its item."""
+        """Start `job` in the background, and cancel the last one of this `kind`: `details`, `picture` or `strip`."""
         with self._thumbnail_lock:
             earlier = self._item_jobs.get(kind)
             if earlier is not None:

@@ -15,7 +15,8 @@ class LiveRunView(ViewModel):
     """The live page of a run, in progress in any process or ended: rows, credits, rates and what is left to do.
 
     Attributes:
-        snapshot: What the page shows; it changes at most once a second. An error is its key `error`.
+        snapshot: What the page shows; it changes at most once a second. Its key `error` has a message
+            and a hint if the journal cannot be read, else None.
     """
 
     snapshot = traitlets.Dict().tag(sync=True)

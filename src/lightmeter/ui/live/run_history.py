@@ -22,7 +22,7 @@ class RecentRates:
     """Rates over the last minute, or over the time since the first request if that is shorter.
 
     Attributes:
-        seconds: Length of that time.
+        seconds: Length of that time, which all rates refer to.
         sent: Requests sent, per second.
         throttled: Requests refused because of the service's rate limit, per second.
         rows: Rows whose request was charged, per second.
@@ -61,7 +61,7 @@ class RunHistory:
     """
 
     def __init__(self, before: Sequence[Activity] = (), interval_s: int = 1) -> None:
-        """Create the history of a run that was active `before`, in intervals of `interval_s` seconds."""
+        """Create the history from the activity so far (`before`), counted in intervals of `interval_s` seconds."""
         self.interval_s = interval_s
         self.sent = sum(each.sent for each in before)
         self._sums = {each.interval: (each.rows, each.paid) for each in before if each.answered}
@@ -69,11 +69,11 @@ class RunHistory:
         self._merge_intervals()
 
     def set_recent(self, seconds: Iterable[Activity]) -> None:
-        """Set the activity of the last minute, by seconds, which the history contains already."""
+        """Set the activity in each second of the last minute, without counting it in the history again."""
         self._recent = deque(seconds)
 
     def add(self, seconds: Iterable[Activity]) -> None:
-        """Add new activity, by seconds."""
+        """Add activity in seconds that the history does not contain yet."""
         for each in seconds:
             self.sent += each.sent
             self._recent.append(each)

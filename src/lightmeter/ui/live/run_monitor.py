@@ -19,9 +19,9 @@ _log: Final = logging.getLogger(__name__)
 
 
 class RunMonitor:
-    """Reads a snapshot of a run once a second while somebody receives them, and passes it on if it changed.
+    """Reads a run's state (a snapshot: rows, credits, rates) once a second, and gives each change to its subscribers.
 
-    The thread starts with the first receiver and ends with the last one.
+    Its thread runs only while there are subscribers.
     """
 
     def __init__(self, folder: Path, interval_s: float = INTERVAL_S) -> None:
@@ -35,7 +35,7 @@ class RunMonitor:
         self._last: Snapshot | None = None
 
     def subscribe(self, receiver: Receiver) -> Callable[[], None]:
-        """Call a function with each new snapshot, from another thread; return a function that ends this."""
+        """Call `receiver` with each new snapshot of the run, from another thread; return a function to unsubscribe."""
         with self._lock:
             self._receivers.append(receiver)
             if self._stop is None:

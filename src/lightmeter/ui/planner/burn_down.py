@@ -34,12 +34,12 @@ class BurnPoint:
 
 
 class BurnDown:
-    """Points and forecast of a run.
+    """Follows the credits and rows of a run over time, and forecasts its end and its remaining cost.
 
     Args:
         cap: Most credits that the run may spend; None means no cap.
         price: The price of the rows that were to be sent when the run began.
-        rows: Number of these rows.
+        rows: Number of rows that were to be sent when the run began.
     """
 
     def __init__(self, cap: int | None, price: CreditRange, rows: int) -> None:
@@ -88,7 +88,7 @@ class BurnDown:
         return CreditRange(low, high)
 
     def to_json(self) -> dict[str, Any]:
-        """Return points, recent rate, ETA and forecast for the page's chart."""
+        """Return the credits over time, recent rate, ETA and remaining cost for the page's chart, as JSON."""
         rates, eta, remaining = self.rates(), self.eta_s(), self.remaining_credits()
         return {
             "cap": self._cap,

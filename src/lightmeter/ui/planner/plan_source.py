@@ -71,14 +71,14 @@ class PlanSource:
         *,
         read_again: bool,
     ) -> Plan:
-        """Return a plan with these options; read the manifest only if the rows of an earlier plan do not serve.
+        """Return a plan with these options; read the manifest only if no earlier plan has its checked rows.
 
         Args:
             before: The last plan; None if there is none yet.
             options: The options of the plan.
             out: The output folder of the run.
             on_progress: Is called with the progress of reading the manifest.
-            read_again: Whether to read the manifest even if the rows of an earlier plan serve.
+            read_again: Whether to read the manifest even if the rows of an earlier plan could be used.
 
         Raises:
             LightmeterError: As `lightmeter.plan` raises.
@@ -143,7 +143,7 @@ def spend_limit(plan: Plan, out: Path) -> SpendLimit | None:
 async def account_balance(plan: Plan, out: Path, settings: Settings) -> int | None:
     """Return the credits of the account that pays for a run; None if the service does not answer.
 
-    The embedded service is not started: its balance is that of the run's last reading, or the opening balance.
+    The embedded service is not started: its balance is the one that the run read last, or the balance of a new service.
     """
     if plan.base_url is None:
         return await asyncio.to_thread(_embedded_balance, plan, out)

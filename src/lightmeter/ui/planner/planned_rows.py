@@ -46,12 +46,12 @@ Counts = NDArray[np.int64]
 
 
 class RowsToPay(NamedTuple):
-    """The rows that a run would pay for, by length.
+    """Numbers of rows that a run would pay for, one for each media type and duration in `PlannedRows.lengths`.
 
     Attributes:
-        low: The least number of rows of each length.
-        high: The most rows of each length.
-        is_estimate: Whether the numbers are a guess, as that of near-duplicates nobody looked for.
+        low: The least number of rows of each media type and duration.
+        high: The greatest number of rows of each media type and duration.
+        is_estimate: Whether the numbers are a guess, for example because near-duplicates were not looked for.
     """
 
     low: Counts
@@ -61,7 +61,7 @@ class RowsToPay(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowsByLength:
-    """Numbers of rows by what happens to them; the arrays have the order of `PlannedRows.lengths`.
+    """Numbers of rows by what a run does with them; arrays with a number for each entry of `PlannedRows.lengths`.
 
     Attributes:
         sent: Rows whose requests the run will send and pay for.
@@ -91,12 +91,12 @@ _CLASSES: Final = {
 
 
 class PlannedRows:
-    """The rows of a plan, counted by length, and in the order of sending.
+    """The rows of a plan, counted by media type and duration, which decide on their price.
 
     Attributes:
-        lengths: The distinct pairs of media type and seconds, rounded up.
-        order: For each pending row, in the order of sending, the position of its length in `lengths`.
-        all: The rows by what happens to them.
+        lengths: The distinct pairs of media type and duration in seconds, rounded up.
+        order: For each pending row, in the order of sending, the index of its pair in `lengths`.
+        all: Numbers of all rows, by what a run does with them.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -129,7 +129,7 @@ class PlannedRows:
         return counts
 
     def _mean_lengths(self, counted: Iterable[PricedRows]) -> NDArray[np.float64]:
-        """Return the mean of the exact durations, in seconds, of the rows of each length; 0 for images."""
+        """Return the mean exact duration in seconds of the rows of each entry of `lengths`; 0 for images."""
         totals, rows = np.zeros(len(self.lengths)), np.zeros(len(self.lengths))
         for each in counted:
             at = self._position[each.kind, each.seconds]
@@ -144,7 +144,9 @@ class PlannedRows:
         return RowsByLength(**counts)
 
     def by_value(self, column: str) -> list[tuple[str | None, RowsByLength]]:
-        """Return the rows for each value of a manifest column, the most frequent first; the last may be `… others`.
+        """Return (value, numbers of rows) for each value of a manifest column, most frequent first.
+
+        The last pair may sum up all rarer values, as `… 12 other values`.
 
         Raises:
             JournalError: The folder with the plan's rows is gone.
@@ -163,12 +165,12 @@ class PlannedRows:
         return parts
 
     def to_pay(self, rule: DuplicateRule, *, options_changed: bool, part: RowsByLength | None = None) -> RowsToPay:
-        """Return the rows that a run would pay for.
+        """Return the numbers of rows that a run would pay for.
 
         Args:
             rule: The rule for duplicates.
             options_changed: Whether request options differ from the plan's, so that cached answers are of no use.
-            part: Some of the rows; None means all.
+            part: Numbers of rows to choose from, such as those with one value of a column; None means all rows.
         """
         rows = part or self.all
         sent = rows.sent + rows.cached if options_changed else rows.sent
@@ -188,12 +190,12 @@ class PlannedRows:
         return RowsToPay(np.maximum(sent - fewer, 0), np.maximum(sent - fewer, 0), is_estimate=True)
 
     def groups(self, counts: Counts) -> list[RowGroup]:
-        """Return the rows as groups with the same kind and length."""
+        """Return one group for each entry of `lengths` that has rows; `counts` are the numbers of rows."""
         totals_s = self._mean_s * counts
         return [RowGroup(*self.lengths[at], int(counts[at]), float(totals_s[at])) for at in np.flatnonzero(counts)]
 
     def _frames(self, capture_interval_s: int, max_frames: int) -> tuple[Counts, Counts, NDArray[np.bool_]]:
-        """Return the least and the most frames of a row of each length, and whether there is no upper bound."""
+        """Return for each entry of `lengths` the least and most frames of a row, and whether it has no upper bound."""
         ranges = [frame_range(*length, capture_interval_s, max_frames) for length in self.lengths]
         low = np.array([each.low for each in ranges], np.int64)
         high = np.array([each.high or 0 for each in ranges], np.int64)
@@ -203,7 +205,7 @@ class PlannedRows:
         """Return the number of images and video frames of these rows.
 
         Args:
-            rows: The rows, by length.
+            rows: Numbers of rows to pay for, by media type and duration.
             capture_interval_s: Seconds between captured frames of a video.
             max_frames: Most frames of a video; 0 for no limit.
         """

@@ -289,14 +289,14 @@ class PlannerView(ViewModel):
         return plan
 
     def form_is(self, options: Options) -> bool:
-        """Return whether the form still stands for these options."""
+        """Return whether the values in the form still give these options."""
         try:
             return self.options == options
         except (UsageError, ValueError):
             return False
 
     def _offer(self, plan: Plan, limit: SpendLimit | None, balance: int | None) -> None:
-        """Show the button that spends, or why there is none."""
+        """Show the price of the plan, the balance, and the button that spends the credits of `limit`, if allowed."""
         self._limit = limit if self.may_spend else None
         self.offer = {
             "credits": None if limit is None else limit.credits,
@@ -339,7 +339,7 @@ class PlannerView(ViewModel):
         self.progress = {**progress_json(progress), "answers": waiting}
 
     async def _count_and_show(self, plan: Plan) -> None:
-        """Count the rows of the plan, and show it; if the last plan has the same rows, they are known."""
+        """Count the rows of the plan, unless the last plan had the same rows, and show the plan and its price."""
         known = self._prices
         if known is not None and known.plan.folder == plan.folder:
             rows = known.rows
@@ -359,7 +359,7 @@ class PlannerView(ViewModel):
             self._read_column()
 
     def _use_rates(self, plan: Plan | None) -> None:
-        """Use the prices of the service that the plan has asked; without a plan, those of the shipped table."""
+        """Use the prices of the plan's service; without a plan, those of the price table in the package."""
         self._rates = rates_for(self._initial, self._settings, None if plan is None else plan.service)
         embedded = is_embedded(self._initial, self._settings)
         self._choices = form_choices(self._rates, self._initial, embedded=embedded)

@@ -38,7 +38,7 @@ class PlannerState(StrEnum):
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """Return a plan for the page: number of rows by status, with reasons."""
+    """Return what the page shows of a plan: number of rows by status, reasons, advice, and risks to consent to."""
     counts = [
         {"status": status, "words": _WORDS.get(status, _words(status)), "rows": rows}
         for status, rows in plan.counts.items()
@@ -57,7 +57,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 
 def progress_json(progress: Progress) -> dict[str, Any]:
-    """Return the progress of a plan or run for the page."""
+    """Return the progress of planning or of a run as a JSON-compatible object for the page."""
     return {
         "phase": progress.phase,
         "rows": progress.rows,
@@ -95,7 +95,7 @@ def waiting_json(out: Path) -> dict[str, Any] | None:
 
 
 def outcome_json(run: Run) -> dict[str, Any]:
-    """Return how a run ended, for the page: rows by status, credits, tables, and what the other rows would cost.
+    """Return how a run ended, for the page: rows by status, credits, tables, and the price of unsent rows.
 
     Raises:
         JournalError: The folder of the run is gone.
@@ -110,7 +110,7 @@ def outcome_json(run: Run) -> dict[str, Any]:
 
 
 def summary_json(summary: RunSummary, stopped_by: LightmeterError | None) -> dict[str, Any]:
-    """Return the outcome of a run for the page, without reasons.
+    """Return the outcome of a run for the page: a message, a hint, credits and the folder of the tables.
 
     Args:
         summary: Rows by status, credits, number of requests and duration of the run.
@@ -135,7 +135,7 @@ def summary_json(summary: RunSummary, stopped_by: LightmeterError | None) -> dic
 
 
 def remaining_json(summary: RunSummary, observed: PaidFrames, unsent: FrameRange) -> dict[str, Any] | None:
-    """Return what the rows that a run did not send would cost at the price it has paid; None without such rows.
+    """Return what the rows that a run did not send would cost at the price it has paid so far; None if unknown.
 
     Args:
         summary: The rows of the run by status.

@@ -179,7 +179,7 @@ def _union(names: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
 
 
 def choices_json(rates: RateTable, options: Options, choices: FormChoices) -> dict[str, Any]:
-    """Return what the form offers, for the page: features, back ends with their prices, roles.
+    """Return the choices of the form for the page: features, back ends with prices, roles that a back end can have.
 
     Args:
         rates: The price table.

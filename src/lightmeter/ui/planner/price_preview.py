@@ -27,7 +27,7 @@ class RowGroup:
     Attributes:
         seconds: Duration of a video, rounded up; None if unknown. Captured frames are whole seconds apart, so fractions
             do not change the number of frames.
-        total_s: Sum of the exact durations of these videos.
+        total_s: Sum of the exact durations of the group's videos, in seconds.
     """
 
     kind: MediaKind | None

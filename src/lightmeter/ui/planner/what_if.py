@@ -38,13 +38,13 @@ def range_json(amount: CreditRange | FrameRange | RowRange, *, is_estimate: bool
 
 @dataclass(frozen=True, slots=True)
 class PlannedPrices:
-    """Prices the rows of a plan.
+    """Computes what the rows of a plan cost with the options in the planner's form.
 
     Attributes:
         plan: The plan.
-        rows: Its rows, counted.
+        rows: The rows of the plan, counted by media type and duration.
         rates: The price table.
-        columns: Value of a manifest column → the rows with it; empty if no column is chosen.
+        columns: Pairs of a value of a manifest column and the numbers of rows with it; empty without such a column.
     """
 
     plan: Plan
@@ -57,7 +57,7 @@ class PlannedPrices:
 
         Args:
             options: The options in the form.
-            ticked: The same, with all ticked features and back ends named.
+            ticked: These options, with every ticked feature and back end named, even where an empty list means all.
 
         Raises:
             SettingsError: A back end or feature has no price.
@@ -86,7 +86,7 @@ class PlannedPrices:
         return self.rows.to_pay(options.duplicates, options_changed=self._options_changed(options), part=part)
 
     def _quote(self, options: Options, ticked: Options, to_pay: RowsToPay) -> PriceQuote:
-        """Return the price of the rows; for the options of the plan, that is the plan's own price."""
+        """Return the price of `to_pay`, the rows to send; if the form has the plan's options, the plan's own price."""
         quote = price_quote(self.rates, ticked, self.rows.groups(to_pay.high))
         frames = self.rows.total_frames(to_pay, options.capture_interval, options.max_frames)
         credits_ = credits_for(quote.price_milli, quote.retry_milli, frames)
@@ -112,7 +112,7 @@ class PlannedPrices:
         }
 
     def _alternatives(self, options: Options, quote: PriceQuote) -> Iterator[dict[str, Any]]:
-        """Yield the price for other values of one option at a time."""
+        """Yield the price for several values of each option in `ALTERNATIVES`, such as `max_frames`, one at a time."""
         for name, values in ALTERNATIVES.items():
             if options.video == "frames" or (name in _OF_VIDEOS and not self.rows.has_videos):
                 continue
@@ -123,7 +123,7 @@ class PlannedPrices:
                 yield {"option": name, "value": value, "is_current": value == current, "credits": price}
 
     def _affordable(self, options: Options, quote: PriceQuote, rows: RowRange, *, guess: bool) -> dict[str, Any] | None:
-        """Return how many rows the budget pays for; None without a budget."""
+        """Return how many of `rows` the budget pays for, for the page; None without a budget or a price."""
         if options.budget is None or quote.credits is None:
             return None
         if quote.credits.high is not None and quote.credits.high <= options.budget:
@@ -144,7 +144,7 @@ class PlannedPrices:
 
     @staticmethod
     def _affordable_share(budget: int, quote: PriceQuote, rows: RowRange) -> dict[str, Any] | None:
-        """Return the rows that a budget pays for if all cost the same, as an estimate."""
+        """Estimate the number of rows that a budget pays for, as if all rows cost the same; None without a price."""
         price = quote.credits
         if price is None or not price.low:
             return None
@@ -154,7 +154,7 @@ class PlannedPrices:
 
 
 def quote_json(quote: PriceQuote) -> dict[str, Any]:
-    """Return what is known of a price without the rows of a plan, for the page."""
+    """Return a price quote for the page: the price of one image or frame by back end, the budget and advice."""
     return {
         "planned": quote.credits is not None,
         "parts": [

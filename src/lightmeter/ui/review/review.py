@@ -125,12 +125,15 @@ class ReviewView(ItemRequests):
         order: Order = "severity",
         state: State = "all",
     ) -> dict[str, Any]:
-        """Make the queue anew; return `first`, the place of its first undecided item, and the counts of `totals`.
+        """Choose and sort the items of the queue anew.
+
+        Return `first`, the index of the queue's first undecided item, and `flagged`, `disputed` and `pairs`, as
+        `ReviewQueue.totals` does.
 
         Args:
             thresholds: Back end → severity, 0 to 1, from which it flags an item.
-            show: Which items the queue holds: see `Choice`.
-            order: Their order.
+            show: Items that a back end flags, that some do and some do not (`disputed`), that none flags, or all.
+            order: Highest severity first, or largest difference between the back ends first.
             state: Whether only decided or undecided items are shown.
         """
         with self._review_lock:
@@ -142,7 +145,7 @@ class ReviewView(ItemRequests):
 
     @request
     def window(self, start: Annotated[int, Field(ge=0)], count: Annotated[int, Field(le=MAX_WINDOW)]) -> dict[str, Any]:
-        """Return `items` of the queue from place `start`: their names, severities and decisions; and `start`."""
+        """Return `start`, and `items`: name, severities and decision of `count` items of the queue from that index."""
         with self._review_lock:
             queue = self._read_decisions()
             self.progress = queue.progress()
@@ -159,14 +162,14 @@ class ReviewView(ItemRequests):
 
     @request
     def decide(self, item_id: str, decision: Decision, note: str = "") -> int:
-        """Decide about one item; return the number of the decision, for `undo`."""
+        """Store a decision about one item; return its number, which `undo` takes as `batch`."""
         self._must_write()
         items = [(item.item_id, item.url) for item in self._read_items([item_id]).values()]
         return self._add(items, decision, note)
 
     @request
     def undo(self, batch: int) -> list[str]:
-        """Withdraw a decision, or all decisions of one `decide_all`; return the ids of at most 100 of its items."""
+        """Withdraw what one call of `decide` or `decide_all` decided; return the ids of at most 100 of its items."""
         self._must_write()
         items = withdraw_reviews(self._folder, batch, self.user)
         self._decisions_changed()
@@ -182,7 +185,7 @@ class ReviewView(ItemRequests):
     def decide_all(self, which: Which, decision: Decision, expected: int) -> None:
         """Decide about all undecided items at or above, or below, the thresholds; the event `decided_all` follows.
 
-        Its value has `batch`, for `undo`, and `items`, their number.
+        The value of the event has `batch`, the number that `undo` takes, and `items`, the number of items decided.
 
         Args:
             which: `above`: items that a back end flags; `below`: items that none flags.
@@ -190,7 +193,7 @@ class ReviewView(ItemRequests):
             expected: The number of items that the user confirmed.
 
         Raises:
-            UsageError: The number is now another one.
+            UsageError: The number of such items is no longer `expected`; nothing was decided.
         """
         self._must_write()
         with self._review_lock:
@@ -201,7 +204,7 @@ class ReviewView(ItemRequests):
 
     @request
     def refresh(self) -> None:
-        """Update `progress` by the decisions of other pages."""
+        """Recount `progress`, with the decisions that other pages have stored."""
         with self._review_lock:
             self.progress = self._read_decisions().progress()
 
@@ -211,7 +214,7 @@ class ReviewView(ItemRequests):
         ui_loop().start(self._compare(dict(self._choice.thresholds)))
 
     def close_view(self) -> None:
-        """Write the table `reviews`, if a decision is not in it yet."""
+        """When the page is closed, write the table `reviews` if it lacks a decision."""
         super().close_view()
         with self._review_lock:
             is_due = self._is_export_due
@@ -238,7 +241,7 @@ class ReviewView(ItemRequests):
         self.note = (NO_RATINGS if not len(queue) else "") or ("" if self.may_write else READ_ONLY)
 
     def _read_decisions(self) -> ReviewQueue:
-        """Return the queue with the decisions of all pages; the caller holds the lock."""
+        """Return the queue, updated with the decisions that other pages have stored; the caller holds the lock."""
         if self._queue is None:
             raise UsageError("The ratings of this run are not read yet.", hint="Try again in a moment.")
         mark = review_mark(self._folder)

@@ -1,6 +1,6 @@
 """The queue of a review, in memory: NSFW ratings of all items as arrays, and the choice and order of items to decide.
 
-A rating is kept as a whole per cent, and a threshold is one: with a million items and three back ends that is 3 MB, and
+Ratings and thresholds are kept as whole per cents: with a million items and three back ends that is 3 MB, and
 one selection takes milliseconds. No query is needed when a threshold moves.
 """
 
@@ -63,7 +63,7 @@ class Choice:
 class ReviewQueue:
     """The rated items of a run with their decisions, and the items chosen for the queue.
 
-    An item stays in the queue, at its place, when it is decided; `choose` makes the queue anew.
+    A decided item stays in the queue, at the same index, until `choose` selects and sorts the items anew.
 
     Attributes:
         sources: The back ends that rated items.
@@ -71,12 +71,13 @@ class ReviewQueue:
     """
 
     def __init__(self, sources: Sequence[str], item_ids: pa.Array[Any], percents: NDArray[np.uint8]) -> None:
-        """Create the queue of these items.
+        """Create the queue of the rated items of a run.
 
         Args:
             sources: The back ends.
             item_ids: Ids of the items that any of them rated.
-            percents: Highest severity of each item (row) by each back end (column) in per cent, or `UNRATED`.
+            percents: Highest severity of each item (row) by each back end (column) in per cent; `UNRATED` if it
+                gave no rating.
         """
         self.sources = tuple(sources)
         self.rows: NDArray[np.int64] = np.arange(0)
@@ -102,11 +103,11 @@ class ReviewQueue:
         }
 
     def set_decisions(self, changed: Iterable[str] | None, decisions: Mapping[str, Decision]) -> None:
-        """Set the decisions of the items `changed`, or of all items for None.
+        """Replace the decisions of the items `changed`; of all items if `changed` is None.
 
         Args:
             changed: Ids of items; those without a decision in `decisions` become undecided.
-            decisions: Item id → valid decision.
+            decisions: Item id → decision that is not withdrawn.
         """
         if changed is None:
             self._decisions[:] = 0
@@ -118,7 +119,7 @@ class ReviewQueue:
             self._decisions[rows] = codes[places]
 
     def choose(self, choice: Choice) -> None:
-        """Make the queue anew."""
+        """Select and sort the items of the queue anew, and compute which items the back ends flag."""
         least = [round(100 * choice.thresholds.get(source, DEFAULT_THRESHOLD)) for source in self.sources]
         self._flags = self._is_rated & (self._percents >= np.array(least, np.uint8)[:, None])
         self._flagged = self._flags.any(axis=0)
@@ -136,7 +137,7 @@ class ReviewQueue:
         self.rows = rows[np.argsort(~keys[rows], kind="stable")]  # of 16-bit numbers: a radix sort
 
     def totals(self) -> dict[str, Any]:
-        """Return the numbers of flagged and disputed items, and how often each pair of back ends agrees."""
+        """Return the numbers of flagged and disputed (flagged by some only) items, and how often back ends agree."""
         return {"flagged": int(self._flagged.sum()), "disputed": int(self._disputed.sum()), "pairs": self._pairs()}
 
     def _pairs(self) -> list[dict[str, Any]]:
@@ -161,12 +162,12 @@ class ReviewQueue:
         return {"items": len(self.rows), "decided": sum(counts[1:]), "undecided": counts[0], **by_decision}
 
     def first_undecided(self) -> int:
-        """Return the place in the queue of the first undecided item; 0 if there is none."""
+        """Return the index in the queue of the first undecided item; 0 if there is none."""
         places = np.flatnonzero(self._decisions[self.rows] == 0)
         return int(places[0]) if len(places) else 0
 
     def window(self, start: int, count: int) -> list[dict[str, Any]]:
-        """Return item id and severities (back end → 0 to 1) of the items at places `start` and after in the queue."""
+        """Return item id and severities (back end → 0 to 1) of `count` items of the queue from the index `start`."""
         rows = self.rows[max(0, start) : max(0, start) + count]
         return [
             {
@@ -190,7 +191,7 @@ class ReviewQueue:
         return self._item_ids.take(positions)
 
     def _find(self, item_ids: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the rated items among these: their positions here, and their positions in `item_ids`."""
+        """Return, for the rated items among `item_ids`, their positions in this object and in `item_ids`."""
         found: Any = pc.index_in(self._item_ids, value_set=pa.array(item_ids, pa.string()))
         rows = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
         places: NDArray[np.int64] = found.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)

@@ -15,17 +15,17 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 class OutboxOverflow(Exception):
-    """More replies and events wait than `MAX_BYTES`: the page does not read."""
+    """More than `max_bytes` of replies and events wait to be sent, because the page does not read them."""
 
 
 class Outbox:
-    """Messages to one page: state, of which only the newest values are sent, and replies and events in their order.
+    """Queue of messages to one page: the newest values of its state, and all replies and events in their order.
 
     Any thread may add messages; one task of the event loop takes them.
     """
 
     def __init__(self, read_state: Callable[[Iterable[str]], dict[str, Any]], max_bytes: int = MAX_BYTES) -> None:
-        """Create the outbox, in the event loop that sends; `read_state` returns the current values of some traits."""
+        """Create the outbox in the event loop that sends; `read_state` returns the values of traits by their names."""
         self._read_state = read_state
         self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
@@ -37,7 +37,7 @@ class Outbox:
         self._bytes = 0
 
     def put_state(self, names: Iterable[str]) -> None:
-        """Note that these traits changed."""
+        """Note that the traits `names` have changed, so that `take` returns their newest values."""
         with self._lock:
             self._traits.update(dict.fromkeys(names))
         self._wake()
@@ -77,7 +77,7 @@ class Outbox:
             await self._changed.wait()
 
     async def wait_for_room(self) -> None:
-        """Wait until at most half of `max_bytes` waits, so that the page's next request is not processed before."""
+        """Wait until unsent messages take at most half of `max_bytes`; call it before the page's next request."""
         while self._bytes > self._max_bytes // 2:
             self._taken.clear()
             await self._taken.wait()

@@ -13,7 +13,7 @@ TOKEN_BYTES: Final = 24
 
 
 def page_token(state_dir: Path, folder: Path, port: int) -> str:
-    """Return the token of the page of a run at a port, the same at each start; a new one if none can be kept.
+    """Return the secret token in the page's URL: the same at each start, or a new one if none can be stored.
 
     The token is in a file that only its owner can read.
 

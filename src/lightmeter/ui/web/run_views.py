@@ -13,7 +13,7 @@ from lightmeter.ui.web.web_server import WebView
 
 
 def run_views(folder: Path, *, allow_review: bool = False) -> dict[str, WebView]:
-    """Return the views of the run in a folder by name, in the order of the page's navigation.
+    """Return name, such as `explorer` → view for the run in a folder, in the order of the page's navigation.
 
     Args:
         folder: The output folder of the run.

@@ -69,10 +69,10 @@ class WebServer:
     """
 
     def __init__(self, views: Mapping[str, WebView], *, token: str | None = None, report: Path | None = None) -> None:
-        """Create the server of these views, by their names in `lightmeter.ui.assets.MODULES`.
+        """Create the server; it listens when `listen` is called.
 
         Args:
-            views: The views; `/events` streams the snapshots of the view `run`.
+            views: Name → view; the names, such as `run`, are keys of `lightmeter.ui.assets.MODULES`.
             token: The token; None for a random one.
             report: The HTML report of the run, served at `/report` if it exists.
         """
@@ -178,7 +178,7 @@ class WebServer:
         return socket
 
     async def _serve_view(self, socket: web.WebSocketResponse, view: WebView) -> None:
-        """Create a view-model for a page, and pass messages between both until one of them ends."""
+        """Create a view-model for a page, and pass messages between both until the page closes the connection."""
         try:
             model: ViewModel = await self._in_thread(view.create)
         except Exception as error:  # noqa: BLE001 (the page must show any error)
@@ -210,7 +210,7 @@ class WebServer:
             _log.exception("A view could not be closed.")
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        """Stream the snapshots of the view `run` as server-sent events; without a change, only comments."""
+        """Stream the state of the live page of the run as server-sent events, one for each change."""
         view = self._views.get("run")
         if view is None:
             raise web.HTTPNotFound
