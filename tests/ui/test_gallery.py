@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from lightmeter.errors import UsageError
@@ -108,8 +108,14 @@ def plain_matches(row, item, filters: Filters, color_matches: set[str]) -> dict[
     }
 
 
-@settings(max_examples=8, deadline=None)
+def item(**values):
+    """Return an item without any entry, but with these values."""
+    return {"status": "ok", "group": None, "price": None, "tags": [], "severities": [], "colors": [], **values}
+
+
+@settings(max_examples=8, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(items=ITEMS, filters=FILTERS, sort=SORTS)
+@example(items=[item(tags=[("", None, None)])], filters=Filters(tags=["\0"]), sort=Sort())
 def test_counts_and_sql_agree_with_plain_python(items, filters, sort):
     """Facets count what matches all other filters; the items shown are those of the SQL text, in the same order."""
     with LockedTempDir() as folder, Gallery(folder.path) as gallery:
@@ -142,11 +148,6 @@ def test_counts_and_sql_agree_with_plain_python(items, filters, sort):
         rated = counted("severity", lambda item: any(value is not None for value in item["severities"]))
         assert sum(facets["severity"]["bins"]) == rated
         assert facets["severity"]["unrated"] == counted("severity", lambda _: True) - rated
-
-
-def item(**values):
-    """Return an item without any entry, but with these values."""
-    return {"status": "ok", "group": None, "price": None, "tags": [], "severities": [], "colors": [], **values}
 
 
 @pytest.fixture

@@ -104,7 +104,8 @@ class GalleryColumns:
 
     def with_tags(self, names: Sequence[str]) -> NDArray[np.bool_]:
         """Return for each item whether it has at least one of these tags."""
-        wanted = np.isin(np.array(self.tags, dtype=object), list(names)) if self.tags else np.zeros(0, np.bool_)
+        chosen = set(names)  # no array of texts: numpy cuts off NUL characters at their end
+        wanted = np.fromiter((tag in chosen for tag in self.tags), np.bool_, len(self.tags))
         found = np.zeros(self.items, np.bool_)
         for start in range(0, len(self.tag_keys), BLOCK):
             keys = self.tag_keys[start : start + BLOCK]
