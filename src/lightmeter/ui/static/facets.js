@@ -1,7 +1,7 @@
 // The filters of the gallery: facets with counts, type-ahead search of tags, severity brush, color.
 
 const COLUMN_LABELS = { status: "Status", kind: "Kind", reason: "Reason" };
-const COLOR_DISTANCES = [[0.05, "nearly the same"], [0.1, "similar"], [0.18, "related"]];
+const COLOR_DISTANCES = [[0.05, "nearly the same"], [0.1, "similar"], [0.15, "related"]];
 let facetIds = 0; // ids of form fields are unique on the page
 
 /** Replace the children of an element; what had the focus gets it again, by its `data-key`. */
@@ -145,7 +145,10 @@ function colorFilter(set) {
     element: h("fieldset", { class: "lm-facet" }, h("legend", {}, "Color"), h("div", { class: "lm-color" }, text, picker, distance)),
     show(filter) {
       if (text.getRootNode().activeElement !== text) text.value = filter?.color ?? "";
-      if (filter) [picker.value, distance.value] = [filter.color, String(filter.distance)];
+      if (!filter) return;
+      const apart = ([value]) => Math.abs(value - filter.distance); // a saved view may have another distance
+      const nearest = COLOR_DISTANCES.reduce((one, other) => (apart(other) < apart(one) ? other : one));
+      [picker.value, distance.value] = [filter.color, String(nearest[0])];
     },
   };
 }
