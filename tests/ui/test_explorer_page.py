@@ -63,6 +63,23 @@ def test_tags_are_found_by_a_part(run, open_gallery, page):
     expect(found).to_be_focused()
 
 
+def test_search_shows_only_tags_that_match(run, open_gallery, page):
+    """While a text is in the field, only matching and chosen tags are listed; without a match only a sentence is."""
+    open_gallery(run)
+    tags = page.get_by_role("group", name="Tags")
+    tags.get_by_label("cat, 2 items").check()
+    page.get_by_label("Find a tag").fill("coff")
+    listed = tags.get_by_role("checkbox")
+    expect(listed).to_have_count(2)
+    assert [box.get_attribute("aria-label") for box in listed.all()] == ["coffee, 1 item", "cat, 2 items"]
+    page.get_by_label("Find a tag").fill("no such tag")
+    expect(tags.get_by_text("No tag contains this text.")).to_be_visible()
+    expect(listed).to_have_count(0)
+    page.get_by_label("Find a tag").fill("")
+    expect(tags.get_by_label("cat, 2 items")).to_be_checked()
+    expect(tags.get_by_text("No tag contains this text.")).to_have_count(0)
+
+
 def test_severity_brush_works_by_keyboard(run, open_gallery, page):
     """The handles of the histogram move by arrow keys; the range counts and filters."""
     view = open_gallery(run)

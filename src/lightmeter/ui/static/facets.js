@@ -33,6 +33,11 @@ function facetPanel({ change, findTags }) {
     if (number !== searches) return;
     foundNote.textContent = text && !rows.length ? "No tag contains this text." : "";
     replaceKeepingFocus(found, ...rows.map((row) => valueRow("found", row, chosen("tags"), setTags)));
+    const isTicked = (value) => chosen("tags").includes(value);
+    const isListed = ({ value }) => !text || (rows.length && isTicked(value) && !rows.some((row) => row.value === value));
+    const listed = result.facets.tags.filter(isListed).sort((one, other) =>
+      isTicked(other.value) - isTicked(one.value) || other.items - one.items);
+    replaceKeepingFocus(tags, ...listed.map((row) => valueRow("tag", row, chosen("tags"), setTags)));
   };
   search.addEventListener("input", debounce(runSearch, 150));
   const chosen = (name) => result.filters[name] ?? [];
@@ -57,9 +62,6 @@ function facetPanel({ change, findTags }) {
   function show(newResult) {
     result = newResult;
     const { facets, filters } = result;
-    const sortedTags = [...facets.tags].sort((one, other) =>
-      chosen("tags").includes(other.value) - chosen("tags").includes(one.value) || other.items - one.items);
-    replaceKeepingFocus(tags, ...sortedTags.map((row) => valueRow("tag", row, chosen("tags"), setTags)));
     runSearch();
     const columns = Object.entries(facets.columns).map(([name, rows]) => {
       const values = filters.values?.[name] ?? [];
