@@ -112,6 +112,28 @@ def test_color_sort_and_errors(run, open_gallery, page):
     expect(names(page).nth(2)).not_to_have_text("samoyed.mp4")
 
 
+def test_reload_keeps_filters_and_order(run, tmp_path, open_gallery, page):
+    """A reload keeps what the page had set last, also by a saved view; another tab starts without it."""
+    out = tmp_path / "out"
+    shutil.copytree(run.folder, out)
+    open_gallery(out).save_view("all")
+    page.get_by_role("group", name="Tags").get_by_label("cat, 2 items").check()
+    page.get_by_label("Sort by").select_option("Address")
+    page.get_by_role("button", name="smallest first").click()
+    expect(page.get_by_role("button", name="largest first")).to_be_visible()
+    page.reload()
+    expect(position(page)).to_have_text("2 of 5 items")
+    expect(page.get_by_role("button", name="largest first")).to_be_visible()
+    expect(page.get_by_label("Sort by")).to_have_value("column:url")
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(position(other)).to_have_text("5 items")
+    page.get_by_label("Saved views").select_option("all")
+    expect(position(page)).to_have_text("5 items")
+    page.reload()
+    expect(position(page)).to_have_text("5 items")
+
+
 def test_selection_by_mouse_arrives_in_python(run, open_gallery, page):
     """Checkboxes and Shift-clicks select items, and a selection set in Python is shown."""
     view = open_gallery(run)

@@ -131,7 +131,7 @@ function render({ model, el }) {
   const position = h("div", { class: "lm-position", role: "status" });
   const problem = h("div", { class: "lm-message lm-error", role: "alert", hidden: true });
   const blurred = h("input", { type: "checkbox", onchange: () => thumbnails.showBlurred(blurred.checked) });
-  const clear = h("button", { type: "button", class: "lm-small", onclick: () => connection.set("filters", {}) }, "Clear filters");
+  const clear = h("button", { type: "button", class: "lm-small", onclick: clearFilters }, "Clear filters");
   const selected = h("span", { class: "lm-group" });
   const facets = facetPanel({ change: setFilters, findTags: (text) => connection.call("find_tags", { text }) });
   const sort = sortFields(connection, (value) => connection.set("sort", value));
@@ -150,6 +150,11 @@ function render({ model, el }) {
     select,
     similar: (index) => similar(grid.cardAt(index)),
   });
+
+  function clearFilters() {
+    if (result === null) connection.set("sort", {}); // (the order that a reload restored may be invalid)
+    connection.set("filters", {});
+  }
 
   function drawCard(card, index) {
     const shot = h("span", { class: "lm-shot" });
