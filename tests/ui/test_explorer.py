@@ -73,7 +73,7 @@ def test_color_names_and_invalid_colors(explorer):
         assert (explorer.result["filters"]["color"]["color"], explorer.problem) == ("#ff0000", "")
     before = explorer.result
     shown(explorer, filters={"color": {"color": "reddish"}})
-    assert "'reddish' is no colour" in explorer.problem
+    assert "'reddish' is no color" in explorer.problem
     assert explorer.result == before
     shown(explorer, filters={})
     assert explorer.problem == ""

@@ -102,7 +102,8 @@ def test_color_sort_and_errors(run, open_gallery, page):
     expect(names(page).first).to_have_text("coffee.jpg")
     color.fill("reddish")
     color.press("Enter")
-    expect(page.get_by_text("'reddish' is no colour")).to_be_visible()
+    expect(page.get_by_text("'reddish' is no color")).to_be_visible()
+    expect(position(page)).to_contain_text("of 5 items (of the last valid filters)")
     color.fill("")
     color.press("Enter")
     expect(position(page)).to_have_text("5 items")
@@ -150,6 +151,19 @@ def test_selection_by_mouse_arrives_in_python(run, open_gallery, page):
     page.get_by_role("button", name="Clear selection").click()
     expect(boxes.nth(0)).not_to_be_checked()
     assert view.selection == []
+
+
+def test_keys_that_the_page_explains_have_an_effect(run, tmp_path, open_gallery, page):
+    """The key S for similar pictures is explained only if the run has embeddings."""
+    open_gallery(run)
+    expect(page.get_by_text("Arrow keys move")).to_be_visible()
+    expect(page.get_by_text("similar pictures")).to_have_count(0)
+    out = tmp_path / "out"
+    shutil.copytree(run.folder, out)
+    with replace_table(Dataset(out), "embeddings", schema("embeddings")) as part:
+        part.write(pa.table({"item_id": ["chelsea"], "vector": pa.array([[1.0, 0.0]], pa.list_(pa.float32()))}))
+    open_gallery(out)
+    expect(page.get_by_text("S shows similar pictures.")).to_be_visible()
 
 
 def test_keyboard_moves_and_selects(run, open_gallery, page):

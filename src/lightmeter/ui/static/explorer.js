@@ -229,15 +229,19 @@ function render({ model, el }) {
     else if (!result.items) position.textContent = "No item is left by these filters. Widen them, or clear them.";
     else if (result.filters.similar) position.textContent = `${plural(result.items, "item")} most like ${result.filters.similar.name}`;
     else position.textContent = result.items === result.total ? plural(result.total, "item") : `${result.items.toLocaleString("en-US")} of ${plural(result.total, "item")}`;
+    const isOld = result !== null && Boolean(connection.get("problem"));
+    if (isOld) position.textContent += " (of the last valid filters)";
+    root.classList.toggle("lm-old", isOld);
     root.classList.toggle("lm-busy", Boolean(connection.get("busy")));
   }
 
+  const keys = h("p", { class: "lm-note lm-keys" });
   const panel = h("details", { class: "lm-side" }, h("summary", {}, "Filters"), facets.element);
   const root = h("div", { class: "lightmeter lm-explorer" }, errorLine(connection), problem,
     h("div", { class: "lm-toolbar" }, position, clear, sort.element,
       h("label", { class: "lm-group" }, blurred, "Show blurred pictures"), viewFields(connection), selected),
     h("div", { class: "lm-body" }, panel, grid.element),
-    h("p", { class: "lm-note lm-keys" }, "Arrow keys move, Enter shows the details, Space selects, Shift selects a range, S shows similar pictures."));
+    keys);
   el.append(root);
   panel.open = el.clientWidth === 0 || el.clientWidth > 700;
 
@@ -254,6 +258,8 @@ function render({ model, el }) {
     anchor = 0;
     clear.hidden = !Object.values(result.filters).some((filter) =>
       Array.isArray(filter) ? filter.length : filter && (filter.color || filter.item_id || Object.values(filter).some((one) => one?.length)));
+    keys.textContent = "Arrow keys move, Enter shows the details, Space selects, Shift selects a range"
+      + (result.has_embeddings ? ", S shows similar pictures." : ".");
     facets.show(result);
     sort.show(result);
     showPosition();
