@@ -36,7 +36,7 @@ from lightmeter.ui.web.web_server import WebServer, listen
 @click.option(
     "--allow-review",
     is_flag=True,
-    help="Let the page write review decisions; otherwise it writes nothing but saved views.",
+    help="Let the page write review decisions; otherwise it only writes saved views.",
 )
 def ui_command(folder: Path, port: int, no_open: bool, allow_review: bool) -> int:
     """Look at the run in DIR in the browser: the gallery of its pictures, and the live page of its progress.
