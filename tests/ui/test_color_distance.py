@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from math import dist
+from math import hypot, sqrt
 
 import duckdb
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightmeter.html_fragments import is_hex_color
-from lightmeter.ui.gallery.gallery_queries import DISTANCES_SQL, oklab
+from lightmeter.ui.gallery.gallery_queries import (
+    CHROMATIC_WEIGHTS,
+    GREY_WEIGHTS,
+    MIN_CHROMA,
+    ColorNear,
+    distances_sql,
+    oklab,
+)
 
 HEX = st.integers(0, 0xFFFFFF).map(lambda number: f"#{number:06x}")
 
 
-def distance(one: str, other: str) -> float:
-    """Return the Oklab distance of two colors `#rrggbb`."""
-    return dist(oklab(one), oklab(other))
+def distance(one: str, asked: str) -> float | None:
+    """Return the distance of two colors in plain Python; None for a nearly grey color if `asked` is not grey."""
+    (l1, a1, b1), (l2, a2, b2) = oklab(one), oklab(asked)
+    c1, c2 = hypot(a1, b1), hypot(a2, b2)
+    if c1 < MIN_CHROMA <= c2:
+        return None
+    hue = max(0.0, (a1 - a2) ** 2 + (b1 - b2) ** 2 - (c1 - c2) ** 2)
+    weights = CHROMATIC_WEIGHTS if c2 >= MIN_CHROMA else GREY_WEIGHTS
+    return hypot(weights[0] * (l1 - l2), weights[1] * (c1 - c2), weights[2] * sqrt(hue))
+
+
+def sql_distances(colors: list[str], asked: str) -> dict[str, float]:
+    """Return the distance of each color from `asked` as DuckDB computes it."""
+    with duckdb.connect() as db:
+        db.execute("CREATE TABLE colors (item_id TEXT, red UTINYINT, green UTINYINT, blue UTINYINT)")
+        db.executemany("INSERT INTO colors VALUES (?, ?, ?, ?)", [(c, *bytes.fromhex(c[1:])) for c in colors])
+        return dict(db.execute(distances_sql(asked)).fetchall())
 
 
 @pytest.mark.parametrize(
@@ -34,22 +55,38 @@ def test_oklab_has_the_published_values(colour, expected):
     assert oklab(colour) == pytest.approx(expected, abs=1e-3)
 
 
-@given(one=HEX, other=HEX)
-def test_distance_is_a_metric(one, other):
-    """A color has distance 0 from itself; the distance is symmetric and at most that of the extremes."""
-    assert distance(one, one) == 0
-    assert distance(one, other) == pytest.approx(distance(other, one))
-    assert 0 <= distance(one, other) < 1.01
+@settings(max_examples=20, deadline=None)
+@given(colors=st.lists(HEX, min_size=1, unique=True), asked=HEX)
+def test_sql_and_python_distances_agree(colors, asked):
+    """DuckDB computes the same distances as plain Python, 0 for the same color, and leaves out the same colors."""
+    expected = {color: distance(color, asked) for color in [*colors, asked]}
+    found = sql_distances(list(expected), asked)
+    assert found == pytest.approx({color: value for color, value in expected.items() if value is not None}, abs=1e-6)
+    assert found[asked] == pytest.approx(0, abs=1e-6)
 
 
-def test_sql_and_python_distances_agree():
-    """DuckDB computes the same distances as the Python function."""
-    colors = ["#000000", "#ffffff", "#0a0b0c", "#c04020", "#20c040", "#4020c0", "#7f7f7f"]
-    with duckdb.connect() as db:
-        db.execute("CREATE TABLE colors (item_id TEXT, red UTINYINT, green UTINYINT, blue UTINYINT)")
-        db.executemany("INSERT INTO colors VALUES (?, ?, ?, ?)", [(c, *bytes.fromhex(c[1:])) for c in colors])
-        found = dict(db.execute(DISTANCES_SQL, oklab("#c04020")).fetchall())
-    assert found == pytest.approx({colour: distance(colour, "#c04020") for colour in colors})
+@pytest.mark.parametrize(
+    ("word", "similar", "other"),
+    [
+        ("red", ["#9c231a", "#cd5532"], ["#834c2d", "#1153b3", "#1b1b1b"]),
+        ("orange", ["#da9a5d", "#cb824f"], ["#9c231a", "#93aa33"]),
+        ("yellow", ["#c4cc3b"], ["#da9a5d", "#fefdeb"]),
+        ("green", ["#4a6425", "#7aa25c"], ["#236c6d", "#b1c53c", "#9b9d9a"]),
+        ("teal", ["#015b5b", "#44757a"], ["#4b4b4b", "#6c6c6c", "#1153b3"]),
+        ("blue", ["#1153b3", "#3168cc", "#2d496e"], ["#015b5b", "#54535b"]),
+        ("purple", ["#6a2c7a"], ["#1153b3", "#9c231a"]),
+        ("pink", ["#f4b8c6"], ["#cd5532", "#d4cbcc"]),
+        ("brown", ["#744b2b", "#834c2d"], ["#d38b43", "#2d2c32"]),
+        ("white", ["#fefdeb", "#e3e1e4"], ["#9c9c9c", "#abc7ec"]),
+        ("black", ["#010000", "#0d0b0c"], ["#6c6c6c", "#0d2a4c"]),
+        ("grey", ["#848484", "#6d6a63"], ["#1b1b1b", "#fefefe", "#44757a"]),
+    ],
+)
+def test_color_words_find_colors_of_photographs(word, similar, other):
+    """Within the default distance of a color word are the colors of photographs that people call so, and no others."""
+    asked = ColorNear(color=word)
+    near = {color for color, apart in sql_distances(similar + other, asked.color).items() if apart <= asked.distance}
+    assert near == set(similar)
 
 
 @pytest.mark.parametrize("text", ["", "red", "#fff", "#12345g", "#1234567", "#123456;x", "#123456\n"])

@@ -12,6 +12,7 @@ import lightmeter as lm
 from lightmeter.errors import JournalError, UsageError
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import schema
+from lightmeter.testing import tiny_jpeg
 from lightmeter.ui.gallery.explorer import ExplorerView
 from tests.tables.replace_table import replace_table
 
@@ -72,7 +73,7 @@ def test_color_names_and_invalid_colors(explorer):
         assert (explorer.result["filters"]["color"]["color"], explorer.problem) == ("#ff0000", "")
     before = explorer.result
     shown(explorer, filters={"color": {"color": "reddish"}})
-    assert "'reddish' is no colour" in explorer.problem
+    assert "'reddish' is no color" in explorer.problem
     assert explorer.result == before
     shown(explorer, filters={})
     assert explorer.problem == ""
@@ -223,3 +224,23 @@ def test_the_notebook_widget_is_the_same(run):
     assert data["text/plain"].endswith("5 of 5 items)")
     assert "application/vnd.jupyter.widget-view+json" in data
     assert explorer.rows().num_rows == 5
+
+
+def test_pictures_of_earlier_manifests_are_shown(tmp_path, monkeypatch):
+    """After another manifest ran in the same folder, earlier items show their file, or the thumbnail that was kept."""
+    monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("first", "second", "third"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jpg").write_bytes(tiny_jpeg(width=200, height=100 + 10 * len(name)))
+        manifest = tmp_path / name / "rows.jsonl"
+        manifest.write_text(json.dumps({"id": name, "path": "a.jpg"}) + "\n", encoding="utf-8")
+        plan = lm.sync(lm.plan(manifest, features=["colors"]))
+        run = lm.sync(lm.run(plan, tmp_path / "out"))
+    (tmp_path / "first" / "a.jpg").unlink()
+    view = ExplorerView(run)
+    sources = view.thumbnail_sources(["first", "second", "third", "unknown"])
+    view.close_view()
+    assert {name: source.path for name, source in sources.items()} == {
+        name: str(tmp_path / name / "a.jpg") for name in ("first", "second", "third")
+    }
+    assert all(source.kept for source in sources.values())

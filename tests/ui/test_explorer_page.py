@@ -63,6 +63,23 @@ def test_tags_are_found_by_a_part(run, open_gallery, page):
     expect(found).to_be_focused()
 
 
+def test_search_shows_only_tags_that_match(run, open_gallery, page):
+    """While a text is in the field, only matching and chosen tags are listed; without a match only a sentence is."""
+    open_gallery(run)
+    tags = page.get_by_role("group", name="Tags")
+    tags.get_by_label("cat, 2 items").check()
+    page.get_by_label("Find a tag").fill("coff")
+    listed = tags.get_by_role("checkbox")
+    expect(listed).to_have_count(2)
+    assert [box.get_attribute("aria-label") for box in listed.all()] == ["coffee, 1 item", "cat, 2 items"]
+    page.get_by_label("Find a tag").fill("no such tag")
+    expect(tags.get_by_text("No tag contains this text.")).to_be_visible()
+    expect(listed).to_have_count(0)
+    page.get_by_label("Find a tag").fill("")
+    expect(tags.get_by_label("cat, 2 items")).to_be_checked()
+    expect(tags.get_by_text("No tag contains this text.")).to_have_count(0)
+
+
 def test_severity_brush_works_by_keyboard(run, open_gallery, page):
     """The handles of the histogram move by arrow keys; the range counts and filters."""
     view = open_gallery(run)
@@ -85,7 +102,8 @@ def test_color_sort_and_errors(run, open_gallery, page):
     expect(names(page).first).to_have_text("coffee.jpg")
     color.fill("reddish")
     color.press("Enter")
-    expect(page.get_by_text("'reddish' is no colour")).to_be_visible()
+    expect(page.get_by_text("'reddish' is no color")).to_be_visible()
+    expect(position(page)).to_contain_text("of 5 items (of the last valid filters)")
     color.fill("")
     color.press("Enter")
     expect(position(page)).to_have_text("5 items")
@@ -93,6 +111,28 @@ def test_color_sort_and_errors(run, open_gallery, page):
     expect(names(page).first).to_have_text("samoyed.mp4")
     page.get_by_role("button", name="largest first").click()
     expect(names(page).nth(2)).not_to_have_text("samoyed.mp4")
+
+
+def test_reload_keeps_filters_and_order(run, tmp_path, open_gallery, page):
+    """A reload keeps what the page had set last, also by a saved view; another tab starts without it."""
+    out = tmp_path / "out"
+    shutil.copytree(run.folder, out)
+    open_gallery(out).save_view("all")
+    page.get_by_role("group", name="Tags").get_by_label("cat, 2 items").check()
+    page.get_by_label("Sort by").select_option("Address")
+    page.get_by_role("button", name="smallest first").click()
+    expect(page.get_by_role("button", name="largest first")).to_be_visible()
+    page.reload()
+    expect(position(page)).to_have_text("2 of 5 items")
+    expect(page.get_by_role("button", name="largest first")).to_be_visible()
+    expect(page.get_by_label("Sort by")).to_have_value("column:url")
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(position(other)).to_have_text("5 items")
+    page.get_by_label("Saved views").select_option("all")
+    expect(position(page)).to_have_text("5 items")
+    page.reload()
+    expect(position(page)).to_have_text("5 items")
 
 
 def test_selection_by_mouse_arrives_in_python(run, open_gallery, page):
@@ -111,6 +151,19 @@ def test_selection_by_mouse_arrives_in_python(run, open_gallery, page):
     page.get_by_role("button", name="Clear selection").click()
     expect(boxes.nth(0)).not_to_be_checked()
     assert view.selection == []
+
+
+def test_keys_that_the_page_explains_have_an_effect(run, tmp_path, open_gallery, page):
+    """The key S for similar pictures is explained only if the run has embeddings."""
+    open_gallery(run)
+    expect(page.get_by_text("Arrow keys move")).to_be_visible()
+    expect(page.get_by_text("similar pictures")).to_have_count(0)
+    out = tmp_path / "out"
+    shutil.copytree(run.folder, out)
+    with replace_table(Dataset(out), "embeddings", schema("embeddings")) as part:
+        part.write(pa.table({"item_id": ["chelsea"], "vector": pa.array([[1.0, 0.0]], pa.list_(pa.float32()))}))
+    open_gallery(out)
+    expect(page.get_by_text("S shows similar pictures.")).to_be_visible()
 
 
 def test_keyboard_moves_and_selects(run, open_gallery, page):

@@ -33,7 +33,11 @@ from lightmeter.ui.web.web_server import WebServer, listen
     help="Port on 127.0.0.1; an open page connects again after a restart with the same port. Default: a free one.",
 )
 @click.option("--no-open", is_flag=True, help="Only print the address; do not open a browser.")
-@click.option("--allow-review", is_flag=True, help="Let the page write review decisions; otherwise it only reads.")
+@click.option(
+    "--allow-review",
+    is_flag=True,
+    help="Let the page write review decisions; otherwise it only writes saved views.",
+)
 def ui_command(folder: Path, port: int, no_open: bool, allow_review: bool) -> int:
     """Look at the run in DIR in the browser: the gallery of its pictures, and the live page of its progress.
 

@@ -65,7 +65,7 @@ def color_to_hex(color: str) -> str:
         return "#" + "".join(digit * 2 for digit in text[1:4])
     if _LONG.fullmatch(text):
         return text[:7]
-    raise UsageError(f"{color!r} is no colour.", hint="Write a CSS name such as teal, or #rrggbb.")
+    raise UsageError(f"{color!r} is no color.", hint="Write a CSS name such as teal, or #rrggbb.")
 
 
 def css_names(red: Any, green: Any, blue: Any) -> Any:

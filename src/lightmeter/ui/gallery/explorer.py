@@ -33,9 +33,6 @@ MAX_SIMILAR: Final = 60
 MAX_RANGE: Final = 100_000
 """Maximum number of items that the page selects at a time."""
 
-MAX_URLS: Final = 2_000
-"""Items of the last pages whose thumbnails the page may ask for."""
-
 _MODELS: Final = "SELECT DISTINCT model FROM embeddings WHERE item_id = ? ORDER BY model"
 
 
@@ -73,7 +70,6 @@ class ExplorerView(ItemRequests):
         self._run = run if isinstance(run, Run) else Run(Path(run))
         self._gallery = Gallery(self._run.folder)
         self._gallery_lock = RLock()
-        self._urls: dict[str, str] = {}
         self._changes = 0
         self._job: Future[None] | None = None
         try:
@@ -164,10 +160,6 @@ class ExplorerView(ItemRequests):
         try:
             current = self.result.get("version")
             cards = self._gallery.page(offset, limit) if current == version else []
-            self._urls = {
-                **dict(list(self._urls.items())[-MAX_URLS:]),
-                **{card["item_id"]: card["url"] for card in cards},
-            }
             return {"version": current, "cards": cards}
         finally:
             self._gallery_lock.release()
@@ -233,8 +225,9 @@ class ExplorerView(ItemRequests):
         found = {
             item.item_id: ThumbnailSource(item.url, item.path, kept.get(item.content_sha256 or "")) for item in files
         }
-        # Items of earlier runs in this folder are not in its journal.
-        return {item: found.get(item) or ThumbnailSource(self._urls[item]) for item in item_ids if item in self._urls}
+        # The items of earlier manifests of this folder are only in the tables.
+        missing = [item for item in item_ids if item not in found]
+        return found | (super().thumbnail_sources(missing) if missing else {})
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         inherited = getattr(super(), "_repr_mimebundle_", None)

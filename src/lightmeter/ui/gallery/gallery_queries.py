@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import hypot
 from typing import Annotated, Final
 
 import numpy as np
@@ -13,11 +14,20 @@ from lightmeter.html_fragments import is_hex_color
 from lightmeter.media.oklab import ENCODED_KNEE, LMS_TO_OKLAB, RGB_TO_LMS, srgb_to_oklab
 from lightmeter.tables.arrow.color_names import color_to_hex
 
+MIN_CHROMA: Final = 0.05
+"""Oklab chroma below which a color is nearly grey."""
+
+CHROMATIC_WEIGHTS: Final = (0.5, 0.35, 1.5)
+"""Weights of the differences in lightness, chroma and hue from a color that is not grey."""
+
+GREY_WEIGHTS: Final = (0.6, 2.0, 2.0)
+"""The same from black, white and grey, which have no hue."""
+
 Score = Annotated[float, Field(ge=0, le=1)]
 
 
 class ColorNear(BaseModel):
-    """Filter for items that have a color within the Oklab distance `distance` of `color` (`#rrggbb`)."""
+    """Filter for items that have a color within `distance` (see `distances_sql`) of `color` (`#rrggbb`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -149,11 +159,20 @@ def oklab(color: str) -> tuple[float, float, float]:
 
 
 def distances_sql(color: str) -> str:
-    """Return the SQL query for the Oklab distance of each row of the table `colors` from `color` (`#rrggbb`)."""
-    text = DISTANCES_SQL
-    for value in oklab(color):
-        text = text.replace("?", f"({value!r})", 1)
-    return text
+    """Return the SQL query for the distance of the rows of the table `colors` from `color` (`#rrggbb`).
+
+    The query computes Oklab lightness L, chroma C and hue, and `distance² = (wl ΔL)² + (wc ΔC)² + (wh ΔH)²`. The hue
+    difference ΔH is that of CIE 1976: `ΔH² = Δa² + Δb² - ΔC²`. The weights follow the idea of CMC l:c (Clarke, McDonald
+    and Rigg 1984): hue counts more than lightness and chroma, because the red of a photograph is duller than #ff0000.
+    The query leaves out rows that are nearly grey, unless `color` is grey. The same color has the distance 0.
+    """
+    lightness, a, b = oklab(color)
+    chroma = hypot(a, b)
+    is_chromatic = chroma >= MIN_CHROMA
+    weights = CHROMATIC_WEIGHTS if is_chromatic else GREY_WEIGHTS
+    asked = dict(zip(("lightness", "a", "b", "chroma"), (lightness, a, b, chroma), strict=True))
+    asked |= dict(zip(("wl", "wc", "wh"), weights, strict=True)) | {"least": MIN_CHROMA if is_chromatic else 0.0}
+    return _DISTANCES_SQL.format(**{name: f"({value!r})" for name, value in asked.items()})
 
 
 def quoted(name: str) -> str:
@@ -218,15 +237,16 @@ def _weighted(row: tuple[float, float, float], columns: str) -> str:
     return " + ".join(f"{weight!r} * {column}" for weight, column in zip(row, columns, strict=True))
 
 
-DISTANCES_SQL: Final = f"""
-SELECT item_id, sqrt(pow({_weighted(LMS_TO_OKLAB[0], "lms")} - ?, 2) + pow({_weighted(LMS_TO_OKLAB[1], "lms")} - ?, 2)
-                     + pow({_weighted(LMS_TO_OKLAB[2], "lms")} - ?, 2)) AS distance
-FROM (SELECT item_id, cbrt({_weighted(RGB_TO_LMS[0], "rgb")}) AS l, cbrt({_weighted(RGB_TO_LMS[1], "rgb")}) AS m,
-             cbrt({_weighted(RGB_TO_LMS[2], "rgb")}) AS s
-      FROM (SELECT item_id, {_linear_sql("red")} AS r, {_linear_sql("green")} AS g, {_linear_sql("blue")} AS b
-            FROM colors))
+_DISTANCES_SQL: Final = f"""
+SELECT item_id, sqrt(pow({{wl}} * (l - {{lightness}}), 2) + pow({{wc}} * (c - {{chroma}}), 2)
+    + pow({{wh}}, 2) * greatest(0, pow(a - {{a}}, 2) + pow(b - {{b}}, 2) - pow(c - {{chroma}}, 2))) AS distance
+FROM (SELECT *, sqrt(a * a + b * b) AS c FROM (
+    SELECT item_id, {_weighted(LMS_TO_OKLAB[0], "lms")} AS l, {_weighted(LMS_TO_OKLAB[1], "lms")} AS a,
+           {_weighted(LMS_TO_OKLAB[2], "lms")} AS b
+    FROM (SELECT item_id, cbrt({_weighted(RGB_TO_LMS[0], "rgb")}) AS l, cbrt({_weighted(RGB_TO_LMS[1], "rgb")}) AS m,
+                 cbrt({_weighted(RGB_TO_LMS[2], "rgb")}) AS s
+          FROM (SELECT item_id, {_linear_sql("red")} AS r, {_linear_sql("green")} AS g, {_linear_sql("blue")} AS b
+                FROM colors))))
+WHERE c >= {{least}}
 """  # noqa: S608 (constants of this module)
-"""Query for the Euclidean Oklab distance of each row of `colors` from a color, whose `oklab` values are the parameters.
-
-It is 0 for the same color, about 0.02 for a just noticeable difference, and 1 between black and white.
-"""
+"""Template of the query of `distances_sql`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -11,8 +11,8 @@ from lightmeter.engine.uploads import LONGEST_SIDE_PX
 from lightmeter.errors import UsageError
 from lightmeter.html_report.model import REVIEW_FROM, Row, short_name
 from lightmeter.html_report.thumbnails import ThumbnailSource
-from lightmeter.journal.header import read_run_header
-from lightmeter.journal.queries.items import item_paths
+from lightmeter.journal.header import archived_runs, read_run_header
+from lightmeter.journal.queries.items import ItemFile, item_files, item_paths
 from lightmeter.journal.queries.video_frames import SentFrame, sent_frames
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.thumbnails import read_thumbnails
@@ -92,16 +92,36 @@ def read_picture_source(folder: Path, item_id: str) -> tuple[ThumbnailSource, st
 
 def _read_sources(folder: Path, item_ids: Sequence[str]) -> dict[str, tuple[ThumbnailSource, str | None]]:
     rows: list[Row] = sql(folder, _SOURCES, {"ids": list(item_ids)}).to_pylist()
-    kept = read_thumbnails(folder, {row["content_sha256"] for row in rows if row["content_sha256"]})
-    with open_read_only(folder) as db:
-        paths = item_paths(db, [row["item_id"] for row in rows])
+    files = _find_files(folder, [row["item_id"] for row in rows])
+    hashes = {row["item_id"]: row["content_sha256"] for row in rows}
+    hashes |= {item: file.content_sha256 for item, file in files.items() if file.content_sha256}
+    kept = read_thumbnails(folder, {content for content in hashes.values() if content})
     return {
         (item_id := row["item_id"]): (
-            ThumbnailSource(row["url"], paths.get(item_id), kept.get(row["content_sha256"] or "")),
+            ThumbnailSource(
+                row["url"], files[item_id].path if item_id in files else None, kept.get(hashes[item_id] or "")
+            ),
             row["kind"],
         )
         for row in rows
     }
+
+
+def _find_files(folder: Path, item_ids: Sequence[str]) -> dict[str, ItemFile]:
+    """Return item id → its file, from the journals of the run and of the earlier runs in its folder, newest first."""
+    found: dict[str, ItemFile] = {}
+    for place in _run_folders(folder):
+        missing = [item for item in item_ids if item not in found]
+        if not missing:
+            break
+        with open_read_only(place) as db:
+            found |= {file.item_id: file for file in item_files(db, missing)}
+    return found
+
+
+def _run_folders(folder: Path) -> Iterator[Path]:
+    yield folder
+    yield from reversed(archived_runs(folder))
 
 
 def read_details(folder: Path, item_id: str, frame: int | None = None) -> dict[str, Any]:

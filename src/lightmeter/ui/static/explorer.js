@@ -131,7 +131,7 @@ function render({ model, el }) {
   const position = h("div", { class: "lm-position", role: "status" });
   const problem = h("div", { class: "lm-message lm-error", role: "alert", hidden: true });
   const blurred = h("input", { type: "checkbox", onchange: () => thumbnails.showBlurred(blurred.checked) });
-  const clear = h("button", { type: "button", class: "lm-small", onclick: () => connection.set("filters", {}) }, "Clear filters");
+  const clear = h("button", { type: "button", class: "lm-small", onclick: clearFilters }, "Clear filters");
   const selected = h("span", { class: "lm-group" });
   const facets = facetPanel({ change: setFilters, findTags: (text) => connection.call("find_tags", { text }) });
   const sort = sortFields(connection, (value) => connection.set("sort", value));
@@ -150,6 +150,11 @@ function render({ model, el }) {
     select,
     similar: (index) => similar(grid.cardAt(index)),
   });
+
+  function clearFilters() {
+    if (result === null) connection.set("sort", {}); // (the order that a reload restored may be invalid)
+    connection.set("filters", {});
+  }
 
   function drawCard(card, index) {
     const shot = h("span", { class: "lm-shot" });
@@ -224,15 +229,19 @@ function render({ model, el }) {
     else if (!result.items) position.textContent = "No item is left by these filters. Widen them, or clear them.";
     else if (result.filters.similar) position.textContent = `${plural(result.items, "item")} most like ${result.filters.similar.name}`;
     else position.textContent = result.items === result.total ? plural(result.total, "item") : `${result.items.toLocaleString("en-US")} of ${plural(result.total, "item")}`;
+    const isOld = result !== null && Boolean(connection.get("problem"));
+    if (isOld) position.textContent += " (of the last valid filters)";
+    root.classList.toggle("lm-old", isOld);
     root.classList.toggle("lm-busy", Boolean(connection.get("busy")));
   }
 
+  const keys = h("p", { class: "lm-note lm-keys" });
   const panel = h("details", { class: "lm-side" }, h("summary", {}, "Filters"), facets.element);
   const root = h("div", { class: "lightmeter lm-explorer" }, errorLine(connection), problem,
     h("div", { class: "lm-toolbar" }, position, clear, sort.element,
       h("label", { class: "lm-group" }, blurred, "Show blurred pictures"), viewFields(connection), selected),
     h("div", { class: "lm-body" }, panel, grid.element),
-    h("p", { class: "lm-note lm-keys" }, "Arrow keys move, Enter shows the details, Space selects, Shift selects a range, S shows similar pictures."));
+    keys);
   el.append(root);
   panel.open = el.clientWidth === 0 || el.clientWidth > 700;
 
@@ -249,6 +258,8 @@ function render({ model, el }) {
     anchor = 0;
     clear.hidden = !Object.values(result.filters).some((filter) =>
       Array.isArray(filter) ? filter.length : filter && (filter.color || filter.item_id || Object.values(filter).some((one) => one?.length)));
+    keys.textContent = "Arrow keys move, Enter shows the details, Space selects, Shift selects a range"
+      + (result.has_embeddings ? ", S shows similar pictures." : ".");
     facets.show(result);
     sort.show(result);
     showPosition();

@@ -1,7 +1,7 @@
 // The filters of the gallery: facets with counts, type-ahead search of tags, severity brush, color.
 
 const COLUMN_LABELS = { status: "Status", kind: "Kind", reason: "Reason" };
-const COLOR_DISTANCES = [[0.05, "nearly the same"], [0.1, "similar"], [0.18, "related"]];
+const COLOR_DISTANCES = [[0.05, "nearly the same"], [0.1, "similar"], [0.15, "related"]];
 let facetIds = 0; // ids of form fields are unique on the page
 
 /** Replace the children of an element; what had the focus gets it again, by its `data-key`. */
@@ -33,6 +33,11 @@ function facetPanel({ change, findTags }) {
     if (number !== searches) return;
     foundNote.textContent = text && !rows.length ? "No tag contains this text." : "";
     replaceKeepingFocus(found, ...rows.map((row) => valueRow("found", row, chosen("tags"), setTags)));
+    const isTicked = (value) => chosen("tags").includes(value);
+    const isListed = ({ value }) => !text || (rows.length && isTicked(value) && !rows.some((row) => row.value === value));
+    const listed = result.facets.tags.filter(isListed).sort((one, other) =>
+      isTicked(other.value) - isTicked(one.value) || other.items - one.items);
+    replaceKeepingFocus(tags, ...listed.map((row) => valueRow("tag", row, chosen("tags"), setTags)));
   };
   search.addEventListener("input", debounce(runSearch, 150));
   const chosen = (name) => result.filters[name] ?? [];
@@ -57,9 +62,6 @@ function facetPanel({ change, findTags }) {
   function show(newResult) {
     result = newResult;
     const { facets, filters } = result;
-    const sortedTags = [...facets.tags].sort((one, other) =>
-      chosen("tags").includes(other.value) - chosen("tags").includes(one.value) || other.items - one.items);
-    replaceKeepingFocus(tags, ...sortedTags.map((row) => valueRow("tag", row, chosen("tags"), setTags)));
     runSearch();
     const columns = Object.entries(facets.columns).map(([name, rows]) => {
       const values = filters.values?.[name] ?? [];
@@ -145,7 +147,10 @@ function colorFilter(set) {
     element: h("fieldset", { class: "lm-facet" }, h("legend", {}, "Color"), h("div", { class: "lm-color" }, text, picker, distance)),
     show(filter) {
       if (text.getRootNode().activeElement !== text) text.value = filter?.color ?? "";
-      if (filter) [picker.value, distance.value] = [filter.color, String(filter.distance)];
+      if (!filter) return;
+      const apart = ([value]) => Math.abs(value - filter.distance); // a saved view may have another distance
+      const nearest = COLOR_DISTANCES.reduce((one, other) => (apart(other) < apart(one) ? other : one));
+      [picker.value, distance.value] = [filter.color, String(nearest[0])];
     },
   };
 }

@@ -5,6 +5,30 @@ const RETRY_MS = 1000;
 const VIEW_FAILED = 4000; // web_server.py closes with this code if it cannot create the view
 const NOT_CONNECTED = "Not connected. Is `lightmeter ui` still running?";
 
+const NOT_KEPT = ["consent"]; // a reload does not agree to a price
+
+// One run folder has one token at one port; its hash, not the token, is the key of what a tab keeps for a run.
+const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(token));
+const runKey = [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
+/** Return what this tab had set in a view before the page was loaded again. */
+function readWritten(view) {
+  try {
+    return JSON.parse(sessionStorage.getItem(`${runKey} ${view}`)) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+function keepWritten(view, written) {
+  const kept = Object.fromEntries(Object.entries(written).filter(([name]) => !NOT_KEPT.includes(name)));
+  try {
+    sessionStorage.setItem(`${runKey} ${view}`, JSON.stringify(kept));
+  } catch {
+    // The browser has no room: a reload starts anew.
+  }
+}
+
 /** Return why the server refuses a connection, as a sentence. */
 async function whyRefused() {
   try {
@@ -20,7 +44,8 @@ async function whyRefused() {
 class WebModel {
   #state = {};
   #changes = {};
-  #written = {};
+  #written; // the values of the traits that the page writes, once they differ from the first ones
+  #writes = []; // the names of these traits
   #listeners = new Map();
   #unsent = [];
   #asked = new Set();
@@ -31,6 +56,7 @@ class WebModel {
 
   constructor(view, { onState, onReconnect, onFatal }) {
     this.view = view;
+    this.#written = readWritten(view);
     this.onState = onState;
     this.onReconnect = onReconnect;
     this.onFatal = onFatal;
@@ -67,12 +93,14 @@ class WebModel {
     this.#asked.clear();
   }
 
-  #receive({ state, custom, fatal }) {
+  #receive({ writes, state, custom, fatal }) {
+    if (writes !== undefined) this.#writes = writes;
     if (fatal !== undefined) this.onFatal(fatal);
     if (state !== undefined) {
       // The first state of a new view-model is older than what this page has set.
       Object.assign(this.#state, state, this.#isFirst ? this.#written : {});
       if (this.#isFirst) this.#start();
+      else this.#keep(Object.fromEntries(Object.entries(state).filter(([name]) => this.#writes.includes(name))));
       for (const name of Object.keys(state)) this.#emit(`change:${name}`);
     }
     if (custom !== undefined) {
@@ -110,8 +138,15 @@ class WebModel {
   save_changes() {
     const state = this.#changes;
     this.#changes = {};
-    Object.assign(this.#written, state);
+    this.#keep(state);
     if (this.#socket.readyState === WebSocket.OPEN) this.#send({ state });
+  }
+
+  /** Remember values for the next view-model: after a lost connection, and after the page is loaded again. */
+  #keep(values) {
+    if (!Object.keys(values).length) return;
+    Object.assign(this.#written, values);
+    keepWritten(this.view, this.#written);
   }
 
   send(custom) {

@@ -192,6 +192,8 @@ class WebServer:
         outbox.put_state(names)
         model.connect(outbox.put)
         model.observe(lambda change: outbox.put_state([change["name"]]), names)
+        with suppress(ConnectionError):
+            await socket.send_json({"writes": list(model.traits(sync=True, page_writes=True))})
         sender = asyncio.create_task(_send_all(socket, outbox))
         try:
             async for message in socket:
