@@ -295,7 +295,7 @@ def test_triage_by_keyboard(out, serve_views, page):
 
 
 def test_keys_work_after_any_other_control(out, serve_views, page):
-    """After a slider, a list, a checkbox or a click beside the widget, keys decide; arrows stay with sliders and lists."""
+    """Keys decide after any other control was used or nothing has the focus; arrows stay with sliders and lists."""
     page.goto(serve_views({"review": WebView("Review", lambda: ReviewView(out))}))
     large = page.locator(".lm-large img")
     expect(large).to_have_attribute("alt", "chelsea.jpg, blurred", timeout=30_000)
