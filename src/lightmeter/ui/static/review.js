@@ -11,7 +11,7 @@ const STATES = [["all", "decided or not"], ["undecided", "undecided"], ["decided
 function render({ model, el }) {
   const view = {
     connection: connect(model), place: 0, start: 0, items: [], pictures: new Map(), large: new Map(),
-    unblurred: null, undo: [], thresholds: {}, notes: new Map(), chooses: 0, loads: 0,
+    unblurred: null, undo: [], empty: "", thresholds: {}, notes: new Map(), chooses: 0, loads: 0,
   };
   const { connection } = view;
   const top = h("div", { class: "lm-review-top" });
@@ -113,7 +113,7 @@ function progressLine(view) {
     bar.value = decided;
     const parts = ["keep", "reject", "unsure", "undecided"].map((name) => `${(counts[name] ?? 0).toLocaleString("en-US")} ${name}`);
     text.replaceChildren(h("b", {}, `${decided.toLocaleString("en-US")} of ${items.toLocaleString("en-US")} decided`),
-      ` · ${parts.join(" · ")}`);
+      ` · ${parts.join(" · ")}`, items > 0 && decided === items ? " · All items of this queue are decided." : "");
   });
   return h("div", { class: "lm-progress" }, text, bar);
 }
@@ -131,7 +131,8 @@ function stage(view) {
   view.blurButton = button("Show", "b", () => toggleBlur(view));
   view.blurAll = h("input", { type: "checkbox", checked: true, onchange: () => showItem(view) });
   const tools = [view.undoButton, view.blurButton];
-  if (typeof showItemDetails === "function") tools.push(button("Details", "d", () => openDetails(view)));
+  view.detailsButton = button("Details", "d", () => openDetails(view));
+  if (typeof showItemDetails === "function") tools.push(view.detailsButton);
   view.strip = h("div", { class: "lm-neighbours", role: "group", "aria-label": "Neighbours in the queue" });
   view.stage = h("div", { class: "lm-stage", tabindex: "0", role: "group", "aria-label": "Item to decide" },
     h("div", {}, view.picture, view.strip),
@@ -212,6 +213,7 @@ async function choose(view) {
   view.totalsLine.textContent = [`${plural(found.flagged, "item")} at or above a threshold`,
     `${found.disputed.toLocaleString("en-US")} where back ends disagree`, ...pairs].join(" · ");
   view.place = found.first;
+  view.empty = found.empty;
   await load(view);
 }
 
@@ -276,12 +278,13 @@ function image(view, item, alt) {
 function showItem(view) {
   const item = current(view);
   showPictures(view);
-  view.facts.replaceChildren(...(item === undefined ? [h("p", {}, "No item is left in this queue.")] : facts(view, item)));
+  view.facts.replaceChildren(...(item === undefined ? [h("p", { role: "status" }, view.empty)] : facts(view, item)));
   if (item !== undefined) view.noteBox.value = view.notes.get(item.item_id) ?? item.review?.note ?? "";
   for (const control of view.deciders) control.removeAttribute("aria-pressed");
   if (item?.review) {
     view.deciders[Object.keys(DECISIONS).indexOf(item.review.decision)].setAttribute("aria-pressed", "true");
   }
+  view.detailsButton.disabled = item === undefined;
   setWritable(view);
   const writable = view.connection.get("may_write") && item !== undefined;
   for (const control of [...view.deciders, view.noteBox]) control.disabled = !writable;
