@@ -126,16 +126,16 @@ def test_measures_are_those_of_a_count_item_by_item(out, tmp_path_factory, rows)
                 sum(len(b - a) for a, b in sets),
             )
         losses = {loss.backend: loss for loss in found.losses if loss.feature == feature}
-        assert sorted(losses) == sources
-        for source in sources:
+        assert sorted(losses) == [source for source in sources if looked.get(source)]
+        for source, loss in losses.items():
             own = {name: said[source, name] for name in looked.get(source, set())}
             others = {
                 name: set().union(*(said.get((by, name), set()) for by in sources if by != source)) for name in own
             }
-            assert losses[source].items == len(own)
-            assert losses[source].answers == sum(map(len, own.values()))
-            assert losses[source].lost_answers == sum(len(own[name] - others[name]) for name in own)
-            assert losses[source].lost_items == sum(bool(own[name]) and not others[name] for name in own)
+            assert loss.items == len(own)
+            assert loss.answers == sum(map(len, own.values()))
+            assert loss.lost_answers == sum(len(own[name] - others[name]) for name in own)
+            assert loss.lost_items == sum(bool(own[name]) and not others[name] for name in own)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=30))
@@ -170,6 +170,13 @@ def test_losses_have_the_credits_of_the_run(tmp_path):
     assert "saves 0 credits" in repr(found)
     assert found.losses_table().num_rows == len(found.losses)
     assert found.pairs_table().column_names[:3] == ["feature", "one", "other"]
+
+
+def test_a_back_end_that_answered_no_item_is_left_out(out, tmp_path):
+    """A back end whose answers are about no item that this run asked it for is not in the losses."""
+    one = {"status": "ok", "failed": None, "tags": [("red", "cat", 0.8), ("blue", "cat", 0.8)], "nsfw": []}
+    write(tmp_path, {"one": {**one, "backends": ["red"]}})
+    assert [loss.backend for loss in read_agreement(out, where=tmp_path).losses] == ["red"]
 
 
 def test_an_unknown_saving_is_said_once():

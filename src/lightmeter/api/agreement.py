@@ -199,7 +199,8 @@ class Agreement:
 
     Attributes:
         pairs: A row for each feature and pair of back ends.
-        losses: A row for each feature and back end; where dropping saves the most credits per lost answer comes first.
+        losses: A row for each feature and back end that answered an item or was paid for; where dropping saves the most
+            credits per lost answer comes first.
         unknown_credits: Why it is unknown what dropping a back end saves, as a clause; None if it is known.
     """
 
@@ -264,7 +265,9 @@ def read_agreement(
             paid = [share.backend for share in breakdown.shares if share.feature == feature and share.pictures]
             compared = _compare(session, feature, _sources(session, feature, paid), min_score, thresholds)
             pairs += compared[0]
-            losses += [Loss(row.pop("source"), feature, **row) for row in compared[1]]
+            # Back ends of an earlier run of the folder answered no item of this one.
+            rows = [row for row in compared[1] if row["items"] or row["source"] in paid]
+            losses += [Loss(row.pop("source"), feature, **row) for row in rows]
     losses = [_with_credits(loss, list_prices, saved or {}) for loss in losses]
     losses.sort(key=lambda loss: (-_sort_value(loss), loss.lost_answers, loss.feature, loss.backend))
     unfit = None if saved is not None else "the charges do not follow the prices of the plan"
