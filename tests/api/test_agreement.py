@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lightmeter as lm
-from lightmeter.api.agreement import cohen_kappa, read_agreement
+from lightmeter.api.agreement import Agreement, Loss, cohen_kappa, read_agreement
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.schema import schema
 from tests.tables.replace_table import replace_tables
@@ -126,16 +126,16 @@ def test_measures_are_those_of_a_count_item_by_item(out, tmp_path_factory, rows)
                 sum(len(b - a) for a, b in sets),
             )
         losses = {loss.backend: loss for loss in found.losses if loss.feature == feature}
-        assert sorted(losses) == sources
-        for source in sources:
+        assert sorted(losses) == [source for source in sources if looked.get(source)]
+        for source, loss in losses.items():
             own = {name: said[source, name] for name in looked.get(source, set())}
             others = {
                 name: set().union(*(said.get((by, name), set()) for by in sources if by != source)) for name in own
             }
-            assert losses[source].items == len(own)
-            assert losses[source].answers == sum(map(len, own.values()))
-            assert losses[source].lost_answers == sum(len(own[name] - others[name]) for name in own)
-            assert losses[source].lost_items == sum(bool(own[name]) and not others[name] for name in own)
+            assert loss.items == len(own)
+            assert loss.answers == sum(map(len, own.values()))
+            assert loss.lost_answers == sum(len(own[name] - others[name]) for name in own)
+            assert loss.lost_items == sum(bool(own[name]) and not others[name] for name in own)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=30))
@@ -154,7 +154,7 @@ def test_kappa_is_cohens(pairs):
 
 
 def test_losses_have_the_credits_of_the_run(tmp_path):
-    """Credits are those of the cost breakdown; most credits for each lost answer come first."""
+    """List prices are those of the cost breakdown; what rounding up takes anyway is not saved."""
     picture = next((Path(__file__).parents[2] / "data").rglob("chelsea*"))
     manifest = tmp_path / "one.jsonl"
     manifest.write_text(json.dumps({"id": "cat", "path": str(picture)}), encoding="utf-8")
@@ -163,10 +163,34 @@ def test_losses_have_the_credits_of_the_run(tmp_path):
     found = run.agreement()
     shares = {(share.backend, share.feature): float(share.credits) for share in run.statement().shares.shares}
     assert found.unknown_credits is None
-    assert {(loss.backend, loss.feature): loss.credits for loss in found.losses} == shares
-    values = [loss.credits_per_lost_answer for loss in found.losses]
-    assert values == sorted(values, reverse=True)
-    assert math.isinf(values[0])
+    assert {(loss.backend, loss.feature): loss.list_price_credits for loss in found.losses} == shares
+    assert sum(shares.values()) < run.statement().paid == 1
+    assert {(loss.saved_credits_low, loss.saved_credits_high) for loss in found.losses} == {(0, 0)}
     assert "imagenet" in repr(found)
+    assert "saves 0 credits" in repr(found)
     assert found.losses_table().num_rows == len(found.losses)
     assert found.pairs_table().column_names[:3] == ["feature", "one", "other"]
+
+
+def test_a_back_end_that_answered_no_item_is_left_out(out, tmp_path):
+    """A back end whose answers are about no item that this run asked it for is not in the losses."""
+    one = {"status": "ok", "failed": None, "tags": [("red", "cat", 0.8), ("blue", "cat", 0.8)], "nsfw": []}
+    write(tmp_path, {"one": {**one, "backends": ["red"]}})
+    assert [loss.backend for loss in read_agreement(out, where=tmp_path).losses] == ["red"]
+
+
+def test_an_unknown_saving_is_said_once():
+    """Where the saving is unknown, the text leaves it out of each line and says why at the end."""
+    assert repr(Agreement((), (Loss("red", "tags", 4, 3, 2, 1),), "the plan stored no prices")).split("\n") == [
+        "without red tags  loses 2 of 3 answers and all about 1 items",
+        "What dropping a back end saves is unknown: the plan stored no prices.",
+    ]
+
+
+def test_losses_that_save_most_for_each_lost_answer_come_first():
+    """The value of a loss is the least saving for each lost answer; infinite if it saves credits and loses nothing."""
+    losses = [
+        Loss("red", "tags", 9, 9, lost, 0, 1.35, saved, saved) for lost, saved in [(0, 3), (2, 3), (0, 0), (1, 0)]
+    ]
+    assert [loss.saved_credits_per_lost_answer for loss in losses] == [math.inf, 1.5, 0.0, 0.0]
+    assert Loss("red", "tags", 9, 9, 0, 0).saved_credits_per_lost_answer is None

@@ -35,6 +35,7 @@ from lightmeter.journal.header import EMBEDDED_KEY, put_balance_meta
 from lightmeter.journal.outcome import AnswerOutcome, ReceivedAnswer, RowResult
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.submission_states import Event
+from lightmeter.money.cost_breakdown import credits_saved_without
 from lightmeter.money.lost_answer_charges import build_proof
 from lightmeter.money.statement import _lines_of_proof, read_statement, requests_frame
 from lightmeter.options import Options
@@ -136,6 +137,41 @@ def test_the_cost_is_split_by_back_end_and_feature(book):
     assert stated.shares.rounding + 3 * each == stated.paid
     assert "  1.65      clarifai nsfw, 11 images and frames" in list(stated.lines())
     assert stated.to_dict()["rounded_up"] == 1.05
+
+
+@pytest.mark.parametrize(
+    ("charges", "embedded", "saved"),
+    [
+        (
+            [([0], 1), ([1, 2], 2)],
+            True,
+            CreditRange(0, 0),
+        ),  # 0.45 and 0.3 are both rounded up to 1 credit for a picture
+        ([([0], 1), ([1, 2], 1)], False, CreditRange(0, 0)),  # 0.9 and 0.6 to 1 credit for a request of two
+        ([([0], 1), (list(range(1, 11)), 5)], False, CreditRange(2, 2)),  # 4.5 to 5 credits, 3.0 is 3
+        ([([0], 1), ([1], 1)], False, CreditRange(0, 0)),  # both roundings explain the charges: the saving is the same
+        ([([0], 1), ([1, 2], 3)], False, None),
+    ],
+)
+def test_the_saving_without_a_back_end_is_rounded_as_the_charges_are(book, charges, embedded, saved):
+    """Dropping a back end saves what its run had been charged less, by the rounding that explains every charge."""
+    if embedded:
+        with Journal(book.folder) as journal:
+            journal.submit(put_meta({EMBEDDED_KEY: "1"})).result()
+    for rows, paid in charges:
+        book.send(rows, paid)
+    with open_read_only(book.folder) as db:
+        found = credits_saved_without(db)
+    assert (found and found["imagga", "tags"]) == saved
+
+
+def test_the_saving_is_a_range_while_two_roundings_explain_the_charges(book):
+    """With prices of whole credits both roundings fit the charges, and may differ in what a back end less costs."""
+    with Journal(book.folder) as journal:
+        journal.submit(put_meta({"prices": json.dumps({"clarifai tags": 500, "imagga tags": 500})})).result()
+    book.send([0, 1], 2)
+    with open_read_only(book.folder) as db:
+        assert credits_saved_without(db) == dict.fromkeys([("clarifai", "tags"), ("imagga", "tags")], CreditRange(0, 1))
 
 
 @pytest.mark.parametrize(("paid", "why"), [(9, "prices are not"), (0, "prices are not")])

@@ -88,6 +88,35 @@ def test_histograms_count_every_rated_item(out):
     assert histograms["red"][90] == histograms["green"][80] == 1
 
 
+def test_an_empty_queue_says_why(out):
+    """A queue without items names the highest severity, or says that all items are decided or that none is."""
+    view = opened(out)
+    assert view.choose({"red": 0.5, "green": 0.5})["empty"] == ""
+    assert view.choose({"red": 0.95, "green": 0.95})["empty"] == (
+        "No item reaches 0.95; the highest severity is 0.90: lower a threshold."
+    )
+    assert view.choose({"red": 1.0, "green": 0.85}, "disputed")["empty"] == (
+        "No item reaches a threshold; the highest severities are green 0.80, red 0.90: lower a threshold."
+    )
+    assert view.choose({"red": 0, "green": 0}, "below")["empty"] == "Every item is at or above a threshold: raise one."
+    assert view.choose({"red": 0, "green": 0}, "disputed")["empty"].startswith("The back ends disagree about no item")
+    assert view.choose({}, state="decided")["empty"] == "No item of this queue is decided yet."
+    for item in QUEUE:
+        view.decide(item, "keep")
+    assert view.choose({}, state="undecided")["empty"] == "All 3 items of this queue are decided."
+
+
+def test_an_empty_queue_has_nothing_to_open(out, serve_views, page):
+    """Without an item, the page says why and the buttons of the item are disabled."""
+    page.goto(serve_views({"review": WebView("Review", lambda: ReviewView(out))}))
+    expect(page.locator(".lm-large img")).to_have_attribute("alt", "chelsea.jpg, blurred", timeout=30_000)
+    for name in ("red", "green"):
+        page.get_by_role("slider", name=f"Threshold of {name}").press("End")
+    expect(page.get_by_text("No item reaches 1.00; the highest severity is 0.90")).to_be_visible()
+    for name in ("Keep", "Show", "Details"):
+        expect(page.get_by_role("button", name=name, exact=False).first).to_be_disabled()
+
+
 def test_counts_of_pairs_are_those_of_a_loop():
     """Flags, disagreement and order are those that a loop over random ratings gives."""
     chance = np.random.default_rng(7)
@@ -301,8 +330,11 @@ def test_bulk_confirmation_names_the_number(out, serve_views, page):
     page.get_by_role("button", name="Decide all").click()
     page.get_by_role("button", name="Keep 3 items").click()
     expect(page.get_by_text("3 of 3 decided")).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("All items of this queue are decided.")).to_be_visible()
+    expect(page.locator(".lm-stage")).to_be_focused()
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_text("0 of 3 decided")).to_be_visible()
+    expect(page.locator(".lm-stage")).to_be_focused()
 
 
 def test_thresholds_count_at_once(out, serve_views, page):

@@ -28,7 +28,8 @@ import pyarrow as pa
 from lightmeter.html_fragments import labeled_lines_as_html
 from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.store import open_read_only
-from lightmeter.money.cost_breakdown import cost_breakdown
+from lightmeter.money.cost_breakdown import cost_breakdown, credits_saved_without
+from lightmeter.pricing.estimate import CreditRange
 from lightmeter.tables.query.duckdb_query import QuerySession
 
 DEFAULT_THRESHOLD: Final = 0.5
@@ -116,7 +117,9 @@ _PAIR_TYPES: Final[dict[str, pa.DataType]] = {
 _LOSS_TYPES: Final[dict[str, pa.DataType]] = {
     **dict.fromkeys(("backend", "feature"), pa.string()),
     **dict.fromkeys(("items", "answers", "lost_answers", "lost_items"), pa.int64()),
-    **dict.fromkeys(("credits", "credits_per_lost_answer"), pa.float64()),
+    "list_price_credits": pa.float64(),
+    **dict.fromkeys(("saved_credits_low", "saved_credits_high"), pa.int64()),
+    "saved_credits_per_lost_answer": pa.float64(),
 }
 
 
@@ -158,7 +161,12 @@ class Loss:
         answers: Number of answers that this back end gave, each counted once for each item.
         lost_answers: Number of these answers that no other back end gave about the same item.
         lost_items: Number of items about which only this back end gave any answer.
-        credits: Credits that the run paid for this feature of the back end, before rounding; None if they are unknown.
+        list_price_credits: The planned price of this feature of the back end for all pictures of the run, in credits
+            before rounding up; None if it is unknown. Dropping the feature can save more or less than that.
+        saved_credits_low: By how many credits, at least, the run's charges would be lower without it; None if that is
+            unknown. Savings of several rows do not add up, because the service rounds up.
+        saved_credits_high: The same, at most; higher only if it is unknown whether the service rounds up each picture
+            or each request.
     """
 
     backend: str
@@ -167,20 +175,22 @@ class Loss:
     answers: int
     lost_answers: int
     lost_items: int
-    credits: float | None
+    list_price_credits: float | None = None
+    saved_credits_low: int | None = None
+    saved_credits_high: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes and `credits_per_lost_answer` as a dictionary."""
-        return {**asdict(self), "credits_per_lost_answer": self.credits_per_lost_answer}
+        """Return the attributes and `saved_credits_per_lost_answer` as a dictionary."""
+        return {**asdict(self), "saved_credits_per_lost_answer": self.saved_credits_per_lost_answer}
 
     @property
-    def credits_per_lost_answer(self) -> float | None:
-        """Credits saved for each answer lost: infinite if nothing is lost, None if the credits are unknown."""
-        if self.credits is None:
+    def saved_credits_per_lost_answer(self) -> float | None:
+        """`saved_credits_low` for each answer lost: infinite if nothing is lost, None if the credits are unknown."""
+        if self.saved_credits_low is None:
             return None
         if self.lost_answers:
-            return self.credits / self.lost_answers
-        return math.inf if self.credits else 0.0
+            return self.saved_credits_low / self.lost_answers
+        return math.inf if self.saved_credits_low else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +199,9 @@ class Agreement:
 
     Attributes:
         pairs: A row for each feature and pair of back ends.
-        losses: A row for each feature and back end; where dropping saves the most credits per lost answer comes first.
-        unknown_credits: Why the credits are unknown, as a clause; None if they are known.
+        losses: A row for each feature and back end that answered an item or was paid for; where dropping saves the most
+            credits per lost answer comes first.
+        unknown_credits: Why it is unknown what dropping a back end saves, as a clause; None if it is known.
     """
 
     pairs: tuple[PairAgreement, ...]
@@ -217,6 +228,8 @@ class Agreement:
         lines = [_pair_line(pair) for pair in self.pairs[:_MAX_LINES]] + [
             _loss_line(loss) for loss in self.losses[:_MAX_LINES]
         ]
+        if lines and self.unknown_credits is not None:
+            lines.append(f"What dropping a back end saves is unknown: {self.unknown_credits}.")
         return "\n".join(lines) or "No back end of this run gave answers that can be compared."
 
     def _repr_html_(self) -> str:
@@ -243,7 +256,8 @@ def read_agreement(
     """
     with open_read_only(out) as db:
         breakdown = cost_breakdown(db, get_meta(db).get("prices"))
-    credits_paid = {(share.backend, share.feature): float(share.credits) for share in breakdown.shares}
+        saved = credits_saved_without(db) if breakdown.unknown is None else None
+    list_prices = {(share.backend, share.feature): float(share.credits) for share in breakdown.shares}
     pairs: list[PairAgreement] = []
     losses: list[Loss] = []
     with QuerySession(out if where is None else where, memory_mb=MEMORY_MB) as session:
@@ -251,10 +265,23 @@ def read_agreement(
             paid = [share.backend for share in breakdown.shares if share.feature == feature and share.pictures]
             compared = _compare(session, feature, _sources(session, feature, paid), min_score, thresholds)
             pairs += compared[0]
-            losses += [Loss(row.pop("source"), feature, **row, credits=None) for row in compared[1]]
-    losses = [replace(loss, credits=credits_paid.get((loss.backend, loss.feature))) for loss in losses]
+            # Back ends of an earlier run of the folder answered no item of this one.
+            rows = [row for row in compared[1] if row["items"] or row["source"] in paid]
+            losses += [Loss(row.pop("source"), feature, **row) for row in rows]
+    losses = [_with_credits(loss, list_prices, saved or {}) for loss in losses]
     losses.sort(key=lambda loss: (-_sort_value(loss), loss.lost_answers, loss.feature, loss.backend))
-    return Agreement(tuple(pairs), tuple(losses), breakdown.unknown)
+    unfit = None if saved is not None else "the charges do not follow the prices of the plan"
+    return Agreement(tuple(pairs), tuple(losses), breakdown.unknown or unfit)
+
+
+def _with_credits(
+    loss: Loss, list_prices: Mapping[tuple[str, str], float], saved: Mapping[tuple[str, str], CreditRange]
+) -> Loss:
+    key = (loss.backend, loss.feature)
+    loss = replace(loss, list_price_credits=list_prices.get(key))
+    if key not in saved:
+        return loss
+    return replace(loss, saved_credits_low=saved[key].low, saved_credits_high=saved[key].high)
 
 
 def cohen_kappa(items: int, both: int, only_one: int, only_other: int) -> float | None:
@@ -310,8 +337,8 @@ def _compare(
 
 
 def _sort_value(loss: Loss) -> float:
-    """Return the credits per lost answer; -1 if unknown, so that `loss` is sorted last."""
-    value = loss.credits_per_lost_answer
+    """Return the credits saved per lost answer; -1 if unknown, so that `loss` is sorted last."""
+    value = loss.saved_credits_per_lost_answer
     return -1.0 if value is None else value
 
 
@@ -321,8 +348,10 @@ def _pair_line(pair: PairAgreement) -> str:
 
 
 def _loss_line(loss: Loss) -> str:
-    saved = "unknown credits" if loss.credits is None else f"{loss.credits:,.2f} credits"
+    saved = ""
+    if loss.saved_credits_low is not None and loss.saved_credits_high is not None:
+        saved = f"saves {CreditRange(loss.saved_credits_low, loss.saved_credits_high)}, "
     return (
-        f"without {loss.backend} {loss.feature}  saves {saved}, loses {loss.lost_answers:,} of "
+        f"without {loss.backend} {loss.feature}  {saved}loses {loss.lost_answers:,} of "
         f"{loss.answers:,} answers and all about {loss.lost_items:,} items"
     )

@@ -9,7 +9,9 @@ from fractions import Fraction
 from typing import Any
 
 from lightmeter import sqlite
-from lightmeter.journal.queries.charges import paid_frames
+from lightmeter.journal.commands.submissions import get_meta
+from lightmeter.journal.header import EMBEDDED_KEY
+from lightmeter.journal.queries.charges import charge_counts, paid_frames
 from lightmeter.journal.queries.items import (
     FrameGroup,
     cached_groups,
@@ -21,7 +23,7 @@ from lightmeter.money.request_prices import price_key_of
 from lightmeter.options import Options
 from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range
 from lightmeter.pricing.price_learner import PriceLearner
-from lightmeter.pricing.rates import MILLICREDITS
+from lightmeter.pricing.rates import MILLICREDITS, Rounding, request_price
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +137,38 @@ def cost_breakdown(db: sqlite.Connection, prices_json: str | None) -> CostBreakd
     if rounding < 0 or rounding >= max(1, low):
         return CostBreakdown(unknown="the service's prices are not those of the table")
     return CostBreakdown(tuple(shares), rounding)
+
+
+def credits_saved_without(db: sqlite.Connection) -> dict[tuple[str, str], CreditRange] | None:
+    """Return by how many credits a run's charges would be lower without one feature of one back end.
+
+    The keys are pairs of back end and feature. Savings of several pairs do not add up, because the service rounds up.
+    A saving is a range if the charges fit rounding up each picture and rounding up each request. Return None if some
+    charges fit neither. The number of pictures of each request must be known: `cost_breakdown` tells.
+
+    Args:
+        db: The journal of the run.
+    """
+    meta = get_meta(db)
+    prices: dict[str, int] = json.loads(meta.get("prices") or "{}")
+    total = sum(prices.values())
+    charges = charge_counts(db)
+    roundings = [
+        one
+        for one in ((Rounding.IMAGE,) if meta.get(EMBEDDED_KEY) == "1" else Rounding)
+        if all(charge.paid == request_price(total, (charge.frames,), one) for charge in charges)
+    ]
+    if not roundings:
+        return None
+    saved = {}
+    for name, milli in prices.items():
+        backend, _, feature = name.partition(" ")
+        sums = [
+            sum(
+                charge.requests * (charge.paid - request_price(total - milli, (charge.frames,), one))
+                for charge in charges
+            )
+            for one in roundings
+        ]
+        saved[backend, feature] = CreditRange(min(sums), max(sums))
+    return saved

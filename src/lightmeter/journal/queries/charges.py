@@ -64,6 +64,33 @@ FROM (SELECT s.paid AS paid, sum(i.frames_low) AS low, min(i.status = 'ok' AND s
 """
 
 
+class ChargeCount(NamedTuple):
+    """How many requests were charged the same number of credits for the same number of images and video frames.
+
+    Attributes:
+        paid: Credits charged for each of the requests.
+        frames: Least number of images and video frames of each of them.
+        requests: Number of these requests.
+    """
+
+    paid: int
+    frames: int
+    requests: int
+
+
+_CHARGE_COUNTS: Final = """
+SELECT paid, frames, count(*) FROM (
+    SELECT s.paid AS paid, sum(i.frames_low) AS frames FROM submissions s JOIN items i USING (submission_id)
+    WHERE s.state = 'settled' AND s.paid > 0 GROUP BY s.submission_id
+) GROUP BY paid, frames
+"""
+
+
+def charge_counts(db: Connection) -> list[ChargeCount]:
+    """Count the charged requests of a run by charge and number of images and video frames."""
+    return list(map(ChargeCount._make, db.execute(_CHARGE_COUNTS)))
+
+
 def credit_totals(db: Connection) -> tuple[int, int]:
     """Return the credits that the run has paid so far, and those that it reserves for requests in flight."""
     ((paid, held),) = db.execute("SELECT paid, held FROM money")

@@ -127,8 +127,8 @@ class ReviewView(ItemRequests):
     ) -> dict[str, Any]:
         """Choose and sort the items of the queue anew.
 
-        Return `first`, the index of the queue's first undecided item, and `flagged`, `disputed` and `pairs`, as
-        `ReviewQueue.totals` does.
+        Return `first`, the index of the queue's first undecided item, `empty`, a sentence that says why the queue holds
+        no item (empty if it holds any), and `flagged`, `disputed` and `pairs`, as `ReviewQueue.totals` does.
 
         Args:
             thresholds: Back end → severity, 0 to 1, from which it flags an item.
@@ -141,7 +141,7 @@ class ReviewView(ItemRequests):
             self._choice = Choice(thresholds, show, order, state)
             queue.choose(self._choice)
             self.progress = queue.progress()
-            return {"first": queue.first_undecided(), **queue.totals()}
+            return {"first": queue.first_undecided(), "empty": queue.why_empty(), **queue.totals()}
 
     @request
     def window(self, start: Annotated[int, Field(ge=0)], count: Annotated[int, Field(le=MAX_WINDOW)]) -> dict[str, Any]:

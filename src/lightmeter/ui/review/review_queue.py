@@ -130,6 +130,7 @@ class ReviewQueue:
             "below": ~self._flagged,
             "all": np.ones(len(self), bool),
         }[choice.show]
+        self._choice, self._shown = choice, int(chosen.sum())
         if choice.state != "all":
             chosen = chosen & ((self._decisions == 0) == (choice.state == "undecided"))
         rows = np.flatnonzero(chosen)
@@ -139,6 +140,35 @@ class ReviewQueue:
     def totals(self) -> dict[str, Any]:
         """Return the numbers of flagged and disputed (flagged by some only) items, and how often back ends agree."""
         return {"flagged": int(self._flagged.sum()), "disputed": int(self._disputed.sum()), "pairs": self._pairs()}
+
+    def why_empty(self) -> str:
+        """Return why the queue holds no item, as a sentence, with what to change; an empty string if it holds any."""
+        choice, flagged = self._choice, int(self._flagged.sum())
+        if len(self.rows) or not len(self):
+            return ""
+        if self._shown and choice.state == "undecided":
+            return (
+                f"All {self._shown:,} items of this queue are decided."
+                if self._shown > 1
+                else "The only item is decided."
+            )
+        if self._shown:
+            return "No item of this queue is decided yet."
+        if choice.show == "below":
+            return "Every item is at or above a threshold: raise one."
+        if flagged:
+            return "The back ends disagree about no item: move a threshold."
+        return self._why_none_flagged()
+
+    def _why_none_flagged(self) -> str:
+        highest = np.where(self._is_rated, self._percents, 0).max(axis=1).tolist()
+        least = [self._choice.thresholds.get(source, DEFAULT_THRESHOLD) for source in self.sources]
+        if len(set(least)) == 1:
+            return (
+                f"No item reaches {least[0]:.2f}; the highest severity is {max(highest) / 100:.2f}: lower a threshold."
+            )
+        found = ", ".join(f"{name} {most / 100:.2f}" for name, most in zip(self.sources, highest, strict=True))
+        return f"No item reaches a threshold; the highest severities are {found}: lower a threshold."
 
     def _pairs(self) -> list[dict[str, Any]]:
         pairs = []

@@ -18,7 +18,7 @@ function agreementSection(connection) {
 function agreementTables({ pairs, losses, unknown_credits }) {
   if (!losses.length) return [h("p", {}, "No back end of this run gave answers that can be compared.")];
   const notes = [
-    unknown_credits === null ? null : `The credits of each back end are unknown: ${unknown_credits}.`,
+    unknown_credits === null ? null : `What dropping a back end saves is unknown: ${unknown_credits}.`,
     pairs.length ? null : "No two back ends answered the same feature: there is nothing to compare.",
   ];
   return [
@@ -28,15 +28,24 @@ function agreementTables({ pairs, losses, unknown_credits }) {
   ];
 }
 
+/** Return the table of losses; columns with credits that are unknown for all rows are left out. */
 function lossTable(losses) {
-  const rows = losses.map((loss) => [
-    loss.backend, loss.feature, creditsText(loss.credits), loss.lost_answers.toLocaleString("en-US"),
-    loss.answers.toLocaleString("en-US"), loss.lost_items.toLocaleString("en-US"), perAnswerText(loss),
-  ]);
-  const heads = ["Without", "Feature", "Credits saved", "Answers lost", "Of its answers", "Items left without any",
-    "Credits per lost answer"];
-  return agreementTable(
-    "What dropping a back end saves and loses; most credits for each lost answer first", heads, rows, 2);
+  const isListed = losses.some((loss) => loss.list_price_credits !== null);
+  const isSaved = losses.some((loss) => loss.saved_credits_low !== null);
+  const columns = [
+    ["Without", (loss) => loss.backend],
+    ["Feature", (loss) => loss.feature],
+    isSaved && ["Credits saved", savedText],
+    ["Answers lost", (loss) => loss.lost_answers.toLocaleString("en-US")],
+    ["Of its answers", (loss) => loss.answers.toLocaleString("en-US")],
+    ["Items left without any", (loss) => loss.lost_items.toLocaleString("en-US")],
+    isSaved && ["Credits saved per lost answer", perAnswerText],
+    isListed && ["List price before rounding", listPriceText],
+  ].filter((column) => column);
+  const caption = "What dropping a back end saves and loses" + (isSaved ? "; most credits for each lost answer first" : "");
+  const note = "Credits saved: how much lower the charges would be without this row. Rows do not add up, because the service rounds up.";
+  return h("div", {}, agreementTable(caption, columns.map(([head]) => head),
+    losses.map((loss) => columns.map(([, text]) => text(loss))), 2), isSaved ? h("p", { class: "lm-note" }, note) : "");
 }
 
 function pairTable(pairs) {
@@ -61,12 +70,18 @@ function agreementTable(caption, heads, rows, numbers) {
       h("tbody", {}, rows.map((row) => cells("td", row)))));
 }
 
-function creditsText(credits) {
-  return credits === null ? "unknown" : credits.toLocaleString("en-US", { maximumFractionDigits: 2 });
+function listPriceText({ list_price_credits }) {
+  return list_price_credits === null ? "no price" : list_price_credits.toLocaleString("en-US", { maximumFractionDigits: 2 });
 }
 
-function perAnswerText({ credits, lost_answers, credits_per_lost_answer }) {
-  if (credits === null) return "unknown";
+function savedText({ saved_credits_low, saved_credits_high }) {
+  if (saved_credits_low === null) return "no price";
+  const [low, high] = [saved_credits_low, saved_credits_high].map((credits) => credits.toLocaleString("en-US"));
+  return low === high ? low : `${low} to ${high}`;
+}
+
+function perAnswerText({ saved_credits_low, lost_answers, saved_credits_per_lost_answer }) {
+  if (saved_credits_low === null) return "no price";
   if (!lost_answers) return "loses nothing";
-  return credits_per_lost_answer.toLocaleString("en-US", { maximumSignificantDigits: 3 });
+  return saved_credits_per_lost_answer.toLocaleString("en-US", { maximumSignificantDigits: 3 });
 }

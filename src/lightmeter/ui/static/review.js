@@ -11,15 +11,20 @@ const STATES = [["all", "decided or not"], ["undecided", "undecided"], ["decided
 function render({ model, el }) {
   const view = {
     connection: connect(model), place: 0, start: 0, items: [], pictures: new Map(), large: new Map(),
-    unblurred: null, undo: [], thresholds: {}, notes: new Map(), chooses: 0, loads: 0,
+    unblurred: null, undo: [], empty: "", thresholds: {}, notes: new Map(), chooses: 0, loads: 0,
   };
   const { connection } = view;
   const top = h("div", { class: "lm-review-top" });
   const status = h("p", { class: "lm-message", role: "status", hidden: true });
   view.body = h("div", { hidden: true });
-  view.root = h("div", { class: "lightmeter lm-review", tabindex: "-1", "data-lm-suppress-shortcuts": "true",
-    onkeydown: (event) => pressed(view, event) }, errorLine(connection), status, top, view.body);
+  view.root = h("div", { class: "lightmeter lm-review", tabindex: "-1", "data-lm-suppress-shortcuts": "true" },
+    errorLine(connection), status, top, view.body);
   el.append(view.root);
+  // The page of `lightmeter ui` has no other shortcuts; a notebook keeps its own while the focus is elsewhere.
+  const isOwnPage = el.id === "view";
+  const keysFrom = isOwnPage ? document : view.root;
+  const onKey = (event) => pressed(view, event);
+  keysFrom.addEventListener("keydown", onKey);
   connection.on("thumbnail", (value) => gotThumbnail(view, value));
   connection.on("picture", (value) => gotPicture(view, value));
   connection.on("decided_all", ({ batch, items }) => decidedAll(view, batch, items));
@@ -29,13 +34,14 @@ function render({ model, el }) {
   });
   connection.watch(["is_loading", "sources"], () => {
     const sources = connection.get("sources") ?? [];
-    if (!connection.get("is_loading") && !view.built) build(view, top, sources, el.id === "view");
+    if (!connection.get("is_loading") && !view.built) build(view, top, sources, isOwnPage);
   });
   const timer = setInterval(() => { if (view.built && view.root.isConnected && !document.hidden) {
     connection.call("refresh").catch(() => {});
   } }, REFRESH_MS);
   return () => {
     clearInterval(timer);
+    keysFrom.removeEventListener("keydown", onKey);
     connection.close();
   };
 }
@@ -107,7 +113,7 @@ function progressLine(view) {
     bar.value = decided;
     const parts = ["keep", "reject", "unsure", "undecided"].map((name) => `${(counts[name] ?? 0).toLocaleString("en-US")} ${name}`);
     text.replaceChildren(h("b", {}, `${decided.toLocaleString("en-US")} of ${items.toLocaleString("en-US")} decided`),
-      ` · ${parts.join(" · ")}`);
+      ` · ${parts.join(" · ")}`, items > 0 && decided === items ? " · All items of this queue are decided." : "");
   });
   return h("div", { class: "lm-progress" }, text, bar);
 }
@@ -125,7 +131,8 @@ function stage(view) {
   view.blurButton = button("Show", "b", () => toggleBlur(view));
   view.blurAll = h("input", { type: "checkbox", checked: true, onchange: () => showItem(view) });
   const tools = [view.undoButton, view.blurButton];
-  if (typeof showItemDetails === "function") tools.push(button("Details", "d", () => openDetails(view)));
+  view.detailsButton = button("Details", "d", () => openDetails(view));
+  if (typeof showItemDetails === "function") tools.push(view.detailsButton);
   view.strip = h("div", { class: "lm-neighbours", role: "group", "aria-label": "Neighbours in the queue" });
   view.stage = h("div", { class: "lm-stage", tabindex: "0", role: "group", "aria-label": "Item to decide" },
     h("div", {}, view.picture, view.strip),
@@ -142,6 +149,8 @@ function setWritable(view) {
   const locked = !view.connection.get("may_write");
   for (const control of [...view.deciders, view.noteBox, view.user]) control.disabled = locked;
   view.undoButton.disabled = locked || !view.undo.length;
+  // A disabled button gets no keys: its focus goes to the stage.
+  if (view.root.getRootNode().activeElement?.disabled) view.stage.focus({ preventScroll: true });
 }
 
 function bulk(view) {
@@ -169,9 +178,13 @@ async function askBulk(view, confirm, which, decision) {
     confirm.replaceChildren("There is no such item.");
     return;
   }
-  const cancel = () => confirm.replaceChildren();
+  const cancel = () => {
+    confirm.replaceChildren();
+    view.stage.focus({ preventScroll: true });
+  };
   const accept = async () => {
     confirm.replaceChildren("Writing…");
+    view.stage.focus({ preventScroll: true });
     await view.connection.call("decide_all", { which, decision, expected }).catch(cancel);
   };
   const yes = h("button", { type: "button", class: `lm-button lm-${decision}`, onclick: accept },
@@ -200,6 +213,7 @@ async function choose(view) {
   view.totalsLine.textContent = [`${plural(found.flagged, "item")} at or above a threshold`,
     `${found.disputed.toLocaleString("en-US")} where back ends disagree`, ...pairs].join(" · ");
   view.place = found.first;
+  view.empty = found.empty;
   await load(view);
 }
 
@@ -264,12 +278,13 @@ function image(view, item, alt) {
 function showItem(view) {
   const item = current(view);
   showPictures(view);
-  view.facts.replaceChildren(...(item === undefined ? [h("p", {}, "No item is left in this queue.")] : facts(view, item)));
+  view.facts.replaceChildren(...(item === undefined ? [h("p", { role: "status" }, view.empty)] : facts(view, item)));
   if (item !== undefined) view.noteBox.value = view.notes.get(item.item_id) ?? item.review?.note ?? "";
   for (const control of view.deciders) control.removeAttribute("aria-pressed");
   if (item?.review) {
     view.deciders[Object.keys(DECISIONS).indexOf(item.review.decision)].setAttribute("aria-pressed", "true");
   }
+  view.detailsButton.disabled = item === undefined;
   setWritable(view);
   const writable = view.connection.get("may_write") && item !== undefined;
   for (const control of [...view.deciders, view.noteBox]) control.disabled = !writable;
@@ -379,14 +394,19 @@ const KEYS = {
   PageUp: (view) => move(view, -10),
 };
 
+const TEXT_FIELDS = "textarea, input:not([type=checkbox], [type=range]), [contenteditable], dialog";
+const OWN_ARROWS = "select, input[type=range], .lm-scroll"; // elements in which arrow keys and Page Up have a meaning
+
 function pressed(view, event) {
-  if (event.target === view.noteBox) {
+  const { target, key } = event;
+  if (target === view.noteBox) {
     pressedInNote(view, event);
     return;
   }
-  const typing = event.target.closest("input, select, textarea, dialog, details");
-  const action = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-  if (typing || action === undefined || event.ctrlKey || event.metaKey || event.altKey || !view.built || !view.stage) return;
+  if (!view.stage || !view.root.isConnected || event.ctrlKey || event.metaKey || event.altKey) return;
+  const action = KEYS[key.length === 1 ? key.toLowerCase() : key];
+  if (action === undefined || target.closest(key.length === 1 ? TEXT_FIELDS : `${TEXT_FIELDS}, ${OWN_ARROWS}`)) return;
+  if (view.root.querySelector("dialog[open]")) return;
   event.preventDefault();
   event.stopPropagation();
   action(view);
