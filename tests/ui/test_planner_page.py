@@ -100,7 +100,10 @@ def test_price_follows_the_form(opened, slow_service):
     button(opened, "Plan").click()
     expect(spend_button(opened)).to_be_visible(timeout=60_000)
     expect(opened.locator(".lm-big")).to_have_text("8 to 40 credits bound")
+    expect(opened.get_by_text("budget 500 credits: enough for all 40 rows")).to_be_visible()
     opened.get_by_label("Budget in credits").fill("5")
+    expect(opened.get_by_text("Last plan, with other options, of pictures.csv: 40 rows")).to_be_visible()
+    expect(opened.get_by_text("enough for all")).to_have_count(0)
     expect(opened.get_by_text("The budget of 5 will be reached")).to_be_visible()
     expect(opened.get_by_text("It pays for 5 to 25 of 40 rows")).to_be_visible()
     expect(spend_button(opened)).to_have_count(0)
@@ -114,6 +117,35 @@ def test_price_follows_the_form(opened, slow_service):
     opened.get_by_label("colors").uncheck()
     expect(opened.get_by_text("Tick at least one feature.")).to_be_visible()
     assert charged_requests(slow_service) == 0
+
+
+@pytest.mark.parametrize(
+    ("label", "text", "allowed"),
+    [
+        ("Budget in credits", "", "A whole number, 0 or more."),
+        ("Budget in credits", "-5", "A whole number, 0 or more."),
+        ("Frames per video, 0: all", "1.5", "A whole number, 0 or more."),
+        ("Seconds between frames", "0", "A whole number, 1 or more."),
+        ("Least tag score", "2", "A number, 0 to 1."),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_explained(opened, planner, label, text, allowed):
+    """The field says what is allowed, and no price of other options stands beside it until it is corrected."""
+    field = opened.get_by_label(label)
+    before = field.input_value()
+    field.fill(text)
+    expect(opened.get_by_text(allowed).and_(opened.locator(":visible"))).to_be_visible()
+    expect(field).to_have_attribute("aria-invalid", "true")
+    expect(opened.get_by_text("correct it to see the price")).to_be_visible()
+    expect(opened.locator(".lm-big")).to_have_count(0)
+    expect(button(opened, "Plan")).to_be_disabled()
+    opened.get_by_label("Duplicates", exact=True).select_option("near")
+    opened.wait_for_timeout(800)  # the page takes the values of the view-model over again
+    expect(field).to_have_value(text)
+    field.fill(before)
+    expect(opened.locator(".lm-big")).to_be_visible()
+    expect(opened.locator(".lm-problem:visible")).to_have_count(0)
+    expect(button(opened, "Plan")).to_be_enabled()
 
 
 def test_a_stopped_run_can_continue(opened, planner, slow_service):

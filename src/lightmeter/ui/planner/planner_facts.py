@@ -38,7 +38,7 @@ class PlannerState(StrEnum):
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """Return what the page shows of a plan: number of rows by status, reasons, advice, and risks to consent to."""
+    """Return what the page shows of a plan: number of rows by status, and reasons."""
     counts = [
         {"status": status, "words": _WORDS.get(status, _words(status)), "rows": rows}
         for status, rows in plan.counts.items()
@@ -49,8 +49,6 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "name": short_name(plan.manifest),
         "rows": plan.rows,
         "counts": counts,
-        "sentences": [*plan.savings_sentences, *plan.affordability_sentences],
-        "needs_consent": list(plan.needs_consent),
         "note": plan.service.note or "",
         **_reasons(plan.reasons),
     }

@@ -55,6 +55,9 @@ class PlannedPrices:
     def price_json(self, options: Options, ticked: Options) -> dict[str, Any]:
         """Return the price of the rows for the page, with its parts and the prices for other options.
 
+        `sentences` and `needs_consent` (what the plan saves, pays for and risks) are empty if the form has other
+        options than the plan.
+
         Args:
             options: The options in the form.
             ticked: These options, with every ticked feature and back end named, even where an empty list means all.
@@ -67,10 +70,13 @@ class PlannedPrices:
         frames, credits_ = quote.frames, quote.credits
         if frames is None or credits_ is None:
             raise AssertionError("planned rows have a number of frames and a price")
-        guess = to_pay.is_estimate
+        guess, is_planned = to_pay.is_estimate, options == self.plan.options
         rows = RowRange(int(to_pay.low.sum()), int(to_pay.high.sum()))
         return {
             **quote_json(quote),
+            "is_planned": is_planned,
+            "sentences": [*self.plan.savings_sentences, *self.plan.affordability_sentences] if is_planned else [],
+            "needs_consent": list(self.plan.needs_consent) if is_planned else [],
             "credits": range_json(credits_, is_estimate=guess),
             "pictures": range_json(frames, is_estimate=guess),
             "rows": range_json(rows, is_estimate=guess),
