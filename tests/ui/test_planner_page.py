@@ -243,6 +243,33 @@ def test_a_narrow_page_has_no_sideways_scroll(opened):
     assert opened.evaluate("document.documentElement.scrollWidth") == 390
 
 
+def test_hidden_columns_of_the_matrix_have_a_shadow(tmp_path, serve_views, page):
+    """On a phone, the matrix of prices shows at which edge more columns are hidden, before and after scrolling."""
+    planner = PlannerView(pictures(tmp_path, 1), out=tmp_path / "out")
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto(serve_views({"planner": WebView("Planner", lambda: planner)}))
+    matrix = page.locator(".lm-scroll:has(.lm-matrix)")
+    expect(matrix).to_have_class("lm-scroll lm-more-right")
+    assert matrix.evaluate("box => getComputedStyle(box).boxShadow") != "none"
+    matrix.evaluate("box => box.scrollTo(9999, 0)")
+    expect(matrix).to_have_class("lm-scroll lm-more-left")
+    page.set_viewport_size({"width": 1200, "height": 800})
+    expect(matrix).to_have_class("lm-scroll")
+
+
+def test_prices_of_back_ends_are_below_their_feature(tmp_path, serve_views, page):
+    """The price of a feature that several back ends have is a subtotal above theirs; the sum counts nothing twice."""
+    prices = {"one": {"prices": {"tags": 300, "nsfw": 200}}, "two": {"prices": {"tags": 400}}}
+    options = {"backends": "one,two", "features": "tags,nsfw", "prices": {"backends": prices}}
+    planner = PlannerView(pictures(tmp_path, 1), out=tmp_path / "out", base_url="http://127.0.0.1:9", **options)
+    page.goto(serve_views({"planner": WebView("Planner", lambda: planner)}))
+    rows = page.get_by_role("region", name="Price by feature and back end").locator("tbody tr")
+    expect(rows.locator("th")).to_have_text(["tags: 2 back ends", "one", "two", "nsfw: one", "Sum"])
+    expect(rows.locator("td:nth-child(2)")).to_have_text(["0.7", "0.3", "0.4", "0.2", "0.9"])
+    expect(page.locator("tr.lm-part th")).to_have_text(["one", "two"])
+    expect(page.get_by_text("The service charges whole credits and rounds up")).to_be_visible()
+
+
 def test_texts_of_data_stay_texts(tmp_path, serve_views, page):
     """File names and values of the manifest that are HTML markup are shown as text."""
     (tmp_path / "m.csv").write_text("path,<b>shop</b>\n<i>none</i>.jpg,<u>x</u>\n", encoding="utf-8")

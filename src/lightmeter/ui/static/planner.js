@@ -82,7 +82,9 @@ class PlannerForm {
       this.isWriting = false;
       this.receive();
     }, SETTLE_MS);
-    this.matrix = h("div", { class: "lm-scroll" });
+    this.matrix = h("div", { class: "lm-scroll", onscroll: () => this.showEdges() });
+    this.edges = new ResizeObserver(() => this.showEdges());
+    this.edges.observe(this.matrix);
     this.fields = h("div", { class: "lm-fields" });
     this.element = h("form", { class: "lm-form", "aria-label": "Options", onsubmit: (event) => event.preventDefault() },
       h("h3", {}, "What to ask for"), this.matrix, this.fields);
@@ -178,6 +180,13 @@ class PlannerForm {
         this.budget));
   }
 
+  /** Show a shadow at the edges of the matrix beyond which columns are hidden. */
+  showEdges() {
+    const { scrollLeft, clientWidth, scrollWidth } = this.matrix;
+    this.matrix.classList.toggle("lm-more-left", scrollLeft > 1);
+    this.matrix.classList.toggle("lm-more-right", scrollLeft + clientWidth < scrollWidth - 1);
+  }
+
   showChoices() {
     const { features, backends, roles, embedded } = this.connection.get("choices");
     const tick = (list, name, text) => {
@@ -200,6 +209,7 @@ class PlannerForm {
       h("thead", {}, h("tr", {}, h("td", {}),
         features.map((feature) => h("th", { scope: "col", class: "lm-feature" }, tick("features", feature, feature))))),
       h("tbody", {}, rows)));
+    this.showEdges();
     this.input("role").replaceChildren(...roles.map((role) => h("option", { value: role }, role)));
     this.show();
   }
@@ -295,19 +305,28 @@ function budgetElement({ budget, budget_status, affordable, rows }) {
   return line;
 }
 
-/** Return the table of prices by back end and feature. */
+/** Return the table of prices by feature, with the back ends below a feature that several have, and its explanation. */
 function partsTable({ parts, millicredits, charged, pictures }) {
   if (!parts?.length) return null;
   const total = (price) => pictures === undefined || pictures.high === null ? "–"
     : rangeText({ low: pictures.low * price, high: pictures.high * price }, exactCredits);
-  const row = (name, price) => tableRow(name, exactCredits(price), total(price));
-  const sums = new Map();
-  for (const { feature, millicredits: price } of parts) sums.set(feature, [...(sums.get(feature) ?? []), price]);
-  const byFeature = [...sums].filter(([, prices]) => prices.length > 1).map(([name, prices]) =>
-    row(`all ${name}`, prices.reduce((sum, price) => sum + price)));
-  return dataTable("Price by back end and feature", ["part", "each", "all, in credits"], [
-    ...parts.map((part) => row(`${part.backend} ${part.feature}`, part.millicredits)), ...byFeature,
-    row(`Sum, rounded up to at most ${charged} each`, millicredits)]);
+  const row = (name, price, kind) => {
+    const line = tableRow(name, exactCredits(price), total(price));
+    if (kind) line.classList.add(kind);
+    return line;
+  };
+  const rows = [...new Set(parts.map((part) => part.feature))].flatMap((feature) => {
+    const backends = parts.filter((part) => part.feature === feature);
+    if (backends.length === 1) return [row(`${feature}: ${backends[0].backend}`, backends[0].millicredits)];
+    const sum = backends.reduce((before, part) => before + part.millicredits, 0);
+    return [row(`${feature}: ${backends.length} back ends`, sum),
+      ...backends.map((part) => row(part.backend, part.millicredits, "lm-part"))];
+  });
+  const rounding = charged * 1000 === millicredits ? null : h("p", { class: "lm-note" },
+    "The service charges whole credits and rounds up: the sum if all images and frames are one request, ",
+    `${plural(charged, "credit")} for each if every one is a request. The price lies between.`);
+  return [dataTable("Price by feature and back end", ["part", "each", "all, in credits"],
+    [...rows, row("Sum", millicredits, "lm-sum")]), rounding];
 }
 
 const OPTION_WORDS = {
@@ -524,7 +543,10 @@ function render({ model, el }) {
     form.show();
     showState();
   });
-  return () => connection.close();
+  return () => {
+    form.edges.disconnect();
+    connection.close();
+  };
 }
 
 /** Return the elements of a list of elements, nested lists and nulls. */
