@@ -206,11 +206,22 @@ def test_the_keyboard_is_enough(opened, planner):
 
 
 def test_a_page_that_may_not_spend_has_no_button(tmp_path, serve_views, page):
-    """Without `may_spend` the page prices a plan, and says where to run it."""
-    planner = PlannerView(pictures(tmp_path, 2), out=tmp_path / "out", features="colors", may_spend=False)
+    """Without `may_spend` the page prices a plan, and has the command line that runs it."""
+    planner = PlannerView(pictures(tmp_path, 2), out=tmp_path / "out", features="colors", may_spend=False, budget=1)
     page.goto(serve_views({"planner": WebView("Planner", lambda: planner)}))
     button(page, "Plan").click()
     expect(page.get_by_text("This page spends nothing")).to_be_visible(timeout=60_000)
+    command = f"lightmeter run --out {tmp_path / 'out'} --features colors --budget 1 -- {tmp_path / 'pictures.csv'}"
+    expect(page.locator(".lm-command code")).to_have_text(command)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    button(page, "Copy").click()
+    expect(button(page, "Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == command
+    budgets = page.get_by_role("region", name="What if the budget changes").locator("tbody tr")
+    expect(budgets.locator("th")).to_have_text(["Budget 1 (chosen)", "Budget 2"])
+    expect(budgets.last.locator("td").nth(1)).to_have_text("100 %")
+    button(page, "Budget 2").click()
+    expect(page.get_by_label("Budget in credits")).to_have_value("2")
     assert spend_button(page).count() == 0
 
 
@@ -264,8 +275,8 @@ def test_prices_of_back_ends_are_below_their_feature(tmp_path, serve_views, page
     planner = PlannerView(pictures(tmp_path, 1), out=tmp_path / "out", base_url="http://127.0.0.1:9", **options)
     page.goto(serve_views({"planner": WebView("Planner", lambda: planner)}))
     rows = page.get_by_role("region", name="Price by feature and back end").locator("tbody tr")
-    expect(rows.locator("th")).to_have_text(["tags: 2 back ends", "one", "two", "nsfw: one", "Sum"])
-    expect(rows.locator("td:nth-child(2)")).to_have_text(["0.7", "0.3", "0.4", "0.2", "0.9"])
+    expect(rows.locator("th")).to_have_text(["nsfw: one", "tags: 2 back ends", "one", "two", "Sum"])
+    expect(rows.locator("td:nth-child(2)")).to_have_text(["0.2", "0.7", "0.3", "0.4", "0.9"])
     expect(page.locator("tr.lm-part th")).to_have_text(["one", "two"])
     expect(page.get_by_text("The service charges whole credits and rounds up")).to_be_visible()
 

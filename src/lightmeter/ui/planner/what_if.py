@@ -82,6 +82,7 @@ class PlannedPrices:
             "rows": range_json(rows, is_estimate=guess),
             "affordable": self._affordable(options, quote, rows, guess=guess),
             "alternatives": list(self._alternatives(options, quote)),
+            "budgets": list(self._budgets(options, quote, rows, guess=guess)),
             "values": [self._value_json(options, quote, value, part) for value, part in self.columns],
         }
 
@@ -127,6 +128,19 @@ class PlannedPrices:
                 changed = options.model_copy(update={name: value})
                 price = self._credits(changed, quote)
                 yield {"option": name, "value": value, "is_current": value == current, "credits": price}
+
+    def _budgets(self, options: Options, quote: PriceQuote, rows: RowRange, *, guess: bool) -> Iterator[dict[str, Any]]:
+        """Yield how many of `rows` other budgets pay for: half and double the chosen one, and the price's upper end."""
+        most, chosen = quote.credits and quote.credits.high, options.budget
+        known = [amount for amount in (chosen, most) if amount]
+        if not known or not rows.high:
+            return
+        base = known[0]
+        wanted = {base // 2, base, 2 * base, *known} if chosen else {base // 2, base}
+        for budget in sorted(wanted - {0}):
+            paid = self._affordable(options.model_copy(update={"budget": budget}), quote, rows, guess=guess)
+            if paid is not None:
+                yield {"budget": budget, "is_current": budget == chosen, "rows": paid, "of": rows.high}
 
     def _affordable(self, options: Options, quote: PriceQuote, rows: RowRange, *, guess: bool) -> dict[str, Any] | None:
         """Return how many of `rows` the budget pays for, for the page; None without a budget or a price."""

@@ -348,6 +348,29 @@ function alternativesTable({ alternatives }, form) {
   return dataTable("What if", ["option", "credits", "kind of price"], rows);
 }
 
+/** Return the table of the rows that other budgets pay for; a click on one puts it into the form. */
+function budgetsTable({ budgets }, form) {
+  if (!budgets?.length) return null;
+  const rows = budgets.map(({ budget, is_current: isCurrent, rows: paid, of }) => {
+    const words = `Budget ${count(budget)}`;
+    const name = isCurrent ? h("strong", {}, words, h("span", { class: "lm-note" }, " (chosen)"))
+      : h("button", { type: "button", class: "lm-link", "data-set": `budget ${budget}`,
+        onclick: () => form.set("budget", budget) }, words);
+    const share = { low: paid.low / of, high: paid.high / of };
+    return tableRow(name, rangeText(paid), percent(share.low) === percent(share.high) ? percent(share.low)
+      : rangeText(share, percent), trust(paid.label));
+  });
+  return dataTable("What if the budget changes", ["option", "rows it pays for", "share of rows", "kind of number"], rows);
+}
+
+/** Return a command line with a button that copies it; null without a command. */
+function commandElement(command) {
+  if (!command) return null;
+  const copy = h("button", { type: "button", class: "lm-button", onclick: () =>
+    navigator.clipboard.writeText(command).then(() => { copy.textContent = "Copied"; }, () => {}) }, "Copy");
+  return h("div", { class: "lm-command" }, h("code", {}, command), navigator.clipboard ? copy : null);
+}
+
 /** Return the chooser of a manifest column and the table of credits by its values. */
 function columnTable({ values }, connection) {
   const rows = values?.map(({ value, rows: number, pictures, credits }) =>
@@ -361,8 +384,9 @@ function offerElements(offer, connection, spend) {
   if (offer.price === undefined) return [];
   const price = `${rangeText(offer.price)} ${offer.price.high === 1 ? "credit" : "credits"}`;
   if (!connection.get("may_spend")) {
-    return [h("p", {}, `Price: ${price}.`),
-      h("p", { class: "lm-note" }, "This page spends nothing: run the plan in a notebook or with `lightmeter run`.")];
+    const where = offer.command ? "Run the plan with:" : "Run the plan in a notebook.";
+    return [h("p", {}, `Price: ${price}.`), h("p", { class: "lm-note" }, `This page spends nothing. ${where}`),
+      commandElement(offer.command)];
   }
   if (offer.credits === null) {
     return [message("The price has no upper end.", "error", "Set a budget, or a limit on frames, and plan again.")];
@@ -375,7 +399,8 @@ function offerElements(offer, connection, spend) {
     offer.balance !== null && offer.balance < offer.credits
       ? message("The balance is smaller than that: the run stops when it is used up.") : null,
     h("button", { type: "button", class: "lm-button lm-spend",
-      disabled: connection.get("state") !== "idle", onclick: () => spend({ max_credits: offer.credits }) }, text)];
+      disabled: connection.get("state") !== "idle", onclick: () => spend({ max_credits: offer.credits }) }, text),
+    offer.command ? h("p", { class: "lm-note" }, "The same on the command line:") : null, commandElement(offer.command)];
 }
 
 /** Return the rows of the plan by status, with reasons; its sentences only while the form has the plan's options. */
@@ -503,7 +528,7 @@ function render({ model, el }) {
     const price = shownPrice();
     const focused = parts.contains(document.activeElement) ? document.activeElement.dataset.set : undefined;
     priceLive.replaceChildren(...priceElements(price, form.isValid));
-    parts.replaceChildren(...present([partsTable(price), alternativesTable(price, form)]));
+    parts.replaceChildren(...present([partsTable(price), alternativesTable(price, form), budgetsTable(price, form)]));
     columnPart.replaceChildren(...present([columnTable(price, connection)]));
     const isOpen = advice.querySelector("details")?.open;
     advice.replaceChildren(...present([adviceElement(price)]));
