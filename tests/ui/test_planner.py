@@ -130,33 +130,6 @@ def test_sentences_of_a_plan_are_shown_only_with_its_options(tmp_path):
     assert planner.price["sentences"] == said
 
 
-def test_command_line_of_a_run_with_other_options_has_another_folder(tmp_path):
-    """The command continues the run in the folder if its options allow it, and names a new folder otherwise."""
-    manifest = pictures(tmp_path, 1)
-    out = lm.sync(lm.run(lm.sync(lm.plan(manifest, features="colors", budget=9)), out=tmp_path / "out")).folder
-    planner = PlannerView.for_run(out)
-    planner.wait()
-    same = f"lightmeter run --out {out} --features colors --budget 9 -- {manifest}"
-    assert planner.offer["command"] == same
-    planner.set_form(budget=7)
-    click(planner, "make_plan")
-    assert planner.offer["command"] == same.replace("--budget 9", "--budget 7")
-    planner.set_form(budget=9, features=["nsfw"])
-    click(planner, "make_plan")
-    assert planner.offer["command"] == f"lightmeter run --out {out}-2 --features nsfw --budget 9 -- {manifest}"
-
-
-def test_other_budgets_are_priced(tmp_path):
-    """Half and double the budget, and the upper end of the price, say how many rows they pay for."""
-    planner = PlannerView(pictures(tmp_path, 8), out=tmp_path / "out", features="colors", budget=4, precheck=False)
-    planner.plan().result()
-    assert [each["budget"] for each in planner.price["budgets"]] == [2, 4, 8]
-    assert [each["rows"]["low"] for each in planner.price["budgets"]] == [2, 4, 8]
-    assert [each["is_current"] for each in planner.price["budgets"]] == [False, True, False]
-    planner.set_form(budget=None)
-    assert [each["budget"] for each in planner.price["budgets"]] == [4, 8]
-
-
 def test_price_by_value_adds_up(tmp_path):
     """The price by a manifest column has one line for each value, and the rows add up."""
     planner = PlannerView(pictures(tmp_path, 5), out=tmp_path / "out", features="nsfw")
@@ -338,6 +311,7 @@ def test_only_the_named_credits_can_be_spent(one, tmp_path):
         "price": {"low": 1, "high": 1, "label": "exact"},
         "budget": 7,
         "balance": 1_000_000,
+        "command": f"lightmeter run {one} --out {tmp_path / 'out'} --features colors --budget 7",
     }
     for method, params in (("spend", {"max_credits": 2}), ("run", {}), ("plan", {}), ("_start", {})):
         assert "error" in ask(planner, method, **params)

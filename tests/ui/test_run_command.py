@@ -8,11 +8,14 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lightmeter as lm
 from lightmeter.cli.commands.run import run_command
 from lightmeter.cli.options import explicit_options
 from lightmeter.options import make_options, parse_options
+from lightmeter.ui.planner.planner import PlannerView
 from lightmeter.ui.planner.run_command import run_command_line
 from lightmeter.wire.constants import FEATURES, ROLES
+from tests.ui.test_planner import click, pictures
 
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1).filter(str.strip)
 NOT_OPTIONS = ("manifest", "plan_file", "out", "yes", "accept_journal", "as_json", "stream")
@@ -76,4 +79,20 @@ def test_options_read_from_files_have_no_command_line():
     """A question and own prices are files on the command line, which the options do not name."""
     prices = {"backends": {"mine": {"prices": {"tags": 1}}}}
     assert run_command_line("a.csv", Path("out"), make_options(prices=prices)) is None
-    assert run_command_line("a.csv", Path("out"), make_options()) == "lightmeter run --out out -- a.csv"
+    assert run_command_line("a.csv", Path("out"), make_options()) == "lightmeter run a.csv --out out"
+
+
+def test_command_line_of_a_run_with_other_options_has_another_folder(tmp_path):
+    """The command continues the run in the folder if its options allow it, and names a new folder otherwise."""
+    manifest = pictures(tmp_path, 1)
+    out = lm.sync(lm.run(lm.sync(lm.plan(manifest, features="colors", budget=9)), out=tmp_path / "out")).folder
+    planner = PlannerView.for_run(out)
+    planner.wait()
+    same = f"lightmeter run {manifest} --out {out} --features colors --budget 9"
+    assert planner.offer["command"] == same
+    planner.set_form(budget=7)
+    click(planner, "make_plan")
+    assert planner.offer["command"] == same.replace("--budget 9", "--budget 7")
+    planner.set_form(budget=9, features=["nsfw"])
+    click(planner, "make_plan")
+    assert planner.offer["command"] == f"lightmeter run {manifest} --out {out}-2 --features nsfw --budget 9"

@@ -31,7 +31,9 @@ def run_command_line(manifest: str, out: Path, options: Options) -> str | None:
     if any(name in changed for name in _ONLY_FILES):
         return None
     words = [word for name, value in changed.items() for word in _option_words(name, value)]
-    return shlex.join(["lightmeter", "run", "--out", str(out), *words, "--", manifest])
+    words = ["--out", str(out), *words]
+    words = [*words, "--", manifest] if manifest.startswith("-") else [manifest, *words]
+    return shlex.join(["lightmeter", "run", *words])
 
 
 def _option_words(name: str, value: Any) -> Iterator[str]:

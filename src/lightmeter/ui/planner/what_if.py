@@ -130,14 +130,14 @@ class PlannedPrices:
                 yield {"option": name, "value": value, "is_current": value == current, "credits": price}
 
     def _budgets(self, options: Options, quote: PriceQuote, rows: RowRange, *, guess: bool) -> Iterator[dict[str, Any]]:
-        """Yield how many of `rows` other budgets pay for: half and double the chosen one, and the price's upper end."""
-        most, chosen = quote.credits and quote.credits.high, options.budget
+        """Yield how many of `rows` other budgets pay for: the price's upper end, half, and double if useful."""
+        most, chosen = None if quote.credits is None else quote.credits.high, options.budget
         known = [amount for amount in (chosen, most) if amount]
         if not known or not rows.high:
             return
-        base = known[0]
-        wanted = {base // 2, base, 2 * base, *known} if chosen else {base // 2, base}
-        for budget in sorted(wanted - {0}):
+        base = min(known)
+        double = {2 * base} if most is None or 2 * base <= most else set()
+        for budget in sorted({base // 2, *known, *double} - {0}):
             paid = self._affordable(options.model_copy(update={"budget": budget}), quote, rows, guess=guess)
             if paid is not None:
                 yield {"budget": budget, "is_current": budget == chosen, "rows": paid, "of": rows.high}

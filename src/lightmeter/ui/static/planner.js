@@ -360,7 +360,7 @@ function budgetsTable({ budgets }, form) {
     return tableRow(name, rangeText(paid), percent(share.low) === percent(share.high) ? percent(share.low)
       : rangeText(share, percent), trust(paid.label));
   });
-  return dataTable("What if the budget changes", ["option", "rows it pays for", "share of rows", "kind of number"], rows);
+  return dataTable("What if the budget changes", ["option", "rows paid", "share", "kind"], rows);
 }
 
 /** Return a command line with a button that copies it; null without a command. */
