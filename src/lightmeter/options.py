@@ -361,7 +361,7 @@ def _check_names(value: tuple[str, ...], known: tuple[str, ...], what: str) -> t
     return value
 
 
-_NEEDED_OPTIONS: Final = (
+NEEDED_OPTIONS: Final = (
     ("sample", "budget", "--budget CREDITS"),
     ("sample_seed", "sample", "--sample random"),
     ("max_distinct_frames", "video", "--video frames"),
@@ -378,7 +378,7 @@ def make_options(**fields: Any) -> Options:
     """
     options = parse_options(**fields)
     changed = {name for name, field in Options.model_fields.items() if getattr(options, name) != field.default}
-    for name, needed, how in _NEEDED_OPTIONS:
+    for name, needed, how in NEEDED_OPTIONS:
         if name in changed and needed not in changed:
             raise SettingsError(f"{name.replace('_', '-')}: it has no effect without {how}.", hint=f"Add {how}.")
     return options

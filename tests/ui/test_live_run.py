@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from lightmeter.journal.commands.submissions import acknowledge, hold_and_send
+from lightmeter.journal.commands.submissions import acknowledge, hold_and_send, mark_over_budget
 from lightmeter.journal.queries.live import Activity
 from lightmeter.journal.store import Journal
 from lightmeter.ui.live.live_run import LiveRunView
@@ -80,6 +81,23 @@ def test_run_of_another_process_is_followed(folder):
     assert any("can be collected" in step for step in stopped["next_steps"])
 
 
+def limit_reached(folder: Path) -> None:
+    """Leave one row of the run over budget."""
+    with Journal(folder) as journal:
+        make_pending(journal)
+        journal.submit(mark_over_budget("budget", 0, 1 << 62)).result()
+
+
+def test_run_stopped_by_the_budget(folder):
+    """A run with rows over budget is not finished; the command that pays for them and an example are there at once."""
+    limit_reached(folder)
+    snapshot = SnapshotReader(folder).read()
+    assert (snapshot["state"], snapshot["phase"]) == ("stopped", "sending")
+    assert "1 rows over budget" in snapshot["message"]
+    assert any(f"lightmeter resume {folder} --budget 51" in step for step in snapshot["next_steps"])
+    assert ["coffee" in each["example"] for each in snapshot["reasons"] if each["status"] == "over_budget"] == [True]
+
+
 def test_new_run_in_the_folder_replaces_the_old_one(folder, run):
     """If the journal is replaced by that of another run, the snapshot has nothing of the former one."""
     reader = SnapshotReader(folder)
@@ -128,11 +146,12 @@ def test_monitor_passes_on_changes_alone(folder):
     time.sleep(0.2)
     assert [each["state"] for each in received] == ["finished"] * len(received)
     assert len(received) <= 2  # without and with what is left to do
+    shown = len(received)
     changed.clear()
     with Journal(folder):
         assert changed.wait(20)
     unsubscribe()
-    assert received[2]["state"] == "running"
+    assert received[shown]["state"] == "running"
     for thread in threading.enumerate():
         if thread.name == "lightmeter-run-monitor":
             thread.join(20)
@@ -176,6 +195,33 @@ def test_live_page(folder, serve_views, page):
     expect(page.locator(".lm-state")).to_contain_text("Stopped", timeout=20_000)
     expect(page.locator(".lm-live-head")).to_contain_text(f"Resume with: lightmeter resume {folder}")
     expect(page.get_by_role("img", name="Credits left of the budget")).to_be_visible()
+
+
+def test_unknown_time_left_has_no_range(folder, serve_views, page):
+    """While the time left is not known, the page does not call it a 95 % range."""
+    view = LiveRunView(folder)
+    view.close_view()
+    snapshot = SnapshotReader(folder).read()
+    counts = {**snapshot["rows"]["counts"], "pending": 1}
+    view.snapshot = {
+        **snapshot,
+        "state": "running",
+        "rows": {"total": 6, "counts": counts},
+        "eta_s": None,
+        "error": None,
+    }
+    page.goto(serve_views({"run": WebView("Run", lambda: view)}))
+    expect(page.locator(".lm-figure", has_text="Time left")).to_have_text("Time leftnot known", timeout=20_000)
+
+
+def test_live_page_of_a_run_stopped_by_the_budget(folder, serve_views, page):
+    """The badge names the rows over budget, no step after sending is ticked, and a short run's times have seconds."""
+    limit_reached(folder)
+    page.goto(serve_views({"run": run_views(folder)["run"]}))
+    expect(page.locator(".lm-state")).to_have_text("■ Stopped: 1 row over budget", timeout=20_000)
+    expect(page.locator("[aria-current=step]")).to_contain_text("Send")
+    expect(page.locator(".lm-past")).to_have_count(1)
+    expect(page.locator(".lm-chart text").last).to_have_text(re.compile(r"\d\d:\d\d:\d\d"))
 
 
 def test_live_page_fits_a_phone(run, serve_views, page):

@@ -115,6 +115,21 @@ def test_price_follows_the_form_without_the_manifest(tmp_path):
     assert (planner.price["budget"], planner.price["affordable"]) == (None, None)
 
 
+def test_sentences_of_a_plan_are_shown_only_with_its_options(tmp_path):
+    """What the plan says of its budget is not shown beside the price for another budget, or beside an error."""
+    planner = PlannerView(pictures(tmp_path, 3), out=tmp_path / "out", features="colors", budget=6)
+    planner.plan().result()
+    said = planner.price["sentences"]
+    assert planner.price["is_planned"]
+    assert "budget 6 credits: enough for all 3 rows" in " ".join(said)
+    planner.set_form(budget=1)
+    assert (planner.price["is_planned"], planner.price["sentences"]) == (False, [])
+    planner.set_form(features=[])
+    assert set(planner.price) == {"error"}
+    planner.set_form(features=["colors"], budget=6)
+    assert planner.price["sentences"] == said
+
+
 def test_price_by_value_adds_up(tmp_path):
     """The price by a manifest column has one line for each value, and the rows add up."""
     planner = PlannerView(pictures(tmp_path, 5), out=tmp_path / "out", features="nsfw")
@@ -211,7 +226,7 @@ def test_consent_is_asked_for(tmp_path, monkeypatch):
         ["http://127.0.0.1:9/a.jpg"], out=tmp_path / "out", base_url="http://127.0.0.1:9", precheck=False
     )
     planner.plan().result()
-    assert "No back end is named" in planner.plan_facts["needs_consent"][0]
+    assert "No back end is named" in planner.price["needs_consent"][0]
     assert planner.offer["balance"] is None
     planner.set_form(budget=3)
     click(planner, "make_plan")
@@ -296,6 +311,7 @@ def test_only_the_named_credits_can_be_spent(one, tmp_path):
         "price": {"low": 1, "high": 1, "label": "exact"},
         "budget": 7,
         "balance": 1_000_000,
+        "command": f"lightmeter run {one} --out {tmp_path / 'out'} --features colors --budget 7",
     }
     for method, params in (("spend", {"max_credits": 2}), ("run", {}), ("plan", {}), ("_start", {})):
         assert "error" in ask(planner, method, **params)

@@ -100,7 +100,10 @@ def test_price_follows_the_form(opened, slow_service):
     button(opened, "Plan").click()
     expect(spend_button(opened)).to_be_visible(timeout=60_000)
     expect(opened.locator(".lm-big")).to_have_text("8 to 40 credits bound")
+    expect(opened.get_by_text("budget 500 credits: enough for all 40 rows")).to_be_visible()
     opened.get_by_label("Budget in credits").fill("5")
+    expect(opened.get_by_text("Last plan, with other options, of pictures.csv: 40 rows")).to_be_visible()
+    expect(opened.get_by_text("enough for all")).to_have_count(0)
     expect(opened.get_by_text("The budget of 5 will be reached")).to_be_visible()
     expect(opened.get_by_text("It pays for 5 to 25 of 40 rows")).to_be_visible()
     expect(spend_button(opened)).to_have_count(0)
@@ -114,6 +117,35 @@ def test_price_follows_the_form(opened, slow_service):
     opened.get_by_label("colors").uncheck()
     expect(opened.get_by_text("Tick at least one feature.")).to_be_visible()
     assert charged_requests(slow_service) == 0
+
+
+@pytest.mark.parametrize(
+    ("label", "text", "allowed"),
+    [
+        ("Budget in credits", "", "A whole number, 0 or more."),
+        ("Budget in credits", "-5", "A whole number, 0 or more."),
+        ("Frames per video, 0: all", "1.5", "A whole number, 0 or more."),
+        ("Seconds between frames", "0", "A whole number, 1 or more."),
+        ("Least tag score", "2", "A number, 0 to 1."),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_explained(opened, planner, label, text, allowed):
+    """The field says what is allowed, and no price of other options stands beside it until it is corrected."""
+    field = opened.get_by_label(label)
+    before = field.input_value()
+    field.fill(text)
+    expect(opened.get_by_text(allowed).and_(opened.locator(":visible"))).to_be_visible()
+    expect(field).to_have_attribute("aria-invalid", "true")
+    expect(opened.get_by_text("correct it to see the price")).to_be_visible()
+    expect(opened.locator(".lm-big")).to_have_count(0)
+    expect(button(opened, "Plan")).to_be_disabled()
+    opened.get_by_label("Duplicates", exact=True).select_option("near")
+    opened.wait_for_timeout(800)  # the page takes the values of the view-model over again
+    expect(field).to_have_value(text)
+    field.fill(before)
+    expect(opened.locator(".lm-big")).to_be_visible()
+    expect(opened.locator(".lm-problem:visible")).to_have_count(0)
+    expect(button(opened, "Plan")).to_be_enabled()
 
 
 def test_a_stopped_run_can_continue(opened, planner, slow_service):
@@ -174,11 +206,22 @@ def test_the_keyboard_is_enough(opened, planner):
 
 
 def test_a_page_that_may_not_spend_has_no_button(tmp_path, serve_views, page):
-    """Without `may_spend` the page prices a plan, and says where to run it."""
-    planner = PlannerView(pictures(tmp_path, 2), out=tmp_path / "out", features="colors", may_spend=False)
+    """Without `may_spend` the page prices a plan, and has the command line that runs it."""
+    planner = PlannerView(pictures(tmp_path, 2), out=tmp_path / "out", features="colors", may_spend=False, budget=1)
     page.goto(serve_views({"planner": WebView("Planner", lambda: planner)}))
     button(page, "Plan").click()
     expect(page.get_by_text("This page spends nothing")).to_be_visible(timeout=60_000)
+    command = f"lightmeter run {tmp_path / 'pictures.csv'} --out {tmp_path / 'out'} --features colors --budget 1"
+    expect(page.locator(".lm-command code")).to_have_text(command)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    button(page, "Copy").click()
+    expect(button(page, "Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == command
+    budgets = page.get_by_role("region", name="What if the budget changes").locator("tbody tr")
+    expect(budgets.locator("th")).to_have_text(["Budget 1 (chosen)", "Budget 2"])
+    expect(budgets.last.locator("td").nth(1)).to_have_text("100 %")
+    button(page, "Budget 2").click()
+    expect(page.get_by_label("Budget in credits")).to_have_value("2")
     assert spend_button(page).count() == 0
 
 
@@ -209,6 +252,33 @@ def test_a_narrow_page_has_no_sideways_scroll(opened):
     button(opened, "Plan").click()
     expect(spend_button(opened)).to_be_visible(timeout=60_000)
     assert opened.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_hidden_columns_of_the_matrix_have_a_shadow(tmp_path, serve_views, page):
+    """On a phone, the matrix of prices shows at which edge more columns are hidden, before and after scrolling."""
+    planner = PlannerView(pictures(tmp_path, 1), out=tmp_path / "out")
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto(serve_views({"planner": WebView("Planner", lambda: planner)}))
+    matrix = page.locator(".lm-scroll:has(.lm-matrix)")
+    expect(matrix).to_have_class("lm-scroll lm-more-right")
+    assert matrix.evaluate("box => getComputedStyle(box).boxShadow") != "none"
+    matrix.evaluate("box => box.scrollTo(9999, 0)")
+    expect(matrix).to_have_class("lm-scroll lm-more-left")
+    page.set_viewport_size({"width": 1200, "height": 800})
+    expect(matrix).to_have_class("lm-scroll")
+
+
+def test_prices_of_back_ends_are_below_their_feature(tmp_path, serve_views, page):
+    """The price of a feature that several back ends have is a subtotal above theirs; the sum counts nothing twice."""
+    prices = {"one": {"prices": {"tags": 300, "nsfw": 200}}, "two": {"prices": {"tags": 400}}}
+    options = {"backends": "one,two", "features": "tags,nsfw", "prices": {"backends": prices}}
+    planner = PlannerView(pictures(tmp_path, 1), out=tmp_path / "out", base_url="http://127.0.0.1:9", **options)
+    page.goto(serve_views({"planner": WebView("Planner", lambda: planner)}))
+    rows = page.get_by_role("region", name="Price by feature and back end").locator("tbody tr")
+    expect(rows.locator("th")).to_have_text(["nsfw: one", "tags: 2 back ends", "one", "two", "Sum"])
+    expect(rows.locator("td:nth-child(2)")).to_have_text(["0.2", "0.7", "0.3", "0.4", "0.9"])
+    expect(page.locator("tr.lm-part th")).to_have_text(["one", "two"])
+    expect(page.get_by_text("The service charges whole credits and rounds up")).to_be_visible()
 
 
 def test_texts_of_data_stay_texts(tmp_path, serve_views, page):

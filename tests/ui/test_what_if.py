@@ -12,7 +12,9 @@ from lightmeter.planning.price_sources import rates_for
 from lightmeter.settings import read_settings
 from lightmeter.testing import tiny_jpeg, tiny_video
 from lightmeter.ui.planner.planned_rows import MAX_VALUES, PlannedRows, column_choices
+from lightmeter.ui.planner.planner import PlannerView
 from lightmeter.ui.planner.what_if import PlannedPrices
+from tests.ui.test_planner import pictures
 
 OPTIONS = {"features": "nsfw", "backends": "opennsfw", "max_frames": 3}
 
@@ -121,3 +123,16 @@ def test_rare_values_are_put_together(tmp_path):
     parts = PlannedRows(plan).by_value("n")
     assert (len(parts), parts[-1][0]) == (MAX_VALUES + 1, "… 5 other values")
     assert sum(int(part.sent.sum()) for _, part in parts) == many
+
+
+def test_other_budgets_are_priced(tmp_path):
+    """Half and double the budget, and the upper end of the price, say how many rows they pay for."""
+    planner = PlannerView(pictures(tmp_path, 8), out=tmp_path / "out", features="colors", budget=4, precheck=False)
+    planner.plan().result()
+    assert [each["budget"] for each in planner.price["budgets"]] == [2, 4, 8]
+    assert [each["rows"]["low"] for each in planner.price["budgets"]] == [2, 4, 8]
+    assert [each["is_current"] for each in planner.price["budgets"]] == [False, True, False]
+    planner.set_form(budget=None)
+    assert [each["budget"] for each in planner.price["budgets"]] == [4, 8]
+    planner.set_form(budget=100)
+    assert [each["budget"] for each in planner.price["budgets"]] == [4, 8, 100]

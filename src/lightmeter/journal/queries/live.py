@@ -49,7 +49,7 @@ class WaitingAnswer(NamedTuple):
 
 
 class ProblemReason(NamedTuple):
-    """Number of rows with a status other than `ok` for the same reason (a code), and the error of one of them."""
+    """Number of rows with a status other than `ok` for the same reason (a code); URL and error of one of them."""
 
     status: str
     reason: str
@@ -76,7 +76,7 @@ SELECT state, count(*), sum(assets), sum(hold) FROM submissions WHERE state IN (
 """
 
 _REASONS: Final = f"""
-SELECT status, reason, count(*) AS rows, max(coalesce(error, '')) FROM items
+SELECT status, reason, count(*) AS rows, max(url || coalesce(': ' || error, '')) FROM items
 WHERE status IN ('failed', 'in_doubt', 'over_budget', 'skipped') AND reason IS NOT NULL AND {IS_ROW}
 GROUP BY status, reason ORDER BY rows DESC, status, reason LIMIT ?
 """  # noqa: S608

@@ -33,6 +33,9 @@ Snapshot = dict[str, Any]
 MAX_REASONS: Final = 20
 MAX_DEADLINES: Final = 20
 
+QUICK_ROWS: Final = 20_000
+"""Most rows of a run for which what is left to do is read at once; in larger runs it can take seconds."""
+
 COST_FACTOR: Final = 50
 """Parts that read all rows of a run are read again after this many times the seconds that reading them took."""
 
@@ -113,7 +116,10 @@ class SnapshotReader:
         if seen != self._seen or (is_due and self._is_behind):
             self._read_journal(read_rows=is_due or locked != self._was_locked)
             self._steps = None
-        elif self._steps is None and not locked:  # (not at once: it can take seconds, the rest is shown before)
+            is_quick = self._sums is not None and sum(self._sums.counts.values()) <= QUICK_ROWS
+        else:
+            is_quick = True  # the rest is shown
+        if self._steps is None and is_quick and not locked:
             self._steps = next_steps(self._folder)
         self._seen, self._was_locked = seen, locked
         if self._sums is None:
@@ -157,8 +163,8 @@ class SnapshotReader:
             "started_at": requests.started_at,
             "last_at": requests.last_at,
             "state": state,
-            "phase": _phase(requests, unsent=unsent, state=state),
-            "message": _message(self._folder, requests, state),
+            "phase": _phase(requests, unsent=unsent or counts["over_budget"], state=state),
+            "message": _message(self._folder, sums, requests, state),
             "next_steps": [] if locked else self._steps or [],
             "notes": list(sums.header.notes),
             "rows": {"total": sum(counts.values()), "counts": counts},
@@ -240,7 +246,7 @@ def _state(sums: _RowSums, requests: _Requests, *, locked: bool) -> str:
         return "checked"
     if sums.counts["pending"] or requests.count_in(*_IN_FLIGHT):
         return "stopped" if requests.started_at is not None else "planned"
-    return "finished"
+    return "stopped" if sums.counts["over_budget"] else "finished"
 
 
 def _phase(requests: _Requests, *, unsent: int, state: str) -> str:
@@ -255,12 +261,14 @@ def _phase(requests: _Requests, *, unsent: int, state: str) -> str:
     return "reconciling" if requests.count_in(State.UNCERTAIN) else "tables"
 
 
-def _message(folder: Path, requests: _Requests, state: str) -> str:
+def _message(folder: Path, sums: _RowSums, requests: _Requests, state: str) -> str:
     resume = f"lightmeter resume {quote(str(folder))}"
     if state == "planned":
         return f"Nothing was sent yet, and no process holds this run; start it with: {resume}"
     if state != "stopped":
         return ""
+    if not sums.counts["pending"] and not requests.count_in(*_IN_FLIGHT):
+        return f"A limit on credits was reached: {sums.counts['over_budget']:,} rows over budget were not sent."
     lost = requests.count_in(State.HELD, State.SENT)
     killed = f" It was ended with {lost} requests in flight." if lost else ""
     last = datetime.fromtimestamp(requests.last_at or 0, UTC)

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Self
 
 from lightmeter.api.runs import stream_screened_plan
 from lightmeter.embedded_service import EMBEDDED_CREDITS
 from lightmeter.engine.next_run import PLAN_NAME
-from lightmeter.engine.session import find_run_of_plan
+from lightmeter.engine.session import changed_options, find_run_of_plan
 from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.queries.charges import credit_totals
@@ -27,6 +28,7 @@ from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import run_price
 from lightmeter.settings import Settings, read_settings
 from lightmeter.ui.planner.planner_form import needs_new_answers
+from lightmeter.ui.planner.run_command import run_command_line
 
 
 class PlanSource:
@@ -61,6 +63,18 @@ class PlanSource:
             path = get_meta(db).get("manifest_path")
         file = folder / PLAN_NAME
         return cls(manifest=path, plan_file=file if file.exists() else None)
+
+    def command_line(self, plan: Plan, out: Path) -> str | None:
+        """Return the shell command that runs a plan; None without a manifest that the command line can read.
+
+        If `out` holds a run of the manifest with options that a run must keep, the command has another folder.
+        """
+        known = self._manifest if isinstance(self._manifest, str | PathLike) else plan.manifest
+        if known == "-" or not (known is self._manifest or Path(known).exists()):
+            return None
+        folders = (out, *(out.with_name(f"{out.name}-{number}") for number in range(2, 1000)))
+        free = next((folder for folder in folders if _can_run(folder, plan)), out)
+        return run_command_line(str(known), free, plan.options)
 
     async def plan(
         self,
@@ -103,6 +117,17 @@ class PlanSource:
                     return step
                 on_progress(step)
         raise AssertionError("planning ends with a plan")
+
+
+def _can_run(folder: Path, plan: Plan) -> bool:
+    """Return whether `lightmeter run` starts or continues a run with the options of a plan in a folder."""
+    try:
+        header = find_run_of_plan(folder, plan)
+        if header is not None:
+            changed_options(folder, header, plan.options)
+    except LightmeterError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

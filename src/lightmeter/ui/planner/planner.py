@@ -31,6 +31,7 @@ from lightmeter.ui.planner.planned_rows import COUNTED_AT_ONCE, PlannedRows, col
 from lightmeter.ui.planner.planner_facts import (
     PlannerState,
     error_json,
+    offer_json,
     outcome_json,
     plan_json,
     progress_json,
@@ -45,7 +46,7 @@ from lightmeter.ui.planner.planner_form import (
     with_ticked_names,
 )
 from lightmeter.ui.planner.price_preview import price_quote
-from lightmeter.ui.planner.what_if import PlannedPrices, quote_json, range_json
+from lightmeter.ui.planner.what_if import PlannedPrices, quote_json
 from lightmeter.ui.view_model import ViewModel, request
 
 T = TypeVar("T")
@@ -74,7 +75,7 @@ class PlannerView(ViewModel):
         columns: Columns of the manifest to choose from.
         price: The price for the options in the form, or why they are invalid.
         plan_facts: The rows of the plan by status.
-        offer: The credits that the button names; empty without a button.
+        offer: The credits that the button names, and the command line of the plan; empty without a button.
         progress: How far planning or the run is.
         chart: The credits of the run over time, with a forecast.
         outcome: How the last job ended.
@@ -283,9 +284,11 @@ class PlannerView(ViewModel):
         plan = await cancel_on_stop(stop, self._plan(options, read_again=read_again))
         limit = await asyncio.to_thread(spend_limit, plan, self.out)
         balance = await cancel_on_stop(stop, account_balance(plan, self.out, self._settings))
+        command = await asyncio.to_thread(self._source.command_line, plan, self.out)
         with self._lock:
             if self.form_is(options):
-                self._offer(plan, limit, balance)
+                self._limit = limit if self.may_spend else None
+                self.offer = offer_json(plan, limit, balance, command)
         return plan
 
     def form_is(self, options: Options) -> bool:
@@ -294,17 +297,6 @@ class PlannerView(ViewModel):
             return self.options == options
         except (UsageError, ValueError):
             return False
-
-    def _offer(self, plan: Plan, limit: SpendLimit | None, balance: int | None) -> None:
-        """Show the price of the plan, the balance, and the button that spends the credits of `limit`, if allowed."""
-        self._limit = limit if self.may_spend else None
-        self.offer = {
-            "credits": None if limit is None else limit.credits,
-            "continues": limit is not None and limit.rows_done,
-            "price": range_json(plan.credits, is_estimate=False),
-            "budget": plan.options.budget,
-            "balance": balance,
-        }
 
     def _withdraw_offer(self) -> None:
         self._limit, self.offer = None, {}

@@ -19,6 +19,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.planning.plan import Plan, ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import CreditRange, FrameRange
+from lightmeter.ui.planner.plan_source import SpendLimit
 from lightmeter.ui.planner.what_if import range_json
 from lightmeter.ui.view_model import error_text
 from lightmeter.wire.constants import RESULT_LIFETIME_S
@@ -38,7 +39,7 @@ class PlannerState(StrEnum):
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """Return what the page shows of a plan: number of rows by status, reasons, advice, and risks to consent to."""
+    """Return what the page shows of a plan: number of rows by status, and reasons."""
     counts = [
         {"status": status, "words": _WORDS.get(status, _words(status)), "rows": rows}
         for status, rows in plan.counts.items()
@@ -49,10 +50,27 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "name": short_name(plan.manifest),
         "rows": plan.rows,
         "counts": counts,
-        "sentences": [*plan.savings_sentences, *plan.affordability_sentences],
-        "needs_consent": list(plan.needs_consent),
         "note": plan.service.note or "",
         **_reasons(plan.reasons),
+    }
+
+
+def offer_json(plan: Plan, limit: SpendLimit | None, balance: int | None, command: str | None) -> dict[str, Any]:
+    """Return what the user may accept: the price of a plan, the credits on the button, and the command line.
+
+    Args:
+        plan: The plan.
+        limit: The most credits that its run may spend; None if nothing bounds them.
+        balance: The credits of the account; None if not known.
+        command: The shell command that runs the plan; None if there is none.
+    """
+    return {
+        "credits": None if limit is None else limit.credits,
+        "continues": limit is not None and limit.rows_done,
+        "price": range_json(plan.credits, is_estimate=False),
+        "budget": plan.options.budget,
+        "balance": balance,
+        "command": command,
     }
 
 

@@ -55,6 +55,9 @@ class PlannedPrices:
     def price_json(self, options: Options, ticked: Options) -> dict[str, Any]:
         """Return the price of the rows for the page, with its parts and the prices for other options.
 
+        `sentences` and `needs_consent` (what the plan saves, pays for and risks) are empty if the form has other
+        options than the plan.
+
         Args:
             options: The options in the form.
             ticked: These options, with every ticked feature and back end named, even where an empty list means all.
@@ -67,15 +70,19 @@ class PlannedPrices:
         frames, credits_ = quote.frames, quote.credits
         if frames is None or credits_ is None:
             raise AssertionError("planned rows have a number of frames and a price")
-        guess = to_pay.is_estimate
+        guess, is_planned = to_pay.is_estimate, options == self.plan.options
         rows = RowRange(int(to_pay.low.sum()), int(to_pay.high.sum()))
         return {
             **quote_json(quote),
+            "is_planned": is_planned,
+            "sentences": [*self.plan.savings_sentences, *self.plan.affordability_sentences] if is_planned else [],
+            "needs_consent": list(self.plan.needs_consent) if is_planned else [],
             "credits": range_json(credits_, is_estimate=guess),
             "pictures": range_json(frames, is_estimate=guess),
             "rows": range_json(rows, is_estimate=guess),
             "affordable": self._affordable(options, quote, rows, guess=guess),
             "alternatives": list(self._alternatives(options, quote)),
+            "budgets": list(self._budgets(options, quote, rows, guess=guess)),
             "values": [self._value_json(options, quote, value, part) for value, part in self.columns],
         }
 
@@ -121,6 +128,19 @@ class PlannedPrices:
                 changed = options.model_copy(update={name: value})
                 price = self._credits(changed, quote)
                 yield {"option": name, "value": value, "is_current": value == current, "credits": price}
+
+    def _budgets(self, options: Options, quote: PriceQuote, rows: RowRange, *, guess: bool) -> Iterator[dict[str, Any]]:
+        """Yield how many of `rows` other budgets pay for: the price's upper end, half, and double if useful."""
+        most, chosen = None if quote.credits is None else quote.credits.high, options.budget
+        known = [amount for amount in (chosen, most) if amount]
+        if not known or not rows.high:
+            return
+        base = min(known)
+        double = {2 * base} if most is None or 2 * base <= most else set()
+        for budget in sorted({base // 2, *known, *double} - {0}):
+            paid = self._affordable(options.model_copy(update={"budget": budget}), quote, rows, guess=guess)
+            if paid is not None:
+                yield {"budget": budget, "is_current": budget == chosen, "rows": paid, "of": rows.high}
 
     def _affordable(self, options: Options, quote: PriceQuote, rows: RowRange, *, guess: bool) -> dict[str, Any] | None:
         """Return how many of `rows` the budget pays for, for the page; None without a budget or a price."""

@@ -9,6 +9,8 @@ const STATES = { running: ["●", "Running"], stopped: ["■", "Stopped"], finis
 const OPEN_STATES = { held: "about to be sent", sent: "sent", acked: "accepted, not answered yet", answered: "answered, being settled",
   polled: "answered, being settled", uncertain: "in doubt", ambiguous: "in doubt, not proven", charge_unknown: "failed, charge not known" };
 
+const SHORT_S = 600; // the time axis of a shorter run shows seconds
+
 /** Return a number with separators, and at most `decimals` decimals. */
 function number(value, decimals = 0) {
   return value.toLocaleString("en-US", { maximumFractionDigits: decimals });
@@ -26,10 +28,10 @@ function duration(seconds) {
   return seconds < 172800 ? `${number(seconds / 3600, 1)} h` : `${number(seconds / 86400, 1)} days`;
 }
 
-/** Return the time of day of seconds since the epoch, with the date if it is another day. */
-function clockTime(seconds) {
+/** Return the time of day of seconds since the epoch, with the date if it is another day; `more` formats seconds too. */
+function clockTime(seconds, more = {}) {
   const time = new Date(seconds * 1000);
-  const text = time.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const text = time.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", ...more });
   return time.toDateString() === new Date().toDateString() ? text : `${time.toLocaleDateString()} ${text}`;
 }
 
@@ -50,10 +52,12 @@ function figure(title, value, note) {
 }
 
 /** The name of the manifest, the state, and what to do next. */
-function headSection({ manifest, folder, state, message, next_steps, notes }) {
+function headSection({ manifest, folder, state, message, next_steps, notes, rows }) {
   const [mark, word] = STATES[state];
+  const { pending, over_budget } = rows.counts;
+  const why = state === "stopped" && over_budget && !pending ? `: ${plural(over_budget, "row")} over budget` : "";
   return [
-    h("h2", {}, manifest, h("span", { class: `lm-state lm-${state}`, role: "status" }, `${mark} ${word}`)),
+    h("h2", {}, manifest, h("span", { class: `lm-state lm-${state}`, role: "status" }, `${mark} ${word}${why}`)),
     h("p", { class: "lm-note" }, folder),
     message && h("div", { class: "lm-message" }, message),
     next_steps.length > 0 && h("ul", { "aria-label": "What is left to do" }, next_steps.map((step) => h("li", {}, step))),
@@ -118,8 +122,9 @@ function chartSection({ history, credits, started_at }) {
   let path = `M${x(start)} ${y(value(0))}`;
   for (const [at, , paid] of history.points) path += `H${x(at)}V${y(value(paid))}`;
   const last = history.points.at(-1);
+  const time = (at) => clockTime(at, span < SHORT_S ? { second: "2-digit" } : {});
   const title = credits.budget === null ? "Credits paid" : "Credits left of the budget";
-  const text = `${title}: from ${number(value(0))} at ${clockTime(start)} to ${number(value(last[2]))} at ${clockTime(last[0])}`;
+  const text = `${title}: from ${number(value(0))} at ${time(start)} to ${number(value(last[2]))} at ${time(last[0])}`;
   const label = (left, topAt, anchor, content) => svg("text", { x: left, y: topAt, "text-anchor": anchor }, content);
   return [
     h("h3", {}, title),
@@ -127,7 +132,7 @@ function chartSection({ history, credits, started_at }) {
       [0, top / 2, top].map((amount) => [svg("line", { x1: 48, x2: 590, y1: y(amount), y2: y(amount) }),
         label(43, Number(y(amount)) + 4, "end", compact(amount))]),
       svg("path", { d: `${path}V${y(0)}H${x(start)}Z`, class: "lm-area" }), svg("path", { d: path }),
-      label(48, 149, "start", clockTime(start)), label(590, 149, "end", clockTime(last[0]))),
+      label(48, 149, "start", time(start)), label(590, 149, "end", time(last[0]))),
   ];
 }
 
@@ -140,7 +145,7 @@ function rateSection({ rates, eta_s, requests, state, rows }) {
   return [
     h("h3", {}, isIdle ? "Requests" : `Last ${duration(rates.seconds)}`),
     h("dl", { class: "lm-figures" },
-      !isIdle && figure("Time left", rows.counts.pending ? eta : "–", "95 % range"),
+      !isIdle && figure("Time left", rows.counts.pending ? eta : "–", rows.counts.pending > 0 && eta_s && "95 % range"),
       !isIdle && figure("Rows", number(rates.rows, 1), "per second"),
       !isIdle && figure("Requests", number(rates.sent, 1), "sent per second"),
       !isIdle && figure("Refused by the rate limit", number(rates.throttled, 1), "per second"),

@@ -72,8 +72,9 @@ function creditsText(credits) {
 
 /** The form: fields, and the matrix of back ends and features with their prices. */
 class PlannerForm {
-  constructor(connection) {
+  constructor(connection, onValidity) {
     this.connection = connection;
+    this.onValidity = onValidity; // is called after each change, as `isValid` may have changed
     this.id = `lm-planner-${planners++}`;
     this.values = connection.get("form");
     this.isWriting = false;
@@ -81,7 +82,9 @@ class PlannerForm {
       this.isWriting = false;
       this.receive();
     }, SETTLE_MS);
-    this.matrix = h("div", { class: "lm-scroll" });
+    this.matrix = h("div", { class: "lm-scroll", onscroll: () => this.showEdges() });
+    this.edges = new ResizeObserver(() => this.showEdges());
+    this.edges.observe(this.matrix);
     this.fields = h("div", { class: "lm-fields" });
     this.element = h("form", { class: "lm-form", "aria-label": "Options", onsubmit: (event) => event.preventDefault() },
       h("h3", {}, "What to ask for"), this.matrix, this.fields);
@@ -112,10 +115,35 @@ class PlannerForm {
 
   number(name, text, attributes) {
     const change = (event) => {
-      if (event.target.value !== "" && event.target.validity.valid) this.set(name, event.target.valueAsNumber);
-      event.target.setAttribute("aria-invalid", String(!event.target.validity.valid || event.target.value === ""));
+      if (event.target.validity.valid) this.set(name, event.target.valueAsNumber);
+      else this.showValidity();
     };
-    return this.field(name, text, h("input", { type: "number", required: true, ...attributes, oninput: change }));
+    const input = h("input", { type: "number", required: true, ...attributes, oninput: change });
+    const field = this.field(name, text, input);
+    const kind = attributes.step === 1 ? "A whole number" : "A number";
+    const most = attributes.max === undefined ? "or more" : `to ${attributes.max}`;
+    field.append(h("p", { class: "lm-problem", role: "alert", id: `${input.id}-problem`, hidden: true },
+      `${kind}, ${attributes.min} ${most}.`));
+    input.setAttribute("aria-describedby", `${input.id}-problem`);
+    return field;
+  }
+
+  /** Whether all visible fields have allowed values; the view-model never gets any other value. */
+  get isValid() {
+    return this.numbers().every((input) => input.validity.valid || input.parentElement.hidden);
+  }
+
+  numbers() {
+    return [...this.fields.querySelectorAll("input[type=number]")];
+  }
+
+  /** Show at each field with a value that is not allowed what is allowed. */
+  showValidity() {
+    for (const input of this.numbers()) {
+      input.setAttribute("aria-invalid", String(!input.validity.valid));
+      input.parentElement.querySelector(".lm-problem").hidden = input.validity.valid;
+    }
+    this.onValidity();
   }
 
   select(name, text, options) {
@@ -152,6 +180,13 @@ class PlannerForm {
         this.budget));
   }
 
+  /** Show a shadow at the edges of the matrix beyond which columns are hidden. */
+  showEdges() {
+    const { scrollLeft, clientWidth, scrollWidth } = this.matrix;
+    this.matrix.classList.toggle("lm-more-left", scrollLeft > 1);
+    this.matrix.classList.toggle("lm-more-right", scrollLeft + clientWidth < scrollWidth - 1);
+  }
+
   showChoices() {
     const { features, backends, roles, embedded } = this.connection.get("choices");
     const tick = (list, name, text) => {
@@ -174,6 +209,7 @@ class PlannerForm {
       h("thead", {}, h("tr", {}, h("td", {}),
         features.map((feature) => h("th", { scope: "col", class: "lm-feature" }, tick("features", feature, feature))))),
       h("tbody", {}, rows)));
+    this.showEdges();
     this.input("role").replaceChildren(...roles.map((role) => h("option", { value: role }, role)));
     this.show();
   }
@@ -204,8 +240,11 @@ class PlannerForm {
       cell.title = isPaid ? "part of the price" : "";
     }
     for (const input of this.fields.querySelectorAll("[data-option]")) {
-      const value = values[input.dataset.option] ?? "";
-      if (String(input.value) !== String(value) && !this.isBeingTyped(input, value)) input.value = value;
+      const value = String(values[input.dataset.option] ?? "");
+      const isNew = input.dataset.known !== value;
+      input.dataset.known = value;
+      // A text that is not allowed stays for the user to correct, unless another page has changed the value.
+      if (input.value !== value && (isNew ? !this.isBeingTyped(input, value) : input.validity.valid)) input.value = value;
     }
     this.capped.checked = values.budget !== null;
     this.lastBudget = values.budget ?? this.lastBudget;
@@ -214,11 +253,12 @@ class PlannerForm {
     this.described.hidden = !values.features.includes("descriptions");
     this.question.hidden = !has_question;
     this.input("prompt").parentElement.hidden = has_question;
+    this.showValidity();
     this.lock(sends_frames);
   }
 
   isBeingTyped(input, value) {
-    return input === document.activeElement && input.type === "number" && input.valueAsNumber === value;
+    return input === document.activeElement && input.type === "number" && input.valueAsNumber === Number(value);
   }
 
   lock(sendsFrames) {
@@ -229,7 +269,8 @@ class PlannerForm {
 }
 
 /** Return the price as elements, and whether the budget suffices. */
-function priceElements(price) {
+function priceElements(price, isValid) {
+  if (!isValid) return [h("p", { class: "lm-note" }, "A value in the form is not allowed: correct it to see the price.")];
   if (price.error !== undefined) return [message(price.error.message, "error", price.error.hint)];
   if (!price.planned) {
     return [h("p", { class: "lm-big" }, `${plural(price.charged, "credit")} an image or frame`),
@@ -264,19 +305,28 @@ function budgetElement({ budget, budget_status, affordable, rows }) {
   return line;
 }
 
-/** Return the table of prices by back end and feature. */
+/** Return the table of prices by feature, with the back ends below a feature that several have, and its explanation. */
 function partsTable({ parts, millicredits, charged, pictures }) {
   if (!parts?.length) return null;
   const total = (price) => pictures === undefined || pictures.high === null ? "–"
     : rangeText({ low: pictures.low * price, high: pictures.high * price }, exactCredits);
-  const row = (name, price) => tableRow(name, exactCredits(price), total(price));
-  const sums = new Map();
-  for (const { feature, millicredits: price } of parts) sums.set(feature, [...(sums.get(feature) ?? []), price]);
-  const byFeature = [...sums].filter(([, prices]) => prices.length > 1).map(([name, prices]) =>
-    row(`all ${name}`, prices.reduce((sum, price) => sum + price)));
-  return dataTable("Price by back end and feature", ["part", "each", "all, in credits"], [
-    ...parts.map((part) => row(`${part.backend} ${part.feature}`, part.millicredits)), ...byFeature,
-    row(`Sum, rounded up to at most ${charged} each`, millicredits)]);
+  const row = (name, price, kind) => {
+    const line = tableRow(name, exactCredits(price), total(price));
+    if (kind) line.classList.add(kind);
+    return line;
+  };
+  const rows = [...new Set(parts.map((part) => part.feature))].flatMap((feature) => {
+    const backends = parts.filter((part) => part.feature === feature);
+    if (backends.length === 1) return [row(`${feature}: ${backends[0].backend}`, backends[0].millicredits)];
+    const sum = backends.reduce((before, part) => before + part.millicredits, 0);
+    return [row(`${feature}: ${backends.length} back ends`, sum),
+      ...backends.map((part) => row(part.backend, part.millicredits, "lm-part"))];
+  });
+  const rounding = charged * 1000 === millicredits ? null : h("p", { class: "lm-note" },
+    "The service charges whole credits and rounds up: the sum if all images and frames are one request, ",
+    `${plural(charged, "credit")} for each if every one is a request. The price lies between.`);
+  return [dataTable("Price by feature and back end", ["part", "each", "all, in credits"],
+    [...rows, row("Sum", millicredits, "lm-sum")]), rounding];
 }
 
 const OPTION_WORDS = {
@@ -298,6 +348,29 @@ function alternativesTable({ alternatives }, form) {
   return dataTable("What if", ["option", "credits", "kind of price"], rows);
 }
 
+/** Return the table of the rows that other budgets pay for; a click on one puts it into the form. */
+function budgetsTable({ budgets }, form) {
+  if (!budgets?.length) return null;
+  const rows = budgets.map(({ budget, is_current: isCurrent, rows: paid, of }) => {
+    const words = `Budget ${count(budget)}`;
+    const name = isCurrent ? h("strong", {}, words, h("span", { class: "lm-note" }, " (chosen)"))
+      : h("button", { type: "button", class: "lm-link", "data-set": `budget ${budget}`,
+        onclick: () => form.set("budget", budget) }, words);
+    const share = { low: paid.low / of, high: paid.high / of };
+    return tableRow(name, rangeText(paid), percent(share.low) === percent(share.high) ? percent(share.low)
+      : rangeText(share, percent), trust(paid.label));
+  });
+  return dataTable("What if the budget changes", ["option", "rows paid", "share", "kind"], rows);
+}
+
+/** Return a command line with a button that copies it; null without a command. */
+function commandElement(command) {
+  if (!command) return null;
+  const copy = h("button", { type: "button", class: "lm-button", onclick: () =>
+    navigator.clipboard.writeText(command).then(() => { copy.textContent = "Copied"; }, () => {}) }, "Copy");
+  return h("div", { class: "lm-command" }, h("code", {}, command), navigator.clipboard ? copy : null);
+}
+
 /** Return the chooser of a manifest column and the table of credits by its values. */
 function columnTable({ values }, connection) {
   const rows = values?.map(({ value, rows: number, pictures, credits }) =>
@@ -311,8 +384,9 @@ function offerElements(offer, connection, spend) {
   if (offer.price === undefined) return [];
   const price = `${rangeText(offer.price)} ${offer.price.high === 1 ? "credit" : "credits"}`;
   if (!connection.get("may_spend")) {
-    return [h("p", {}, `Price: ${price}.`),
-      h("p", { class: "lm-note" }, "This page spends nothing: run the plan in a notebook or with `lightmeter run`.")];
+    const where = offer.command ? "Run the plan with:" : "Run the plan in a notebook.";
+    return [h("p", {}, `Price: ${price}.`), h("p", { class: "lm-note" }, `This page spends nothing. ${where}`),
+      commandElement(offer.command)];
   }
   if (offer.credits === null) {
     return [message("The price has no upper end.", "error", "Set a budget, or a limit on frames, and plan again.")];
@@ -325,16 +399,17 @@ function offerElements(offer, connection, spend) {
     offer.balance !== null && offer.balance < offer.credits
       ? message("The balance is smaller than that: the run stops when it is used up.") : null,
     h("button", { type: "button", class: "lm-button lm-spend",
-      disabled: connection.get("state") !== "idle", onclick: () => spend({ max_credits: offer.credits }) }, text)];
+      disabled: connection.get("state") !== "idle", onclick: () => spend({ max_credits: offer.credits }) }, text),
+    offer.command ? h("p", { class: "lm-note" }, "The same on the command line:") : null, commandElement(offer.command)];
 }
 
-/** Return the rows of the plan by status, with reasons. */
-function planElements(facts, isOpen) {
+/** Return the rows of the plan by status, with reasons; its sentences only while the form has the plan's options. */
+function planElements(facts, { is_planned: isPlanned, sentences = [] }, isOpen) {
   if (facts.rows === undefined) return [];
   const counts = facts.counts.map(({ status, words, rows }) => h("li", {}, statusMark(status), `${words}: ${count(rows)}`));
-  const title = `Plan of ${facts.name}: ${plural(facts.rows, "row")}`;
-  return [h("details", { open: isOpen }, h("summary", { title: facts.manifest }, title),
-    h("ul", { class: "lm-plain" }, counts, facts.sentences.map((text) => h("li", {}, text))), reasonsTable(facts),
+  const title = `${isPlanned ? "Plan" : "Last plan, with other options,"} of ${facts.name}: ${plural(facts.rows, "row")}`;
+  return [h("details", { open: isOpen, class: !isPlanned && "lm-old" }, h("summary", { title: facts.manifest }, title),
+    h("ul", { class: "lm-plain" }, counts, sentences.map((text) => h("li", {}, text))), reasonsTable(facts),
     facts.note ? h("p", { class: "lm-note" }, facts.note) : null)];
 }
 
@@ -403,7 +478,8 @@ function outcomeElements(outcome) {
 function render({ model, el }) {
   const connection = connect(model);
   const act = (method, params) => connection.call(method, params).catch(() => {}); // the error line shows it
-  const form = new PlannerForm(connection);
+  let onValidity = () => {}; // until the page is complete
+  const form = new PlannerForm(connection, () => onValidity());
   const part = (attributes = {}) => h("div", attributes);
   const offer = part({ class: "lm-offer" });
   const [chart, outcome, plan, parts, columnPart, advice] = Array.from({ length: 6 }, () => part());
@@ -438,21 +514,33 @@ function render({ model, el }) {
   });
   connection.watch(["form"], () => form.receive());
   connection.watch(["column"], () => { column.value = connection.get("column"); });
-  connection.watch(["price"], () => {
-    const price = connection.get("price");
+  let wasValid = true;
+  onValidity = () => {
+    if (form.isValid === wasValid) return;
+    wasValid = form.isValid;
+    showPrice();
+    showPlan();
+    showOffer();
+    showState();
+  };
+  const shownPrice = () => (form.isValid ? connection.get("price") : {});
+  const showPrice = () => {
+    const price = shownPrice();
     const focused = parts.contains(document.activeElement) ? document.activeElement.dataset.set : undefined;
-    priceLive.replaceChildren(...priceElements(price));
-    parts.replaceChildren(...present([partsTable(price), alternativesTable(price, form)]));
+    priceLive.replaceChildren(...priceElements(price, form.isValid));
+    parts.replaceChildren(...present([partsTable(price), alternativesTable(price, form), budgetsTable(price, form)]));
     columnPart.replaceChildren(...present([columnTable(price, connection)]));
     const isOpen = advice.querySelector("details")?.open;
     advice.replaceChildren(...present([adviceElement(price)]));
     if (isOpen && advice.firstElementChild) advice.firstElementChild.open = true;
     if (focused !== undefined) focusAlternative(parts, focused);
-  });
+  };
+  connection.watch(["price"], showPrice);
   // The button that spends goes away with the click: the focus moves on to Stop.
   const spend = (params) => act("spend", params).then(() => stopButton.focus());
-  connection.watch(["offer", "state"], () =>
-    offer.replaceChildren(...present(offerElements(connection.get("offer"), connection, spend))));
+  const showOffer = () =>
+    offer.replaceChildren(...present(offerElements(form.isValid ? connection.get("offer") : {}, connection, spend)));
+  connection.watch(["offer", "state"], showOffer);
   connection.watch(["progress", "chart"], () => {
     const points = connection.get("chart").points ?? [];
     const running = connection.get("progress").phase !== undefined || connection.get("outcome").paid !== undefined;
@@ -460,22 +548,30 @@ function render({ model, el }) {
     chart.replaceChildren(...(points.length > 1 && running ? [chartFigure(connection.get("chart"))] : []));
   });
   connection.watch(["outcome"], () => outcome.replaceChildren(...present(outcomeElements(connection.get("outcome")))));
-  connection.watch(["plan_facts", "consent"], () => {
-    const facts = connection.get("plan_facts");
-    risks.replaceChildren(...(facts.needs_consent ?? []).map((text) => message(text)));
-    consent.hidden = !facts.needs_consent?.length;
+  const showPlan = () => {
+    const price = shownPrice();
+    risks.replaceChildren(...(price.needs_consent ?? []).map((text) => message(text)));
+    consent.hidden = !price.needs_consent?.length;
     consentBox.checked = connection.get("consent");
-    plan.replaceChildren(...planElements(facts, connection.get("outcome").paid === undefined));
-  });
-  connection.watch(["state"], () => {
+    const isOpen = plan.querySelector("details")?.open ?? connection.get("outcome").paid === undefined;
+    plan.replaceChildren(...planElements(connection.get("plan_facts"), price, isOpen));
+  };
+  connection.watch(["plan_facts", "price", "consent"], showPlan);
+  const showState = () => {
     const now = connection.get("state");
-    form.show();
     state.textContent = PAGE_STATES[now];
-    planButton.disabled = againButton.disabled = now !== "idle";
+    planButton.disabled = againButton.disabled = now !== "idle" || !form.isValid;
     againButton.hidden = connection.get("plan_facts").rows === undefined;
     stopButton.disabled = now === "idle" || now === "stopping";
+  };
+  connection.watch(["state"], () => {
+    form.show();
+    showState();
   });
-  return () => connection.close();
+  return () => {
+    form.edges.disconnect();
+    connection.close();
+  };
 }
 
 /** Return the elements of a list of elements, nested lists and nulls. */

@@ -1,0 +1,47 @@
+"""The command line `lightmeter run …` for the options in the planner's form."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from lightmeter.options import NEEDED_OPTIONS, Options
+
+_ONLY_FILES: Final = ("ask", "prices")
+"""Options that the command line reads from a file, of which `Options` keeps the content alone."""
+
+
+def run_command_line(manifest: str, out: Path, options: Options) -> str | None:
+    """Return the shell command that runs a manifest; options with their default or no effect are left out.
+
+    None if an option has the content of a file (a question or own prices), which the command line reads from the file.
+
+    Args:
+        manifest: Path, pattern or URL of the manifest.
+        out: The output folder of the run.
+        options: The options of the run.
+    """
+    defaults = Options()
+    changed = {name: value for name, value in options if value != getattr(defaults, name)}
+    for name, needed, _ in NEEDED_OPTIONS:  # the command refuses options that have no effect
+        if needed not in changed:
+            changed.pop(name, None)
+    if any(name in changed for name in _ONLY_FILES):
+        return None
+    words = [word for name, value in changed.items() for word in _option_words(name, value)]
+    words = ["--out", str(out), *words]
+    words = [*words, "--", manifest] if manifest.startswith("-") else [manifest, *words]
+    return shlex.join(["lightmeter", "run", *words])
+
+
+def _option_words(name: str, value: Any) -> Iterator[str]:
+    """Yield the words of the command line that set the option `name` of `Options` to `value`."""
+    option = "format" if name == "table_format" else name.replace("_", "-")
+    if value is False:
+        yield f"--no-{option}"
+        return
+    yield f"--{option}"
+    if value is not True:
+        yield ",".join(value) if isinstance(value, tuple) else str(value)
