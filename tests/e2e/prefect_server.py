@@ -98,7 +98,7 @@ class Prefect:
 
     def post(self, path: str, **body: Any) -> Any:
         """POST JSON to the server's API, again while it is overloaded; return the JSON of the answer."""
-        while (answer := httpx2.post(f"{self.url}{path}", json=body, timeout=60)).status_code == 503:
+        while (answer := httpx2.post(f"{self.url}{path}", json=body, timeout=DEADLINE_S)).status_code == 503:
             time.sleep(1)
         answer.raise_for_status()
         return answer.json()

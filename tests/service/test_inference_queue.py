@@ -222,7 +222,10 @@ async def test_results_do_not_depend_on_load(name):
     pictures = [tiny_picture(seed, width=300 + 7 * seed, height=280) for seed in range(12)]
     alone = [backend.analyze([picture], backend.features, AnalysisOptions())[0] for picture in pictures]
     together = await asyncio.gather(
-        *(inference.infer(name, [*pictures[first:], *pictures[:first]], question, first) for first in range(4))
+        *(
+            inference.infer(name, [*pictures[first:], *pictures[:first]], question, Caller(first, 0))
+            for first in range(4)
+        )
     )
     inference.close()
     for first, found in enumerate(together):

@@ -225,7 +225,7 @@ class Decisions(RuleBasedStateMachine):
 
     @initialize()
     def start(self):
-        self.temporary = tempfile.TemporaryDirectory()
+        self.temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.folder = copy_of(self.run, Path(self.temporary.name) / "out")
         self.made: dict[int, tuple[list[str], str]] = {}
         self.pages = [opened(self.folder), opened(self.folder)]
