@@ -29,7 +29,8 @@ DEADLINE_S = 180
 class HoldingService(Hostile):
     """A service that answers some requests at once, and the others when `released` is set; `held` counts these.
 
-    Without `charges_held` it closes their connections instead, and charges nothing for them.
+    Requests whose body has the text `never_held` are always answered at once. Without `charges_held` it closes the
+    connections of the held ones instead, and charges nothing for them.
     """
 
     def __init__(self, answered: int) -> None:
@@ -38,17 +39,21 @@ class HoldingService(Hostile):
         self.held = 0
         self.released = False
         self.charges_held = True
+        self.never_held: bytes | None = None
 
     async def fetch(self, request: web.Request) -> web.StreamResponse:
         """POST /api/fetch."""
-        await request.read()  # so that a request whose client is gone by now is charged too
+        body = await request.read()  # so that a request whose client is gone by now is charged too
+        if self.never_held is not None and self.never_held in body:
+            return await super().fetch(request)
         self.to_answer -= 1
         if self.to_answer < 0:
             self.held += 1
             while not self.released:  # noqa: ASYNC110 (another thread sets it)
                 await asyncio.sleep(0.02)
             if not self.charges_held:
-                request.transport.abort()
+                if request.transport is not None:  # the client may be gone
+                    request.transport.abort()
                 return web.Response()
         return await super().fetch(request)
 

@@ -38,6 +38,7 @@ class Nights:
         self.prefect, self.service, self.base_url = prefect, service, base_url
         self.pictures: dict[str, str] = {}
         self.next = 0
+        service.never_held = b"-again"  # the next night removes these rows, and so what became of them
 
     def _change_manifest(self, new: int) -> None:
         """Remove the oldest two rows, give the next two another picture, and add new rows."""
@@ -69,7 +70,7 @@ class Nights:
 
         `how`: `flow killed`, `all killed` or `cancelled`.
         """
-        run = self._start(answered=2)
+        run = self._start(answered=0)
         wait_for(lambda: self.service.held >= 2)
         if how == "cancelled":
             self.prefect.cancel(run)
