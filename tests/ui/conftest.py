@@ -69,6 +69,7 @@ def chromium():
     playwright = pytest.importorskip("playwright.sync_api")
     if CHROMIUM is None:
         pytest.skip("needs Debian's chromium")
+    playwright.expect.set_options(timeout=30_000)  # the machine may be busy
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
         yield browser
