@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import permutations, product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lightmeter.pricing.charge_inference import (
@@ -225,6 +225,10 @@ def test_with_several_in_flight_no_proof_can_say_more(seen, alone):
 
 
 @given(small_windows(sequential=True), st.booleans())
+@example(
+    seen=BalanceWindow(5, (0, 0), (answered(2, None, 4, hold=0),), (uncertain(0, 2), uncertain(1, 3)), sequential=True),
+    alone=True,
+)
 def test_one_at_a_time_no_case_contradicts_a_verdict(seen, alone):
     """No brute force finds a case against a verdict."""
     best = best_outcomes(seen, alone=alone)

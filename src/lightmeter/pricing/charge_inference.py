@@ -12,6 +12,7 @@ cost the missing credits.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -231,6 +232,7 @@ def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, so
     foreign = sum(max(0, segment.unexplained - most) for segment, most in zip(segments, capacities, strict=True))
     if sole_spender and charged is None:
         foreign = max(1, foreign)
+    explained = sole_spender and not foreign and _can_explain_all(segments)
     most_missing = list(accumulate((segment.missing for segment in reversed(segments)), max))[::-1]  # from each on
     missing = expected - window.closing[1]
     sums = (
@@ -241,7 +243,7 @@ def _judge(window: BalanceWindow, segments: list[_Segment], expected: int, *, so
     for at, segment in enumerate(segments):
         for one in segment.uncertain:
             possible = min(one.hold, most_missing[at]) > 0
-            needed = sole_spender and not foreign and one.key in (charged or ())
+            needed = explained and one.key in (charged or ())
             verdicts[one.key] = _verdict(one.key, sums, possible=possible, needed=needed)
     in_order = tuple(verdicts[one.key] for one in window.uncertain)
     note = f"Others spent {foreign} credits or more: the requests of this run cannot have cost that."
@@ -269,6 +271,23 @@ def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
         available = [one for one in available if one.hold <= slack]
         unexplained = max(0, unexplained - sum(one.hold for one in used))
     return charged
+
+
+def _can_explain_all(segments: Sequence[_Segment]) -> bool:
+    """Return whether an assignment of requests to the gaps in which they were charged is found that explains all gaps.
+
+    Each request is assigned to one gap at most. The search takes the gaps in order and, for each, the smallest request
+    that can have cost the rest, or else the largest one. It may miss an assignment; it never finds a wrong one.
+    """
+    available: list[int] = []
+    for segment in segments:
+        available = sorted([*available, *(one.hold for one in segment.uncertain)])
+        rest = segment.unexplained
+        while rest > 0 and available:
+            rest -= available.pop(min(bisect_left(available, rest), len(available) - 1))
+        if rest > 0:
+            return False
+    return True
 
 
 def _verdict(key: int, sums: str, *, possible: bool, needed: bool) -> ChargeVerdict:
