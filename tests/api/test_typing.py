@@ -15,7 +15,8 @@ from click.testing import CliRunner
 import lightmeter
 from lightmeter.api.run_result import Tables
 from lightmeter.cli import _root
-from lightmeter.options import CheckOptions, Options, PlanOptions, ResumeOptions
+from lightmeter.option_arguments import CheckOptions, PlanOptions, ResumeOptions
+from lightmeter.options import Options
 from lightmeter.tables.arrow.schema import ALL_TABLES
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,7 +18,8 @@ from lightmeter.journal.header import read_run_header
 from lightmeter.journal.queries.items import count_by_reason, count_by_status, count_findings
 from lightmeter.journal.store import open_read_only
 from lightmeter.manifest.readers import ManifestSource
-from lightmeter.options import CheckOptions, Options, make_options
+from lightmeter.option_arguments import CheckOptions
+from lightmeter.options import Options, make_options
 from lightmeter.planning.checked_rows import stream_check
 from lightmeter.planning.plan import ReasonCount
 from lightmeter.planning.progress import Progress
@@ -115,7 +116,7 @@ async def check(
             writes no tables.
         reuse: Whether to use kept results of earlier checks.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
-        options: How the manifest is read and checked: see `lightmeter.options.CheckOptions`.
+        options: How the manifest is read and checked: see `lightmeter.option_arguments.CheckOptions`.
 
     Raises:
         ManifestError: the manifest cannot be read at all.

@@ -31,7 +31,8 @@ from lightmeter.engine.session import (
 from lightmeter.errors import UsageError
 from lightmeter.journal.header import read_run_header
 from lightmeter.manifest.readers import ManifestSource
-from lightmeter.options import Options, PlanOptions, ResumeOptions, make_options, parse_options
+from lightmeter.option_arguments import PlanOptions, ResumeOptions
+from lightmeter.options import Options, make_options, parse_options
 from lightmeter.planning.build import load_plan, refresh_service_info, stream_plan
 from lightmeter.planning.consent import must_be_explicit
 from lightmeter.planning.plan import Plan
@@ -47,7 +48,7 @@ async def plan(source: ManifestSource, *, progress: bool | None = None, **option
         source: A path or `s3://` URI of a manifest; a folder or a glob of media or of Parquet files; a DataFrame, a
             Series or a list of URLs, `Path`s or dicts.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
-        options: The options of the run: see `lightmeter.options.PlanOptions`.
+        options: The options of the run: see `lightmeter.option_arguments.PlanOptions`.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
@@ -150,7 +151,7 @@ async def run(
         accept_journal: Whether to continue a journal in `out` that is a copy or a restored backup: see `resume`.
         stream: Whether to spend while the manifest is being read.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
-        options: The options of the run, only with `stream`: see `lightmeter.options.PlanOptions`.
+        options: The options of the run, only with `stream`: see `lightmeter.option_arguments.PlanOptions`.
 
     Returns:
         The run. If the budget or a lack of credits stopped it, its `stopped_by` is that error.
@@ -237,7 +238,7 @@ async def resume(
         accept_journal: Whether to continue, under a new run id, a journal that is a copy or was restored from a backup.
             Answers that it lacks are paid for again.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
-        changes: Options to change, such as `budget`: see `lightmeter.options.ResumeOptions`.
+        changes: Options to change, such as `budget`: see `lightmeter.option_arguments.ResumeOptions`.
 
     Raises:
         JournalConflict: the journal is an older state of its run, or a copy, and `accept_journal` is false.

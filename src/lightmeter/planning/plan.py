@@ -38,7 +38,8 @@ from lightmeter.journal.queries.items import (
 from lightmeter.journal.queries.sample import StratumCount, count_affordable
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, copy_thumbnails
-from lightmeter.options import REQUEST_OPTIONS, SAMPLE_OPTIONS, Options, PlanOptions, parse_options
+from lightmeter.option_arguments import PlanOptions
+from lightmeter.options import REQUEST_OPTIONS, SAMPLE_OPTIONS, Options, parse_options
 from lightmeter.planning.affordable_rows import (
     RowRange,
     affordability_sentence,
@@ -240,7 +241,7 @@ class Plan:
         answers, the rows are copied, which takes some seconds for a million rows.
 
         Args:
-            changes: The options to change: see `lightmeter.options.PlanOptions`.
+            changes: The options to change: see `lightmeter.option_arguments.PlanOptions`.
 
         Raises:
             SettingsError: an option is wrong (the message names it), or the service lacks a back end.

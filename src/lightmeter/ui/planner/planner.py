@@ -19,7 +19,8 @@ from lightmeter.embedded_service import is_embedded
 from lightmeter.errors import UsageError
 from lightmeter.journal.header import read_run_header
 from lightmeter.manifest.readers import ManifestSource
-from lightmeter.options import Options, PlanOptions, parse_options
+from lightmeter.option_arguments import PlanOptions
+from lightmeter.options import Options, parse_options
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.price_sources import rates_for
 from lightmeter.planning.progress import Progress

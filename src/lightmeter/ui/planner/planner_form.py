@@ -9,7 +9,8 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from lightmeter.errors import UsageError
-from lightmeter.options import DESCRIPTIONS, REQUEST_OPTIONS, DuplicateRule, Options, parse_options
+from lightmeter.option_arguments import DuplicateRule
+from lightmeter.options import DESCRIPTIONS, REQUEST_OPTIONS, Options, parse_options
 from lightmeter.pricing.rates import RateTable
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES, ROLES
 

@@ -1,0 +1,122 @@
+"""The keyword arguments of `plan`, `run`, `resume` and `check`, as types for editors and type checkers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from lightmeter.ask.question import Ask
+from lightmeter.pricing.rates import OwnPrices
+
+DuplicateRule: TypeAlias = Literal["exact", "near", "off"]
+"""Which rows share the answer of an earlier row; `PlanOptions` describes the values."""
+
+
+class ResumeOptions(TypedDict, total=False):
+    """Keyword arguments of `resume`: the options that may change between two starts of a run.
+
+    Attributes:
+        budget: Most credits that the run may spend; None means no cap.
+        max_at_risk: Most credits in flight without an answer, which a power cut could lose. None means no cap.
+        batch_size: Images in one request; "auto" sends single images unless larger batches are faster or cheaper.
+        max_concurrency: Most requests in flight; the rate limiter may allow fewer.
+        precheck: Check each row before a request is sent for it.
+        upload: Whether pictures by URL are fetched here and sent as bytes: never, as a fallback for those that the
+            service cannot fetch, or always.
+        reuse: Use answers of earlier runs: of those in the output folder, and of all if the settings name a folder for
+            cached answers (`answers_dir`). Use results of pre-checks that an earlier plan or `check` kept.
+        careful: Send one request at a time: if its answer is lost, the balance proves whether it was charged.
+        sole_spender: Nobody else spends from this account during the run. The balance then also proves which requests
+            were charged.
+        table_format: Format of the tables.
+        base_url: The service; None means the embedded one.
+    """
+
+    budget: int | None
+    max_at_risk: int | None
+    batch_size: int | Literal["auto"]
+    max_concurrency: int
+    precheck: bool
+    upload: Literal["never", "fallback", "always"]
+    reuse: bool
+    careful: bool
+    sole_spender: bool
+    table_format: Literal["parquet", "delta"]
+    base_url: str | None
+
+
+class CheckOptions(TypedDict, total=False):
+    """Keyword arguments of `check`: the options that decide how a manifest is read and checked.
+
+    Attributes:
+        capture_interval: Seconds between captured frames of a video.
+        max_frames: Most frames of a video; 0 means no limit.
+        video: `whole` sends videos as they are. `frames` sends only the frames that differ, as images: of the frames
+            that the service would capture, the near-identical ones are left out. It needs the pre-checks.
+        max_distinct_frames: Most frames of a video to send with `video="frames"`, those that differ most; 0 means no
+            limit other than `max_frames`.
+        url_column: The manifest's column of URLs and paths; None means `url`, else `path`.
+        id_column: The manifest's column of ids; None means `id`.
+        kind_column: The manifest's column of media types (image or video); None means `kind`.
+        lenient: Read a CSV record whose quote is not closed as a bad row. By default it is an error.
+        skip: Findings of the pre-checks, such as `blank` and `blurry`, that keep a row from being sent; rows with an
+            error are never sent.
+        duplicates: Which rows share the answer of an earlier row: those with the same URL, path or content (`exact`),
+            also images that look the same (`near`), or none (`off`).
+    """
+
+    capture_interval: int
+    max_frames: int
+    video: Literal["whole", "frames"]
+    max_distinct_frames: int
+    duplicates: DuplicateRule
+    skip: Sequence[str] | str | None
+    url_column: str | None
+    id_column: str | None
+    kind_column: str | None
+    lenient: bool
+
+
+class PlanOptions(ResumeOptions, CheckOptions, total=False):
+    """Keyword arguments of `plan`: those of `ResumeOptions` and `CheckOptions`, and those that a plan fixes.
+
+    Attributes:
+        features: Features to analyze; empty means all but `embeddings`. With `ask`, `descriptions` is among them.
+        backends: Back ends to use; empty means the defaults of the service.
+        role: Persona that writes descriptions, such as `critic`.
+        language: Language of descriptions.
+        prompt: The user's own prompt for descriptions.
+        ask: The user's own question with a JSON schema: a file or its content. It is sent as the prompt; the answers
+            become a table.
+        tag_score: Least tag score, 0 to 1. It is sent with each request and never applied again.
+        sample: The rows that `budget` pays for if it is too small for all: "order" (the first of the manifest),
+            "random", "stratified:COLUMN" (each value of a column of the manifest by its share), or "diverse" (pictures
+            that differ most by perceptual hash). A raised budget only adds rows.
+        sample_seed: Number that selects the random order; the same seed selects the same rows.
+        prices: The user's own prices, which override the shipped table: a file or its content. None means the
+            prices in the settings, if there are any.
+        screen: Local back ends that analyze every row first, on this machine and for free; only rows that match
+            `screen_rule` are paid for. Empty means that all rows are.
+        screen_rule: SQL condition over the tables that these back ends fill, such as
+            `nsfw.severity BETWEEN .1 AND .9`. See `lightmeter.tables.query.row_condition`.
+        screen_audit: Share, 0 to 1, of the rows that do not match which is paid for all the same, as a random sample
+            that shows what the screen misses. The number of rows is rounded up; 0 pays for none.
+        screen_positive: SQL condition over the tables of the paid answers. A row of that random sample that matches
+            the condition was missed by the screen. None means `screen_rule`.
+    """
+
+    features: Sequence[str] | str | None
+    backends: Sequence[str] | str | None
+    role: str
+    language: str
+    prompt: str | None
+    ask: Ask | Mapping[str, Any] | PathLike[str] | str | None
+    tag_score: float
+    sample: str
+    sample_seed: int
+    prices: OwnPrices | Mapping[str, Any] | PathLike[str] | str | None
+    screen: Sequence[str] | str | None
+    screen_rule: str | None
+    screen_audit: float
+    screen_positive: str | None
