@@ -7,6 +7,8 @@ import importlib
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,27 +41,44 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", SOURCES + TESTS, ids=name)
-def test_no_file_is_too_long(path):
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Return the nodes of a file's syntax tree; each file is parsed once for all rules."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield the functions and methods of a file."""
+    return (node for node in nodes(path) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def lines_without_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return how many lines a function has, its docstring aside."""
+    said = function.body[0].end_lineno - function.body[0].lineno + 1 if ast.get_docstring(function) else 0
+    return function.end_lineno - function.lineno + 1 - said
+
+
+def test_no_file_is_too_long():
     """A file that outgrows 400 lines is two files."""
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+    lengths = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES + TESTS}
+    assert {path: lines for path, lines in lengths.items() if lines > MAX_LINES} == {}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_no_function_is_too_long(path):
+def test_no_function_is_too_long():
     """A function that outgrows 40 lines, its docstring aside, is two functions."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            said = node.body[0].end_lineno - node.body[0].lineno + 1 if ast.get_docstring(node) else 0
-            assert node.end_lineno - node.lineno + 1 - said <= MAX_LINES_OF_A_FUNCTION, node.name
+    too_long = [
+        f"{name(path)}: {function.name}"
+        for path in SOURCES
+        for function in functions(path)
+        if lines_without_docstring(function) > MAX_LINES_OF_A_FUNCTION
+    ]
+    assert too_long == []
 
 
-@pytest.mark.parametrize("path", TESTS, ids=name)
-def test_every_test_says_its_rule(path):
+def test_every_test_says_its_rule():
     """The docstring of a test is the rule it holds."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-            assert ast.get_docstring(node), node.name
+    tests = [(path, function) for path in TESTS for function in functions(path) if function.name.startswith("test_")]
+    assert [f"{name(path)}: {test.name}" for path, test in tests if not ast.get_docstring(test)] == []
 
 
 def modules() -> list[str]:
@@ -67,14 +86,14 @@ def modules() -> list[str]:
     return sorted(module.name for module in found if "_bundled" not in module.name)
 
 
-@pytest.mark.parametrize("module", modules())
-def test_public_names_are_listed_sorted_and_there(module):
-    """`__all__` is sorted, holds no name twice, and every name in it exists."""
-    loaded = importlib.import_module(module)
-    names = list(getattr(loaded, "__all__", []))
-    # As ruff's RUF022 sorts: constants, classes, then the rest.
-    assert len(names) == len(set(names))
-    assert [public for public in names if not hasattr(loaded, public)] == []
+def test_public_names_are_listed_once_and_there():
+    """Every module can be imported; its `__all__` holds no name twice, and every name in it exists."""
+    # ruff's RUF022 sorts them.
+    for module in modules():
+        loaded = importlib.import_module(module)
+        names = list(getattr(loaded, "__all__", []))
+        assert len(names) == len(set(names)), module
+        assert [public for public in names if not hasattr(loaded, public)] == [], module
 
 
 def test_the_package_offers_what_it_lists():
@@ -97,14 +116,21 @@ SQL_MODULES = (
 """Modules that may execute SQL; those outside `journal` have databases of their own."""
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_sql_on_a_journal_is_executed_in_journal_alone(path):
+def executes_sql(node: ast.AST) -> bool:
+    """Return whether a node calls a method `execute` or `executemany`."""
+    called = node.func if isinstance(node, ast.Call) else None
+    return isinstance(called, ast.Attribute) and called.attr in {"execute", "executemany"}
+
+
+def test_sql_on_a_journal_is_executed_in_journal_alone():
     """Only the package `journal` and the owners of other databases call `execute` or `executemany`."""
-    if path.relative_to(ROOT / path.relative_to(ROOT).parts[0]).as_posix().startswith(SQL_MODULES):
-        return
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            assert node.func.attr not in {"execute", "executemany"}, f"line {node.lineno}"
+    others = [
+        path
+        for path in SOURCES
+        if not path.relative_to(ROOT / path.relative_to(ROOT).parts[0]).as_posix().startswith(SQL_MODULES)
+    ]
+    calls = [f"{name(path)}, line {node.lineno}" for path in others for node in nodes(path) if executes_sql(node)]
+    assert calls == []
 
 
 def test_importing_lightmeter_is_light():
@@ -134,7 +160,7 @@ def test_import_contracts_are_kept():
 def keys_read(path: Path) -> set[str]:
     """The string keys that a module reads from mappings, as `mapping["key"]` or `mapping.get("key")`."""
     keys = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             keys.add(getattr(node.slice, "value", None))
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", None) == "get" and node.args:
