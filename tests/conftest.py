@@ -104,15 +104,23 @@ def environment(_no_provider_keys, cache, state, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def command(environment, tmp_path_factory):
-    """Run `lightmeter …` to its end in a process of its own, which has no imports left to do."""
-    fork_server = ForkServer(tmp_path_factory.mktemp("commands"), environment)
+def fork_server(environment, tmp_path_factory):
+    """A process that forks commands, one at a time; they have no imports left to do."""
+    if not hasattr(os, "fork"):
+        pytest.skip("needs a POSIX system")
+    server = ForkServer(tmp_path_factory.mktemp("commands"), environment)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def command(fork_server):
+    """Run `lightmeter …` to its end in a process of its own."""
 
     def run(*arguments: object, timeout: float = 120, **more: str) -> CommandResult:
         return fork_server.run(*arguments, timeout_s=timeout, env=more)
 
-    yield run
-    fork_server.close()
+    return run
 
 
 @pytest.fixture

@@ -70,20 +70,25 @@ asyncio.run(main())
 def flows(environment, data_server, sample_rows, tmp_path_factory):
     """Runs of the flows in one process, and their folder.
 
-    `analyze` runs with a small budget, a large one, no key, and no artifacts; `precheck` runs on sound rows, on rows with
-    errors, without a manifest, and without artifacts.
+    `analyze` runs with a small budget, a large one, no key, and no artifacts; `precheck` runs on sound rows, on rows
+    with errors, without a manifest, and without artifacts.
     """
     folder = tmp_path_factory.mktemp("flow")
     urls = [f"{data_server}/{row['path']}" for row in sample_rows if row["kind"] == "image"][:10]
     (folder / "manifest.txt").write_text("\n".join(urls))
     (folder / "sound.txt").write_text("\n".join(urls[:3]))
     (folder / "bad.txt").write_text("\n".join([*urls[:3], f"{data_server}/none.jpg", f"{data_server}/manifest.csv"]))
+    prefect = {
+        "PREFECT_HOME": str(folder / "prefect"),
+        "PREFECT_LOGGING_LEVEL": "WARNING",
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "600",  # the machine may be busy
+    }
     ended = subprocess.run(
         [sys.executable, "-c", SCRIPT, ROOT / "flows", folder],
-        env={**environment, "PREFECT_HOME": str(folder / "prefect"), "PREFECT_LOGGING_LEVEL": "WARNING"},
+        env={**environment, **prefect},
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=900,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
