@@ -93,7 +93,7 @@ def test_the_night_of_systemd_may_be_cut_short():
 
 
 def test_systemd_accepts_the_units(tmp_path):
-    """The systemd units have no finding of systemd-analyze, with this environment's command in place of the installed."""
+    """The systemd units have no finding of systemd-analyze."""
     for unit in (DEPLOY / "systemd").iterdir():
         text = unit.read_text().replace("/opt/lightmeter/bin/lightmeter", str(BIN / "lightmeter"))
         name = unit.name.replace("@.", "@1.")
