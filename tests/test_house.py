@@ -40,15 +40,25 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@cache
-def nodes(path: Path) -> list[ast.AST]:
-    """Return the nodes of a file's syntax tree; each file is parsed once for all rules."""
+def parse(path: Path) -> list[ast.AST]:
+    """Return the nodes of a file's syntax tree."""
     return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
-def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield the functions and methods of a file."""
-    return (node for node in nodes(path) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+source_nodes = cache(parse)
+"""As `parse`, for source files, which several rules read."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_syntax_trees():
+    """The syntax trees fill the memory until the last rule is tested."""
+    yield
+    source_nodes.cache_clear()
+
+
+def functions(nodes: list[ast.AST]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield the functions and methods among the nodes of a file."""
+    return (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def lines_without_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -68,7 +78,7 @@ def test_no_function_is_too_long():
     too_long = [
         f"{name(path)}: {function.name}"
         for path in SOURCES
-        for function in functions(path)
+        for function in functions(source_nodes(path))
         if lines_without_docstring(function) > MAX_LINES_OF_A_FUNCTION
     ]
     assert too_long == []
@@ -76,8 +86,13 @@ def test_no_function_is_too_long():
 
 def test_every_test_says_its_rule():
     """The docstring of a test is the rule it holds."""
-    tests = [(path, function) for path in TESTS for function in functions(path) if function.name.startswith("test_")]
-    assert [f"{name(path)}: {test.name}" for path, test in tests if not ast.get_docstring(test)] == []
+    without = [
+        f"{name(path)}: {function.name}"
+        for path in TESTS
+        for function in functions(parse(path))
+        if function.name.startswith("test_") and not ast.get_docstring(function)
+    ]
+    assert without == []
 
 
 def test_public_names_are_listed_once_and_there():
@@ -126,7 +141,9 @@ def test_sql_on_a_journal_is_executed_in_journal_alone():
         for path in SOURCES
         if not path.relative_to(ROOT / path.relative_to(ROOT).parts[0]).as_posix().startswith(SQL_MODULES)
     ]
-    calls = [f"{name(path)}, line {node.lineno}" for path in others for node in nodes(path) if executes_sql(node)]
+    calls = [
+        f"{name(path)}, line {node.lineno}" for path in others for node in source_nodes(path) if executes_sql(node)
+    ]
     assert calls == []
 
 
@@ -157,7 +174,7 @@ def test_import_contracts_are_kept():
 def keys_read(path: Path) -> set[str]:
     """The string keys that a module reads from mappings, as `mapping["key"]` or `mapping.get("key")`."""
     keys = set()
-    for node in nodes(path):
+    for node in source_nodes(path):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             keys.add(getattr(node.slice, "value", None))
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", None) == "get" and node.args:
