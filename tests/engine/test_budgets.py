@@ -31,7 +31,7 @@ ROUGH = {
 @pytest.fixture(autouse=True)
 def _alone_with_a_key(charges_at_once, monkeypatch):
     monkeypatch.setenv("LIGHTMETER_API_KEY", KEY)
-    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "0.3")  # a dropped request is done within that
+    monkeypatch.setenv("LIGHTMETER_CHARGES_FINAL_S", "1")  # a dropped request is done within that
 
 
 @asynccontextmanager
