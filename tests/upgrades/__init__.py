@@ -1,0 +1,1 @@
+"""Files of earlier versions still open: fixtures of every schema version, and the script that makes one."""
