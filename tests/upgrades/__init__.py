@@ -1,1 +1,1 @@
-"""Files of earlier versions still open: fixtures of every schema version, and the script that makes one."""
+"""Files of earlier versions still open: fixtures of their schema versions, and the script that makes one."""

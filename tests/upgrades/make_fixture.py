@@ -85,7 +85,7 @@ def versions() -> dict[str, int]:
 def main(sources: Path, commit: str) -> None:
     """Make the fixture of the version in `sources`."""
     shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir()
+    FOLDER.mkdir(exist_ok=True)
     write_manifest()
     with TemporaryDirectory() as scratch:
         asked = ("m.csv", "--features", "colors")
