@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import Final
 
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_submission
@@ -31,6 +32,7 @@ from lightmeter.journal.frame_rows import frame_of
 from lightmeter.journal.outcome import ReceivedAnswer, Refusal
 from lightmeter.journal.queries.items import AnswerRetry
 from lightmeter.journal.submission_states import Event
+from lightmeter.manifest.tar_members import local_file
 
 MAX_UNREACHABLE: Final = 5
 """Requests in a row that cannot be delivered before the run stops: about 15 seconds with the pauses in between."""
@@ -108,7 +110,12 @@ class Sender:
             return bodies.for_files([content], [name])
         if not files:
             return bodies.for_urls([url for _, url, _ in sources])
-        encoded, names = await encode_files(files)
+        async with AsyncExitStack() as stack:
+            try:
+                local = [await stack.enter_async_context(local_file(path)) for path in files]
+            except OSError as error:
+                raise UsageError(f"{files[0]}: {error.strerror or error}.") from error
+            encoded, names = await encode_files(local)
         return bodies.for_files(encoded, names)
 
     async def _post(self, request: InFlightRequest, body: bytes) -> None:
