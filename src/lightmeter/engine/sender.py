@@ -15,6 +15,7 @@ from lightmeter.engine.accounting import Accounting
 from lightmeter.engine.batching import Batch
 from lightmeter.engine.in_flight import InFlightRequest, sent_name
 from lightmeter.engine.limiter_state import learn_from_answer
+from lightmeter.engine.request_telemetry import request_span
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
 from lightmeter.engine.uploads import UploadFetcher
@@ -125,7 +126,11 @@ class Sender:
         record = self._limiter.on_sent(clock.monotonic())
         key = self._session.header.idempotency_key(request.submission_id)
         try:
-            raw = await self._session.client.send_request(body, idempotency_key=key)
+            with request_span(self._session.header.options, request) as exchange:
+                raw = await self._session.client.send_request(body, idempotency_key=key)
+                received_s = clock.monotonic()
+                classification = await self._accounting.classify(request, raw, classify_submission)
+                exchange.end(raw, lambda: classification)
         except Unreachable as error:
             self._limiter.on_lost(record)
             await self._record_unreachable(request, error)
@@ -135,9 +140,7 @@ class Sender:
             await self._accounting.record_unknown_outcome(request, str(error), received)
         else:
             self._unreachable_in_a_row = 0
-            now = clock.monotonic()
-            classification = await self._accounting.classify(request, raw, classify_submission)
-            learn_from_answer(self._limiter, record, raw, classification, now)
+            learn_from_answer(self._limiter, record, raw, classification, received_s)
             await self._record(request, raw, classification)
         finally:
             self._run_state.end_request()
