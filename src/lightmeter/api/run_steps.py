@@ -75,12 +75,12 @@ async def stream_folder(
     ) as steps:
         async for step in steps:
             if isinstance(step, Run):
+                run_id = read_run_header(folder).run_id
                 if limits.tables:
-                    with telemetry.span("lightmeter.export") as span:
+                    with telemetry.span("lightmeter.export", {"lightmeter.run_id": run_id}) as span:
                         rows = await asyncio.to_thread(export_tables, folder, whole=limits.is_planning)
                         span.set({f"lightmeter.rows.{table}": count for table, count in rows.items()})
-                run_id, now = read_run_header(folder).run_id, SystemClock().now()
-                await asyncio.to_thread(cache_answers, folder, run_id, options, settings, now)
+                await asyncio.to_thread(cache_answers, folder, run_id, options, settings, SystemClock().now())
             yield step
 
 
