@@ -19,7 +19,7 @@ from lightmeter.tables.remote.write import publish
 @click.command("rebuild")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
-    "--to", "target", metavar="URI", help="Also write the tables to s3://bucket/prefix, or another folder's URI."
+    "--to", "target", metavar="URI", help="Also write the tables to a folder's URI: s3://, gs://, az:// or hf://."
 )
 @click.option(
     "--format",
@@ -35,6 +35,7 @@ def rebuild_command(folder: Path, target: str | None, table_format: str) -> int:
     Examples:
       lightmeter rebuild out/
       lightmeter rebuild out/ --to s3://lake/photos
+      lightmeter rebuild out/ --to hf://datasets/me/photos
       lightmeter rebuild out/ --to s3://lake/photos --format delta
     """
     for table, rows in export_tables(folder, whole=True, processes=process_cpu_count()).items():
