@@ -171,10 +171,12 @@ def test_a_folder_without_a_run_is_an_error(tmp_path):
 
 
 def test_a_run_without_tables_has_no_items(run, tmp_path):
-    """Without tables the gallery is empty."""
+    """Without tables the gallery is empty, and names the command that writes them from the journal."""
     shutil.copy(run.folder / "journal.sqlite", tmp_path)
     explorer = ExplorerView(tmp_path)
-    assert (shown(explorer), explorer.problem) == ([], "")
+    assert shown(explorer) == []
+    assert "no tables yet; its journal holds the answers of 3 rows" in explorer.problem
+    assert f"lightmeter rebuild {tmp_path}" in explorer.problem
 
 
 def test_broken_tables_are_an_error(run, tmp_path):

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import traitlets
 
-from lightmeter.api.run_result import Run
-from lightmeter.errors import UsageError
+from lightmeter.api.run_result import Run, must_have_tables
+from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.html_report.model import short_name
 from lightmeter.html_report.thumbnails import ThumbnailSource
 from lightmeter.journal.queries.items import item_files
@@ -145,9 +145,18 @@ class ExplorerView(ItemRequests):
             except Exception as error:  # noqa: BLE001 (the page must show any error)
                 self.problem = error_text(error)
             else:
-                self.problem, self.result = "", result
+                self.problem, self.result = self._why_empty(), result
             if change == self._changes:
                 self.busy = False
+
+    def _why_empty(self) -> str:
+        """Return why the run has no tables, such as that it was interrupted, and the command that writes them."""
+        try:
+            if not self._gallery.items:
+                must_have_tables(self._run.folder)
+        except LightmeterError as error:
+            return f"{error} {error.hint}"
+        return ""
 
     @request
     def page(self, version: int, offset: int, limit: int) -> dict[str, Any]:
