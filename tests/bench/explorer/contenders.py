@@ -1,6 +1,6 @@
 """The gallery, and the same questions in bare DuckDB; one process each: `python -m … contenders NAME FOLDER`.
 
-Prints one JSON object: seconds of each step (imports left out), and peak memory in MiB.
+Prints one JSON object: seconds of each step, and peak memory in MiB. The first step opens DuckDB; imports are left out.
 """
 
 # ruff: noqa: PLC0415 (what the other contender imports is not this one's memory)
@@ -24,6 +24,7 @@ TAG = "tag 0003"
 
 
 def gallery(folder: Path) -> Iterator[Callable[[], object]]:
+
     from lightmeter.ui.gallery.gallery import Gallery
     from lightmeter.ui.gallery.gallery_queries import Filters, Sort
 
@@ -43,7 +44,7 @@ def gallery(folder: Path) -> Iterator[Callable[[], object]]:
 def duckdb(folder: Path) -> Iterator[Callable[[], object]]:
     import duckdb as bare
 
-    db = bare.connect()
+    db: bare.DuckDBPyConnection
 
     has_tag = f"item_id IN (SELECT item_id FROM tags WHERE name = '{TAG}')"
     below, above = (
@@ -55,6 +56,8 @@ def duckdb(folder: Path) -> Iterator[Callable[[], object]]:
         return db.execute(query).fetchall()
 
     def start() -> None:
+        nonlocal db
+        db = bare.connect()
         for table in ("assets", "tags", "colors", "nsfw", "descriptions", "faces", "texts", "brands"):
             files = folder / "tables" / table / "*.parquet"
             db.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{files}', union_by_name = true)")
