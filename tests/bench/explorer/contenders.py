@@ -16,6 +16,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 PAGE = 60
@@ -24,6 +25,7 @@ TAG = "tag 0003"
 
 
 def gallery(folder: Path) -> Iterator[Callable[[], object]]:
+    import_module("duckdb")  # the gallery imports it when it is first asked
 
     from lightmeter.ui.gallery.gallery import Gallery
     from lightmeter.ui.gallery.gallery_queries import Filters, Sort
