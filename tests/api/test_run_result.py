@@ -102,13 +102,13 @@ def without_requests(folder):
 @pytest.mark.parametrize(
     ("status", "reason", "step"),
     [
-        ("pending", None, "1 rows are not done: {}"),
-        ("over_budget", "budget", "1 rows are over the budget; 10 pays for them: {} --budget 10"),
-        ("over_budget", "no_credits", "1 rows wait for credits: add 1 to the account, then: {}"),
+        ("pending", None, "1 row is not done: {}"),
+        ("over_budget", "budget", "1 row is over the budget; 10 pays for all: {} --budget 10"),
+        ("over_budget", "no_credits", "1 row waits for credits: add 1 to the account, then: {}"),
         ("over_budget", "key_budget", "the key's budget: later, or with a higher LIGHTMETER_KEY_BUDGET: {}"),
-        ("over_budget", "at_risk", "1 rows cost more than --max-at-risk allows: {} --max-at-risk 1"),
+        ("over_budget", "at_risk", "1 row costs more than --max-at-risk allows: {} --max-at-risk 1"),
         ("over_budget", "no_bound", "lightmeter run m --out {folder}-limited --max-frames 3 --budget 3"),
-        ("failed", "no_asset", "1 rows failed, to see why: lightmeter sql {folder} "),
+        ("failed", "no_asset", "1 row failed, to see why: lightmeter sql {folder} "),
     ],
 )
 def test_every_row_that_is_not_done_names_its_command(sent, status, reason, step):

@@ -246,3 +246,8 @@ def test_pictures_of_earlier_manifests_are_shown(tmp_path, monkeypatch):
         name: str(tmp_path / name / "a.jpg") for name in ("first", "second", "third")
     }
     assert all(source.kept for source in sources.values())
+
+
+def test_text_of_a_new_gallery(run):
+    """`str` waits until the tables are read, so that a new gallery is not only said to be loading."""
+    assert str(ExplorerView(run)) == f"Explorer({str(run.folder)!r}: 5 of 5 items)"

@@ -86,7 +86,7 @@ def test_interrupted_cell(account):
         wait_until(lambda: kernel.run("print(lm.open('out').summary().held)") == "0\n", "answers are awaited")
         paid = lm.open(account.out).summary().paid
         assert 8 <= paid == account.spent() < ROWS
-        assert f"its journal holds the answers of {paid} rows" in kernel.run(EXPLORE)
+        assert f"its journal holds the answers of {paid} row" in kernel.run(EXPLORE)
         kernel.run("run = await lm.resume('out')")
         assert kernel.run(EXPLORE) == kernel.run(COUNTS) == f"[('ok', {ROWS})] \n"
     summary = lm.open(account.out).summary()
@@ -102,7 +102,7 @@ def test_restarted_kernel(account):
         kernel.restart()
         killed = lm.open(account.out).summary()
         assert 0 < killed.paid < ROWS
-        assert f"its journal holds the answers of {killed.paid} rows" in kernel.run(EXPLORE)
+        assert f"its journal holds the answers of {killed.paid} row" in kernel.run(EXPLORE)
         kernel.run("run = await lm.resume('out')")
         assert kernel.run(EXPLORE) == kernel.run(COUNTS)
     summary = lm.open(account.out).summary()

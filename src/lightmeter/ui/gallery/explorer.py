@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from threading import RLock
 from typing import Any, Final, Literal
@@ -32,6 +33,9 @@ MAX_SIMILAR: Final = 60
 
 MAX_RANGE: Final = 100_000
 """Maximum number of items that the page selects at a time."""
+
+_TEXT_WAIT_S: Final = 10.0
+"""Most seconds for which `str(explorer)` waits until the tables are read."""
 
 _MODELS: Final = "SELECT DISTINCT model FROM embeddings WHERE item_id = ? ORDER BY model"
 
@@ -243,6 +247,11 @@ class ExplorerView(ItemRequests):
         bundle = None if inherited is None else inherited(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
         return {**data, "text/plain": repr(self)}, metadata
+
+    def __str__(self) -> str:
+        with suppress(TimeoutError):
+            self.wait(_TEXT_WAIT_S)
+        return repr(self)
 
     def __repr__(self) -> str:
         shown = f"{self.result['items']} of {self.result['total']} items" if self.result else "loading"
