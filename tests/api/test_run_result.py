@@ -49,7 +49,7 @@ def test_answers_that_wait_are_told_with_their_end(sent):
     folder, do = sent
     do(acknowledge(1, "q", 0.0))
     assert (
-        f"1 answers can be collected from the service until 1970-01-02 00:00 UTC: lightmeter resume {folder}"
+        f"1 answer can be collected from the service until 1970-01-02 00:00 UTC: lightmeter resume {folder}"
         in told(folder)
     )
 
@@ -73,8 +73,8 @@ def test_requests_without_an_answer_are_told_with_what_is_held(sent):
         )
     )
     said = told(folder)
-    assert re.search(r"in doubt: 1 requests, 2 credits held; .*pay twice: lightmeter resume .* --pay-again 2", said)
-    assert re.search(r"lost: 1 requests, charged 2 credits and never answered; .* --pay-again 2", said)
+    assert re.search(r"in doubt: 1 request, 2 credits held; .*pay twice: lightmeter resume .* --pay-again 2", said)
+    assert re.search(r"lost: 1 request, charged 2 credits and never answered; .* --pay-again 2", said)
 
 
 def mark(folder, seq, status, reason=None):
