@@ -47,6 +47,11 @@ def format_number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"  # noqa: PLR2004 (no fraction is shown from here)
 
 
+def counted(number: int, one: str, many: str) -> str:
+    """Return a number with the words for it: `one`, such as "row is", for the number 1, else `many`."""
+    return f"{number} {one if number == 1 else many}"
+
+
 def format_percent(part: float, whole: float) -> str:
     """Return a part in percent, rounded so that only 0 gives 0 % and only the whole gives 100 %."""
     if not whole or not part:

@@ -49,7 +49,7 @@ def test_answers_that_wait_are_told_with_their_end(sent):
     folder, do = sent
     do(acknowledge(1, "q", 0.0))
     assert (
-        f"1 answers can be collected from the service until 1970-01-02 00:00 UTC: lightmeter resume {folder}"
+        f"1 answer can be collected from the service until 1970-01-02 00:00 UTC: lightmeter resume {folder}"
         in told(folder)
     )
 
@@ -73,8 +73,8 @@ def test_requests_without_an_answer_are_told_with_what_is_held(sent):
         )
     )
     said = told(folder)
-    assert re.search(r"in doubt: 1 requests, 2 credits held; .*pay twice: lightmeter resume .* --pay-again 2", said)
-    assert re.search(r"lost: 1 requests, charged 2 credits and never answered; .* --pay-again 2", said)
+    assert re.search(r"in doubt: 1 request, 2 credits held; .*pay twice: lightmeter resume .* --pay-again 2", said)
+    assert re.search(r"lost: 1 request, charged 2 credits and never answered; .* --pay-again 2", said)
 
 
 def mark(folder, seq, status, reason=None):
@@ -102,13 +102,13 @@ def without_requests(folder):
 @pytest.mark.parametrize(
     ("status", "reason", "step"),
     [
-        ("pending", None, "1 rows are not done: {}"),
-        ("over_budget", "budget", "1 rows are over the budget; 10 pays for them: {} --budget 10"),
-        ("over_budget", "no_credits", "1 rows wait for credits: add 1 to the account, then: {}"),
+        ("pending", None, "1 row is not done: {}"),
+        ("over_budget", "budget", "1 row is over the budget; 10 pays for all: {} --budget 10"),
+        ("over_budget", "no_credits", "1 row waits for credits: add 1 to the account, then: {}"),
         ("over_budget", "key_budget", "the key's budget: later, or with a higher LIGHTMETER_KEY_BUDGET: {}"),
-        ("over_budget", "at_risk", "1 rows cost more than --max-at-risk allows: {} --max-at-risk 1"),
+        ("over_budget", "at_risk", "1 row costs more than --max-at-risk allows: {} --max-at-risk 1"),
         ("over_budget", "no_bound", "lightmeter run m --out {folder}-limited --max-frames 3 --budget 3"),
-        ("failed", "no_asset", "1 rows failed, to see why: lightmeter sql {folder} "),
+        ("failed", "no_asset", "1 row failed, to see why: lightmeter sql {folder} "),
     ],
 )
 def test_every_row_that_is_not_done_names_its_command(sent, status, reason, step):

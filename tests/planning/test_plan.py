@@ -117,7 +117,7 @@ async def test_a_feature_that_no_local_model_offers_is_an_error():
 def test_a_run_reads_as_a_sentence_and_lists_its_tables(folder):
     """The repr of a run shows its row counts, and dir() lists its tables."""
     run = lm.sync(lm.run(lm.sync(lm.plan([{"path": str(folder / "a.jpg")}], features=["colors"])), folder / "out"))
-    assert "1 rows, 1 ok, 1 credits paid" in repr(run)
+    assert "1 row, 1 ok, 1 credit paid" in repr(run)
     assert "colors" in dir(run)
     with pytest.raises(AttributeError, match="tables are assets"):
         _ = run.smells

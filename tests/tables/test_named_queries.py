@@ -16,6 +16,7 @@ from lightmeter.errors import UsageError
 from lightmeter.facts.flatten import AnswerContext, Flattener, ItemRef
 from lightmeter.tables import Dataset
 from lightmeter.tables.arrow.row_tables import ConstantColumn, RowTables
+from lightmeter.tables.arrow.schema import schema
 from lightmeter.tables.query import named_queries
 from tests.facts.fact_rows import fact_tables
 from tests.tables.replace_table import replace_table
@@ -101,6 +102,17 @@ def test_the_review_queue_starts_with_the_worst(out):
         ("2", pytest.approx(0.6), "sfw", "a"),
     ]
     assert found[0]["spread"] == pytest.approx(0.65)
+
+
+def test_label_of_equal_severities_is_not_sfw(tmp_path):
+    """If a back end rates an item as sfw and as another label, equally severe, the other label is the worst."""
+    ratings = [("x", "nsfw", 0.7, None), ("x", "SFW", 0.7, 2), ("y", "sfw", 0.8, 1), ("y", "nsfw", 0.8, None)]
+    names = ("item_id", "label", "severity", "frame")
+    ratings = [dict(zip(names, rating, strict=True), source="a") for rating in ratings]
+    with replace_table(Dataset(tmp_path), "nsfw", schema("nsfw")) as part:
+        part.write(pa.Table.from_pylist(ratings, schema=schema("nsfw")))
+    found = named_queries.nsfw_review(tmp_path).to_pylist()
+    assert [(row["item_id"], row["label"], row["frame"]) for row in found] == [("y", "nsfw", None), ("x", "nsfw", None)]
 
 
 def test_agreement_is_counted_where_both_have_looked(out):

@@ -13,7 +13,9 @@ from aiohttp import web
 
 import lightmeter as lm
 from lightmeter.background_loop import BackgroundLoop
+from lightmeter.service.app import RunningService
 from lightmeter.ui.web.web_server import WebServer, WebView
+from tests.ui.slow_service import KEY, running_slow_service
 
 DATA = Path(__file__).parents[2] / "data"
 IDS = ("chelsea", "coffee", "samoyed")
@@ -61,6 +63,14 @@ def serve_views() -> Iterator[Callable[[Mapping[str, WebView]], str]]:
     for runner in runners:
         loop.run(runner.cleanup())
     loop.close()
+
+
+@pytest.fixture
+def slow_service(tmp_path, monkeypatch) -> Iterator[RunningService]:
+    """A service that delays and counts the requests that are charged; processes of the test use its key."""
+    monkeypatch.setenv("LIGHTMETER_API_KEY", KEY)
+    with running_slow_service(tmp_path) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

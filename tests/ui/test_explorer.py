@@ -171,10 +171,12 @@ def test_a_folder_without_a_run_is_an_error(tmp_path):
 
 
 def test_a_run_without_tables_has_no_items(run, tmp_path):
-    """Without tables the gallery is empty."""
+    """Without tables the gallery is empty, and names the command that writes them from the journal."""
     shutil.copy(run.folder / "journal.sqlite", tmp_path)
     explorer = ExplorerView(tmp_path)
-    assert (shown(explorer), explorer.problem) == ([], "")
+    assert shown(explorer) == []
+    assert "no tables yet; its journal holds the answers of 3 rows" in explorer.problem
+    assert f"lightmeter rebuild {tmp_path}" in explorer.problem
 
 
 def test_broken_tables_are_an_error(run, tmp_path):
@@ -244,3 +246,8 @@ def test_pictures_of_earlier_manifests_are_shown(tmp_path, monkeypatch):
         name: str(tmp_path / name / "a.jpg") for name in ("first", "second", "third")
     }
     assert all(source.kept for source in sources.values())
+
+
+def test_text_of_a_new_gallery(run):
+    """`str` waits until the tables are read, so that a new gallery is not only said to be loading."""
+    assert str(ExplorerView(run)) == f"Explorer({str(run.folder)!r}: 5 of 5 items)"

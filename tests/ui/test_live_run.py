@@ -93,7 +93,7 @@ def test_run_stopped_by_the_budget(folder):
     limit_reached(folder)
     snapshot = SnapshotReader(folder).read()
     assert (snapshot["state"], snapshot["phase"]) == ("stopped", "sending")
-    assert "1 rows over budget" in snapshot["message"]
+    assert "1 row over budget was not sent" in snapshot["message"]
     assert any(f"lightmeter resume {folder} --budget 51" in step for step in snapshot["next_steps"])
     assert ["coffee" in each["example"] for each in snapshot["reasons"] if each["status"] == "over_budget"] == [True]
 

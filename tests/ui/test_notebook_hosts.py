@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.ui import notebook_hosts
+import lightmeter as lm
+from lightmeter.tables import Dataset
+from lightmeter.tables.arrow.schema import schema
+from tests.tables.replace_table import replace_table
+from tests.ui import notebook_hosts, widget_use
+from tests.ui.slow_service import charged_requests
+from tests.ui.test_planner import pictures
+from tests.ui.test_review import copy_of
 
 WAIT_MS = 120_000
+MEDIA = notebook_hosts.PICTURE.parent
 
 pytestmark = pytest.mark.sweep  # each takes about half a minute
 
@@ -84,17 +98,92 @@ def test_a_planner_spends_and_stops_in_jupyterlab(tab, tmp_path):
         expect(tab.get_by_text("stopped: Stopped by the user.")).to_be_visible(timeout=WAIT_MS)
 
 
-def test_voila(run, tab, tmp_path):
-    """Voila shows the gallery, and its filters work."""
-    cells = [f"import lightmeter as lm\nlm.Explorer({str(run.folder)!r})"]
-    with notebook_hosts.voila(notebook_hosts.write_notebook(tmp_path / "gallery.ipynb", cells)) as url:
-        tab.goto(url)
-        filter_by_tag(tab)
+HOSTS = ("voila", "marimo")
 
 
-def test_marimo(run, tab, tmp_path):
-    """Marimo shows the gallery, and its filters work."""
-    cells = [f"import lightmeter as lm\nlm.Explorer({str(run.folder)!r})"]
-    with notebook_hosts.marimo(notebook_hosts.write_marimo_notebook(tmp_path / "gallery.py", cells)) as url:
+@contextmanager
+def shown_in(host: str, folder: Path, code: str, show: str, after: str = "") -> Iterator[str]:
+    """Serve a notebook whose cells run `code`, show the widget `show`, and show what `after` gives; give its address.
+
+    `after` is for marimo alone, whose cells run anew when the state of a widget that they name has changed.
+    """
+    if host == "voila":
+        path = notebook_hosts.write_notebook(folder / "page.ipynb", [f"{code}\n{show}"])
+        with notebook_hosts.voila(path) as url:
+            yield url
+        return
+    cells = ["import marimo as mo", f"{code}\nwidget = mo.ui.anywidget({show})", "widget", after or "None"]
+    with notebook_hosts.marimo(notebook_hosts.write_marimo_notebook(folder / "page.py", cells)) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def varied(tmp_path_factory) -> Path:
+    """The folder of a run with boxes of texts, tags, ratings, colors, embeddings, a video and a manifest's column."""
+    manifest = tmp_path_factory.mktemp("manifest") / "varied.jsonl"
+    rows = [("cameras.jpg", "camera"), ("chelsea.jpg", "cat"), ("samoyed.mp4", "dog")]
+    manifest.write_text(
+        "".join(
+            json.dumps({"id": name.partition(".")[0], "path": str(MEDIA / name), "subject": subject}) + "\n"
+            for name, subject in rows
+        )
+    )
+    plan = lm.sync(lm.plan(manifest, features=["tags", "nsfw", "colors", "texts"], max_frames=2, budget=100))
+    run = lm.sync(lm.run(plan, out=tmp_path_factory.mktemp("runs") / "varied"))
+    vectors = pa.array([[1.0, 0.0], [0.6, 0.8]], pa.list_(pa.float32()))
+    with replace_table(Dataset(run.folder), "embeddings", schema("embeddings")) as part:
+        part.write(pa.table({"item_id": ["cameras", "chelsea"], "vector": vectors}))
+    return run.folder
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_explorer_elsewhere(host, varied, tab, tmp_path):
+    """Every control of the gallery works in voila and marimo, and the selection arrives in Python."""
+    out = shutil.copytree(varied, tmp_path / "out")
+    code = f"import lightmeter as lm\nexplorer = lm.Explorer({str(out)!r})"
+    show, after = "explorer", "mo.md('selected: ' + ' '.join(widget.value['selection']))"
+    if host == "voila":  # it has no cells to run: a function of Python follows the selection
+        code += (
+            "\nimport ipywidgets\nlabel = ipywidgets.Label()\n"
+            "def follow(change):\n    label.value = 'selected: ' + ' '.join(change['new'])\n"
+            "explorer.observe(follow, 'selection')"
+        )
+        show = "ipywidgets.VBox([explorer, label])"
+    with shown_in(host, tmp_path, code, show, after) as url:
         tab.goto(url)
-        filter_by_tag(tab)
+        widget_use.use_explorer(tab)
+        expect(tab.get_by_text("selected: chelsea samoyed")).to_be_visible(timeout=WAIT_MS)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_planner_elsewhere(host, slow_service, tab, tmp_path):
+    """In voila and marimo the planner spends on its button alone, stops, goes on, and pays each row once."""
+    manifest = pictures(tmp_path, 30)
+    options = {"backends": "palette", "features": "colors", "budget": 500, "duplicates": "off"}
+    options |= {"max_concurrency": 1, "upload": "always", "base_url": slow_service.base_url}
+    code = "import lightmeter as lm"
+    show = f"lm.BudgetPlanner({str(manifest)!r}, out={str(tmp_path / 'out')!r}, **{options!r})"
+    with shown_in(host, tmp_path, code, show) as url:
+        tab.goto(url)
+        widget_use.use_planner(tab, 30)
+    assert charged_requests(slow_service) == lm.open(tmp_path / "out").summary().paid == 30
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_review_elsewhere(host, run, tab, tmp_path):
+    """In voila and marimo every control of the review works, and the decisions are in the table `reviews`."""
+    out = copy_of(run, tmp_path / "out")
+    with shown_in(host, tmp_path, "import lightmeter as lm", f"lm.Review({str(out)!r})") as url:
+        tab.goto(url)
+        widget_use.use_review(tab)
+        deadline = time.monotonic() + 30
+        while len(rows := Dataset(out).read("reviews").to_pylist()) < 3:
+            assert time.monotonic() < deadline, rows
+            tab.wait_for_timeout(100)
+    found = {row["item_id"]: (row["decision"], row["by"], row["note"]) for row in rows}
+    assert found == {
+        "chelsea": ("reject", "ann", None),
+        "coffee": ("unsure", "ann", "kitchen"),
+        "samoyed": ("keep", "ann", None),
+    }
+    assert all(row["at"] is not None for row in rows)

@@ -3,50 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from lightmeter.background_loop import BackgroundLoop
-from lightmeter.service.app import RunningService, ServiceConfig, start_service
-from lightmeter.service.faults.config import Faults
 from lightmeter.testing import tiny_jpeg
 from lightmeter.ui.planner.planner import PlannerView
 from lightmeter.ui.planner.planner_facts import PlannerState
 from lightmeter.ui.web.web_server import WebView
+from tests.ui.slow_service import charged_requests
 from tests.ui.test_planner import pictures
-
-KEY = "key-of-the-test"
-
-
-@pytest.fixture
-def slow_service(tmp_path, monkeypatch) -> Iterator[RunningService]:
-    """A service that delays and counts the requests that are charged; its account has 99,321 credits."""
-    loop = BackgroundLoop("slow-service")
-    config = ServiceConfig(
-        f"sqlite:///{tmp_path / 'service.db'}",
-        ("palette",),
-        {KEY: 99_321},
-        allow_private=True,
-        faults=Faults.parse({"slow": {"seconds": [0.2, 0.2], "on": "submit"}}),
-    )
-    monkeypatch.setenv("LIGHTMETER_API_KEY", KEY)
-    running = loop.run(start_service(config))
-    yield running
-    loop.run(running.close())
-    loop.close()
-
-
-def charged_requests(service: RunningService) -> int:
-    """Return the number of requests for answers that the service has received, from its metrics."""
-    with urlopen(f"{service.base_url}/metrics", timeout=20) as reply:  # noqa: S310 (on loopback)
-        lines = reply.read().decode().splitlines()
-    posts = [
-        line for line in lines if line.startswith("lightmeter_http_requests_total{") and 'endpoint="/api/fetch"' in line
-    ]
-    return sum(round(float(line.rpartition(" ")[2])) for line in posts)
 
 
 @pytest.fixture

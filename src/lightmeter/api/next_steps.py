@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lightmeter import sqlite
 from lightmeter.clock import utc_from_timestamp
+from lightmeter.html_fragments import counted
 from lightmeter.journal.files import is_run_locked
 from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ
 from lightmeter.journal.header import RunHeader, read_run_header
@@ -41,14 +42,19 @@ def next_steps(folder: Path) -> list[str]:
         if header.planning_open:
             steps.append(f"the manifest is not read to its end: lightmeter resume {_quoted(folder)}")
         elif counts["pending"]:
-            steps.append(f"{counts['pending']} rows are not done: lightmeter resume {_quoted(folder)}")
+            steps.append(
+                f"{counted(counts['pending'], 'row is', 'rows are')} not done: lightmeter resume {_quoted(folder)}"
+            )
         steps += _over_budget(db, header, folder)
         if counts["failed"]:
             query = "SELECT item_id, url, reason, error FROM assets WHERE status = 'failed'"
-            steps.append(f'{counts["failed"]} rows failed, to see why: lightmeter sql {_quoted(folder)} "{query}"')
+            failed = counted(counts["failed"], "row", "rows")
+            steps.append(f'{failed} failed, to see why: lightmeter sql {_quoted(folder)} "{query}"')
         if retries := retry_totals(db).waiting:
             resume = f"lightmeter resume {_quoted(folder)}"
-            steps.append(f"{retries} answers are not valid and can be requested once more: {resume}")
+            steps.append(
+                f"{counted(retries, 'answer is', 'answers are')} not valid and can be requested once more: {resume}"
+            )
     if not Dataset(folder).parts("assets") and not counts["pending"]:
         steps.append(f"the tables are not written: lightmeter rebuild {_quoted(folder)}")
     return steps or ["nothing is left to do"]
@@ -60,9 +66,10 @@ def _open_requests(db: sqlite.Connection, header: RunHeader, folder: Path) -> It
     waiting, since = waiting_at_service(db)
     if waiting and since is not None:
         until = utc_from_timestamp(since + RESULT_LIFETIME_S)
-        yield f"{waiting} answers can be collected from the service until {until:%Y-%m-%d %H:%M} UTC: {resume}"
+        answers = counted(waiting, "answer", "answers")
+        yield f"{answers} can be collected from the service until {until:%Y-%m-%d %H:%M} UTC: {resume}"
     if doubt.requests:
-        held = f"in doubt: {doubt.requests} requests, {doubt.credits} credits held"
+        held = f"in doubt: {counted(doubt.requests, 'request', 'requests')}, {doubt.credits} credits held"
         if doubt.again:
             yield f"{held}; to send them again, and perhaps pay twice: {resume} --pay-again {doubt.again}"
         else:
@@ -70,15 +77,17 @@ def _open_requests(db: sqlite.Connection, header: RunHeader, folder: Path) -> It
             option = " --sole-spender, if nobody else spends" if can_help else ""
             yield f"{held}; to find out whether they were charged: {resume}{option}"
     if doubt.failed_requests:
-        failed = f"{doubt.failed_requests} requests failed and named no charge: {doubt.failed_credits} credits held"
+        requests = counted(doubt.failed_requests, "request", "requests")
+        failed = f"{requests} failed and named no charge: {doubt.failed_credits} credits held"
         yield f"{failed}; to learn the charge from the balance: {resume}"
     if doubt.lost_requests:
-        lost = f"lost: {doubt.lost_requests} requests, charged {doubt.lost_credits} credits and never answered"
+        requests = counted(doubt.lost_requests, "request", "requests")
+        lost = f"lost: {requests}, charged {doubt.lost_credits} credits and never answered"
         yield f"{lost}; to pay for them again: {resume} --pay-again {doubt.lost_credits}"
     if earlier := rows_lost_earlier(db, 0, FIRST_FRAME_SEQ):
         by_frames = Counter(row.frames_high or 0 for row in earlier)
         most = sum(rows * _price(db, header, frames) for frames, rows in by_frames.items())
-        text = f"lost: {len(earlier)} rows, charged in an earlier run and never answered"
+        text = f"lost: {counted(len(earlier), 'row', 'rows')}, charged in an earlier run and never answered"
         yield f"{text}; to pay for them again: {resume} --pay-again {most}"
 
 
@@ -96,20 +105,25 @@ def _over_budget(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iter
         about = "at least " if unbounded else ""
         match reason:
             case "no_credits":
-                yield f"{rows} rows wait for credits: add {about}{price(high or low)} to the account, then: {resume}"
+                waiting = counted(rows, "row waits", "rows wait")
+                yield f"{waiting} for credits: add {about}{price(high or low)} to the account, then: {resume}"
             case "key_budget":
-                yield f"{rows} rows wait for the key's budget: later, or with a higher LIGHTMETER_KEY_BUDGET: {resume}"
+                waiting = counted(rows, "row waits", "rows wait")
+                yield f"{waiting} for the key's budget: later, or with a higher LIGHTMETER_KEY_BUDGET: {resume}"
             case "at_risk":
-                yield f"{rows} rows cost more than --max-at-risk allows: {resume} --max-at-risk {price(largest or 1)}"
+                costly = counted(rows, "row costs", "rows cost")
+                yield f"{costly} more than --max-at-risk allows: {resume} --max-at-risk {price(largest or 1)}"
             case "no_bound":
+                unpriced = counted(rows, "row has", "rows have")
                 yield (
-                    f"{rows} rows have no upper price, so no budget can hold them; with a limit on frames they do: "
+                    f"{unpriced} no upper price, so no budget can hold them; with a limit on frames they do: "
                     f"lightmeter run {shlex.quote(header.manifest)} --out {_quoted(folder)}-limited --max-frames 3 "
                     f"--budget {price(3 * rows)}"
                 )
             case _:
                 most = max(spent + price((high or 0) + (low if unbounded else 0)), (header.options.budget or 0) + 1)
-                yield f"{rows} rows are over the budget; {about}{most} pays for them: {resume} --budget {most}"
+                over = counted(rows, "row is", "rows are")
+                yield f"{over} over the budget; {about}{most} pays for all: {resume} --budget {most}"
 
 
 def _price(db: sqlite.Connection, header: RunHeader, frames: int) -> int:

@@ -13,7 +13,7 @@ from lightmeter.api.agreement import DEFAULT_THRESHOLD, Agreement, read_agreemen
 from lightmeter.api.next_steps import next_steps
 from lightmeter.api.shares import Shares, read_shares
 from lightmeter.errors import JournalError, LightmeterError, UsageError
-from lightmeter.html_fragments import labeled_lines_as_html
+from lightmeter.html_fragments import counted, labeled_lines_as_html
 from lightmeter.journal.header import is_balance_current, read_run_header
 from lightmeter.journal.queries.charges import credit_totals
 from lightmeter.journal.queries.items import count_by_reason, count_by_status, count_rows
@@ -145,7 +145,7 @@ def must_have_tables(where: Path | str) -> None:
         return
     if answered := summarize(folder).counts["ok"]:
         raise UsageError(
-            f"{folder} has no tables yet; its journal holds the answers of {answered} rows.",
+            f"{folder} has no tables yet; its journal holds the answers of {counted(answered, 'row', 'rows')}.",
             hint=f"Write the tables from the journal; no request is sent: lightmeter rebuild {folder}",
         )
     raise UsageError(
@@ -349,7 +349,8 @@ class Run(Tables):
     def __repr__(self) -> str:
         summary = self.summary()
         counts = ", ".join(f"{rows} {status}" for status, rows in summary.counts.items() if rows)
-        return f"Run({str(self.folder)!r}: {summary.rows} rows, {counts}, {summary.paid} credits paid)"
+        rows, paid = counted(summary.rows, "row", "rows"), counted(summary.paid, "credit", "credits")
+        return f"Run({str(self.folder)!r}: {rows}, {counts}, {paid} paid)"
 
     def _repr_html_(self) -> str:
         summary = self.summary()

@@ -210,8 +210,10 @@ TABLE_COLUMNS: Final = {
     ),
     REVIEWS: (
         ColumnSpec("decision", _STRING, "What a person decided: keep, reject or unsure."),
-        ColumnSpec("by", _STRING, "Who decided, as typed in."),
-        ColumnSpec("at", "moment", "When it was decided.", unit="UTC, microseconds"),
+        ColumnSpec("by", _STRING, 'Who decided, as typed in. A reserved word: write "by" in SQL.'),
+        ColumnSpec(
+            "at", "moment", 'When it was decided. A reserved word: write "at" in SQL.', unit="UTC, microseconds"
+        ),
         ColumnSpec("note", _STRING, "What that person noted.", "nothing was noted"),
     ),
 }

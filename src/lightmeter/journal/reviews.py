@@ -91,6 +91,14 @@ class ReviewMark(NamedTuple):
     withdrawal: int = 0
 
 
+class ReviewChanges(NamedTuple):
+    """What has changed in a run's decisions: the new version, the items, and the newest decisions about them."""
+
+    mark: ReviewMark
+    items: list[str]
+    reviews: list[Review]
+
+
 def add_reviews(
     folder: Path, run_id: str, items: Iterable[tuple[str, str]], decision: Decision, by: str, note: str = ""
 ) -> int:
@@ -116,7 +124,7 @@ def add_reviews(
         batch: int = db.last_insert_rowid()
         db.executemany(
             "INSERT INTO decisions (item_id, batch, url) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-            ((item_id, batch, url) for item_id, url in items),
+            ((item_id, batch, url) for item_id, url in sorted(items)),  # in the order of the file: far faster
         )
         return batch
 
@@ -208,6 +216,22 @@ def items_since(folder: Path, mark: ReviewMark) -> list[str]:
         return []
     with _open_to_read(folder) as db:
         return [item_id for (item_id,) in db.execute(_ITEMS_SINCE, mark)]
+
+
+def changed_reviews(folder: Path, since: ReviewMark, most: int) -> ReviewChanges | None:
+    """Return what has changed since the version `since` of a run's decisions.
+
+    Return None if the decisions of more than `most` items may have changed, or if `since` is of another file.
+
+    Raises:
+        JournalError: `reviews.sqlite` cannot be read.
+    """
+    with _open_to_read(folder) as db, db:  # one transaction
+        mark = _mark(db)
+        items = [item_id for (item_id,) in db.execute(f"{_ITEMS_SINCE} LIMIT ?", (*since, most + 1))]
+        reviews = [Review(*row) for row in db.execute(_LATEST.format(which=_THESE), (json.dumps(items[:most]),))]
+    is_other_file = since.batch > mark.batch or since.withdrawal > mark.withdrawal
+    return None if is_other_file or len(items) > most else ReviewChanges(mark, items, reviews)
 
 
 def has_reviews(folder: Path) -> bool:

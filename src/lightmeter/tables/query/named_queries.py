@@ -64,14 +64,16 @@ WITH worst AS ( -- hashes and figures first: only what may be shown is looked at
   SELECT mark FROM worst
   WHERE severity >= (SELECT min(severity) FROM (SELECT severity FROM worst ORDER BY severity DESC LIMIT $most))
 )
-SELECT item_id, any_value(url) AS url, max(severity) AS severity, arg_max(label, severity) AS label,
-       arg_max(source, severity) AS source, arg_max(frame, severity) AS frame,
+SELECT item_id, any_value(url) AS url, max(severity) AS severity, arg_max(rating, rank).label AS label,
+       arg_max(rating, rank).source AS source, arg_max(rating, rank).frame AS frame,
        max(severity) - min(severity) AS spread
 FROM (
-  SELECT item_id, source, max(url) AS url, max(severity) AS severity, arg_max(label, severity) AS label,
-         arg_max(frame, severity) AS frame
-  FROM nsfw WHERE severity IS NOT NULL AND item_id IS NOT NULL AND hash(item_id) IN (SELECT mark FROM shown)
-  GROUP BY item_id, source
+  SELECT item_id, source, max(url) AS url, max(severity) AS severity, max(rank) AS rank, arg_max(rating, rank) AS rating
+  FROM ( -- of ratings with the same severity, one with another label than sfw is the worst
+    SELECT item_id, source, url, severity, struct_pack(label := label, source := source, frame := frame) AS rating,
+           row(severity, lower(label) IS DISTINCT FROM 'sfw') AS rank
+    FROM nsfw WHERE severity IS NOT NULL AND item_id IS NOT NULL AND hash(item_id) IN (SELECT mark FROM shown)
+  ) GROUP BY item_id, source
 ) GROUP BY item_id HAVING max(severity) >= $least_severity
 ORDER BY severity DESC, spread DESC, item_id LIMIT $most
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from threading import RLock
 from typing import Any, Final, Literal
@@ -12,8 +13,8 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import traitlets
 
-from lightmeter.api.run_result import Run
-from lightmeter.errors import UsageError
+from lightmeter.api.run_result import Run, must_have_tables
+from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.html_report.model import short_name
 from lightmeter.html_report.thumbnails import ThumbnailSource
 from lightmeter.journal.queries.items import item_files
@@ -32,6 +33,9 @@ MAX_SIMILAR: Final = 60
 
 MAX_RANGE: Final = 100_000
 """Maximum number of items that the page selects at a time."""
+
+_TEXT_WAIT_S: Final = 10.0
+"""Most seconds for which `str(explorer)` waits until the tables are read."""
 
 _MODELS: Final = "SELECT DISTINCT model FROM embeddings WHERE item_id = ? ORDER BY model"
 
@@ -145,9 +149,18 @@ class ExplorerView(ItemRequests):
             except Exception as error:  # noqa: BLE001 (the page must show any error)
                 self.problem = error_text(error)
             else:
-                self.problem, self.result = "", result
+                self.problem, self.result = self._why_empty(), result
             if change == self._changes:
                 self.busy = False
+
+    def _why_empty(self) -> str:
+        """Return why the run has no tables, such as that it was interrupted, and the command that writes them."""
+        try:
+            if not self._gallery.items:
+                must_have_tables(self._run.folder)
+        except LightmeterError as error:
+            return f"{error} {error.hint}"
+        return ""
 
     @request
     def page(self, version: int, offset: int, limit: int) -> dict[str, Any]:
@@ -234,6 +247,11 @@ class ExplorerView(ItemRequests):
         bundle = None if inherited is None else inherited(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
         return {**data, "text/plain": repr(self)}, metadata
+
+    def __str__(self) -> str:
+        with suppress(TimeoutError):
+            self.wait(_TEXT_WAIT_S)
+        return repr(self)
 
     def __repr__(self) -> str:
         shown = f"{self.result['items']} of {self.result['total']} items" if self.result else "loading"

@@ -166,9 +166,12 @@ def read_columns(session: QuerySession) -> GalleryColumns:
     items = len(reader.item_ids)
     if items >= MAX_ITEMS:
         raise UsageError(f"The run has {items:,} items.", hint=f"The gallery shows fewer than {MAX_ITEMS:,}.")
-    facts = _FactReader(session, reader.take_hashes())
-    tag_keys = facts.tag_keys()
-    color_keys = facts.color_keys()
+    found = session.ask(_OVERVIEW)
+    (overview,) = found.to_pylist()
+    sources: Any = found.column("sources").combine_chunks()
+    facts = _FactReader(session, reader.take_hashes(), sources.flatten())
+    tag_keys = facts.tag_keys(overview["tags"])
+    color_keys = facts.color_keys(overview["colors"])
     return GalleryColumns(
         item_ids=reader.item_ids,
         urls=reader.urls,
@@ -181,7 +184,7 @@ def read_columns(session: QuerySession) -> GalleryColumns:
         color_keys=color_keys,
         sources=facts.sources,
         has_source=facts.has_source(),
-        has_embeddings=bool(session.ask("SELECT 1 FROM embeddings LIMIT 1").num_rows),
+        has_embeddings=overview["has_embeddings"],
     )
 
 
@@ -271,7 +274,17 @@ def _copied(column: Any) -> Any:
 
 
 _SOURCES: Final = " UNION ".join(f"SELECT source FROM {table} WHERE source IS NOT NULL" for table in FACT_TABLES)  # noqa: S608 (constant names)
-_NUMBER: Final = "(row_number() OVER (ORDER BY source) - 1)"
+_OVERVIEW: Final = f"""
+SELECT (SELECT count(*) FROM tags) AS tags, (SELECT count(*) FROM colors) AS colors,
+       EXISTS (SELECT 1 FROM embeddings) AS has_embeddings,
+       (SELECT list(source ORDER BY source) FROM ({_SOURCES})) AS sources
+"""  # noqa: S608 (constants)
+"""Query for what `read_columns` must know before it reads the results: one query, because each takes milliseconds."""
+
+_OTHER_FACTS: Final = " UNION ALL ".join(
+    f"SELECT item_id, source FROM {table}"  # noqa: S608 (constant names)
+    for table in sorted(set(FACT_TABLES) - {"tags", "colors", "nsfw"})
+)
 _NO_VALUE: Final = 2**64 - 1
 _WITH_SOURCES: Final = "LEFT JOIN lm_sources USING (source)"
 
@@ -282,47 +295,49 @@ class _FactReader:
     Items are found by the 64-bit hashes of their ids, which need a third of the memory of the ids.
     """
 
-    def __init__(self, session: QuerySession, item_hashes: NDArray[np.uint64]) -> None:
+    def __init__(self, session: QuerySession, item_hashes: NDArray[np.uint64], sources: Any) -> None:
         self._session = session
-        found = session.ask(f"SELECT source, {_NUMBER}::UTINYINT AS number FROM ({_SOURCES}) ORDER BY source")  # noqa: S608 (constants)
-        self.sources = tuple(map(str, found.column("source").to_pylist()[:MAX_SOURCES]))
-        session.register("lm_sources", found.slice(0, MAX_SOURCES))
+        sources = sources.slice(0, MAX_SOURCES)
+        self.sources = tuple(map(str, sources.to_pylist()))
+        # `pyarrow.array` would import pandas, which takes 0.2 s and 50 MB.
+        numbers: Any = pa.Array.from_buffers(pa.uint8(), len(sources), [None, pa.py_buffer(bytes(range(len(sources))))])
+        session.register("lm_sources", pa.Table.from_arrays([sources, numbers], ["source", "number"]))
         self.tags: tuple[str, ...] = ()
         self._has_source = np.zeros((len(self.sources) + 1, len(item_hashes)), np.bool_)
         self._order = np.argsort(item_hashes, kind="stable").astype(np.uint32)
         self._sorted_hashes = item_hashes[self._order]
 
-    def tag_keys(self) -> NDArray[np.uint64]:
-        """Read the table `tags`; return an integer for each item and tag, as in `GalleryColumns.tag_keys`."""
-        distinct = "SELECT DISTINCT name AS source FROM tags WHERE name IS NOT NULL"
-        names = self._session.ask(f"SELECT source AS name, {_NUMBER}::UBIGINT AS tag FROM ({distinct}) ORDER BY name")  # noqa: S608 (constants)
+    def tag_keys(self, rows: int) -> NDArray[np.uint64]:
+        """Read the table `tags` of `rows` rows; return integers of items and tags: see `GalleryColumns.tag_keys`."""
+        distinct = "SELECT DISTINCT name FROM tags WHERE name IS NOT NULL"
+        number = "(row_number() OVER (ORDER BY name) - 1)::UBIGINT"
+        names = self._session.ask(f"SELECT name, {number} AS tag FROM ({distinct}) ORDER BY name")  # noqa: S608 (constants)
         if len(names) >= MAX_TAGS:
             raise UsageError(f"The run has {len(names):,} different tags.", hint="Query the tables: lightmeter sql DIR")
         self.tags = tuple(map(str, names.column("name").to_pylist()))
         self._session.register("lm_tags", names)
-        keys = self._keys("tags", "tag", "score", "LEFT JOIN lm_tags USING (name)")
+        keys = self._keys(rows, "tags LEFT JOIN lm_tags USING (name)", "tag", "score")
         keys.sort()
         return _last_of_pairs(keys)
 
-    def color_keys(self) -> NDArray[np.uint64]:
-        """Read the table `colors`; return an integer for each color of an item, as in `GalleryColumns.color_keys`."""
+    def color_keys(self, rows: int) -> NDArray[np.uint64]:
+        """Read the table `colors` of `rows` rows; return integers of items and colors: see `GalleryColumns`."""
         rgb = "((red::UBIGINT << 16) | (green::UBIGINT << 8) | blue::UBIGINT)"
-        keys = self._keys("colors", rgb, "coalesce(pixel_fraction, score, 0)", "")
+        keys = self._keys(rows, "colors", rgb, "coalesce(pixel_fraction, score, 0)")
         keys.sort()
         return keys
 
-    def _keys(self, table: str, value: str, score: str, join: str) -> NDArray[np.uint64]:
+    def _keys(self, rows: int, table: str, value: str, score: str) -> NDArray[np.uint64]:
         limited = f"CASE WHEN {score} > 1 THEN 1 WHEN {score} < 0 THEN 0 ELSE {score} END"
         code = f"coalesce(1 + round(({limited}) * {SCORE_STEPS}), 0)::UBIGINT"
-        count = self._session.ask(f"SELECT count(*) AS n FROM {table}").column("n")[0].as_py()  # noqa: S608 (constant)
-        keys, used = np.empty(count, np.uint64), 0
+        keys, used = np.empty(rows, np.uint64), 0
         key = f"coalesce(({value} << 12) | {code}, {_NO_VALUE})::UBIGINT"
-        for is_known, positions, column in self._facts(table, key, join):
+        for is_known, positions, column in self._facts(table, key):
             values = _numbers(column, np.uint64)
             known = is_known & (values != _NO_VALUE)
             found = positions[known].astype(np.uint64) << np.uint64(36) | values[known]
             if used + len(found) > len(keys):
-                keys = np.concatenate([keys[:used], np.empty(count + len(found), np.uint64)])
+                keys = np.concatenate([keys[:used], np.empty(rows + len(found), np.uint64)])
             keys[used : used + len(found)] = found
             used += len(found)
         return keys[:used]
@@ -336,23 +351,21 @@ class _FactReader:
 
     def has_source(self) -> NDArray[np.bool_]:
         """Return for each back end and item whether the back end gave a result; call it after the other methods."""
-        for table in sorted(set(FACT_TABLES) - {"tags", "colors", "nsfw"}):
-            for _ in self._facts(table, "NULL"):
-                pass
+        for _ in self._facts(f"({_OTHER_FACTS})", "NULL"):
+            pass
         return self._has_source[:-1]
 
-    def _facts(self, table: str, value: str, join: str = "") -> Iterator[tuple[Mask, NDArray[np.uint32], Any]]:
+    def _facts(self, table: str, value: str) -> Iterator[tuple[Mask, NDArray[np.uint32], Any]]:
         """Yield batches of rows of a table as three arrays: whether the item is known, its position, and a value.
 
         Note which back end each row is from.
 
         Args:
-            table: The table.
+            table: SQL of the table.
             value: SQL expression of the value.
-            join: SQL clause that the expression needs.
         """
         number = f"coalesce(number, {len(self.sources)})::UTINYINT"
-        query = f"SELECT hash(item_id), {value}, {number} FROM {table} {_WITH_SOURCES} {join} WHERE item_id IS NOT NULL"  # noqa: S608 (constants)
+        query = f"SELECT hash(item_id), {value}, {number} FROM {table} {_WITH_SOURCES} WHERE item_id IS NOT NULL"  # noqa: S608 (constants)
         for batch in self._session.batches(query):
             is_known, positions = self._positions(_numbers(batch.column(0), np.uint64))
             # Rows without a known back end count for an extra one.

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from lightmeter.api.next_steps import next_steps
 from lightmeter.errors import LightmeterError
+from lightmeter.html_fragments import counted
 from lightmeter.journal.commands.submissions import get_meta, last_transition_id
 from lightmeter.journal.files import is_run_locked, journal_path
 from lightmeter.journal.header import RunHeader, read_run_header
@@ -268,7 +269,8 @@ def _message(folder: Path, sums: _RowSums, requests: _Requests, state: str) -> s
     if state != "stopped":
         return ""
     if not sums.counts["pending"] and not requests.count_in(*_IN_FLIGHT):
-        return f"A limit on credits was reached: {sums.counts['over_budget']:,} rows over budget were not sent."
+        over = counted(sums.counts["over_budget"], "row over budget was", "rows over budget were")
+        return f"A limit on credits was reached: {over} not sent."
     lost = requests.count_in(State.HELD, State.SENT)
     killed = f" It was ended with {lost} requests in flight." if lost else ""
     last = datetime.fromtimestamp(requests.last_at or 0, UTC)

@@ -225,11 +225,11 @@ function render({ model, el }) {
 
   function showPosition() {
     if (result === null) position.textContent = connection.get("problem") ? "" : "Reading the tables …";
-    else if (!result.total) position.textContent = "The tables are empty. Run first; `lightmeter rebuild` writes them again.";
+    else if (!result.total) position.textContent = connection.get("problem") ? "" : "The tables are empty.";
     else if (!result.items) position.textContent = "No item is left by these filters. Widen them, or clear them.";
     else if (result.filters.similar) position.textContent = `${plural(result.items, "item")} most like ${result.filters.similar.name}`;
     else position.textContent = result.items === result.total ? plural(result.total, "item") : `${result.items.toLocaleString("en-US")} of ${plural(result.total, "item")}`;
-    const isOld = result !== null && Boolean(connection.get("problem"));
+    const isOld = Boolean(result?.total && connection.get("problem"));
     if (isOld) position.textContent += " (of the last valid filters)";
     root.classList.toggle("lm-old", isOld);
     root.classList.toggle("lm-busy", Boolean(connection.get("busy")));
