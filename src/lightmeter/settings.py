@@ -207,14 +207,14 @@ class Settings(BaseSettings):
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, settings_file())
 
 
-def read_settings() -> Settings:
-    """Return the user's settings from the environment and the settings file.
+def read_settings(**given: Any) -> Settings:
+    """Return the user's settings from the environment and the settings file; those in `given` override both.
 
     Raises:
         SettingsError: a variable or the file holds a value that is not allowed.
     """
     try:
-        return Settings()
+        return Settings(**given)
     except ValidationError as error:
         first = error.errors()[0]
         name, *inside = (str(part) for part in first["loc"] or ("settings",))
