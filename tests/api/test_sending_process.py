@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
@@ -100,7 +101,7 @@ async def test_shards_finish_while_others_wait(tmp_path, charges_at_once):
 
 
 async def test_the_reason_of_a_stop_is_returned(tmp_path, charges_at_once):
-    """A run that its budget stops returns that error with its hint; the shards that it did not pay for are unfinished."""
+    """A run that its budget stops returns that error with its hint; shards that it did not pay for are unfinished."""
     service = HoldingService(answered=150)
     async with listening(service) as base_url:
         await prepare(tmp_path, base_url, budget=150, max_frames=1)
@@ -125,6 +126,7 @@ async def test_an_error_is_raised_in_the_caller(tmp_path, charges_at_once, monke
     assert service.charged == []
 
 
+@pytest.mark.sweep
 async def test_a_killed_process_is_an_error(tmp_path, charges_at_once):
     """A process that was killed raises an error that says how to go on, and its shards are unfinished."""
     service = HoldingService(answered=0)
@@ -138,15 +140,14 @@ async def test_a_killed_process_is_an_error(tmp_path, charges_at_once):
                 await sender.outcome()
 
 
+@pytest.mark.sweep
 async def test_a_manifest_is_sent_while_it_is_read(tmp_path, charges_at_once):
     """A manifest is planned and sent by the process; the number of its rows is known once it is read."""
     service, manifest = HoldingService(answered=ROWS), tmp_path / "manifest.txt"
     manifest.write_text("\n".join(urls()))
     async with listening(service) as base_url:
         options = Options(**OPTIONS, base_url=base_url, budget=1000)
-        streaming = sending(
-            tmp_path / "out", read_settings(), shard_rows=150, source=str(manifest), options=options
-        )
+        streaming = sending(tmp_path / "out", read_settings(), shard_rows=150, source=str(manifest), options=options)
         async with streaming as sender, asyncio.timeout(60):
             assert await sender.wait_until_known(0)
             assert await sender.wait_until_known(300)
@@ -156,15 +157,17 @@ async def test_a_manifest_is_sent_while_it_is_read(tmp_path, charges_at_once):
     assert (sender.rows, len(service.charged)) == (ROWS, ROWS)
 
 
+@pytest.mark.sweep
 async def test_the_given_key_overrides_the_environment(tmp_path, charges_at_once, monkeypatch):
-    """The process uses the key and the address of the given settings, which no argument of its command shows."""
+    """The process uses the key and the address of the given settings, which its command and environment do not show."""
     service = HoldingService(answered=ROWS)
     async with listening(service) as base_url:
         await prepare(tmp_path, base_url, budget=100, max_frames=1)
         monkeypatch.delenv("LIGHTMETER_API_KEY")
         settings = read_settings().model_copy(update={"api_key": SecretStr("key-of-the-block"), "base_url": base_url})
         async with sending(tmp_path, settings, shard_rows=100, rows=ROWS) as sender:
-            command = open(f"/proc/{sender.pid}/cmdline", "rb").read() if os.path.exists("/proc/self/cmdline") else b""
+            shown = Path(f"/proc/{sender.pid}/cmdline"), Path(f"/proc/{sender.pid}/environ")
+            visible = b"".join(path.read_bytes() for path in shown if path.exists())
             assert isinstance(await sender.outcome(), BudgetReached)
-    assert b"key-of-the-block" not in command
+    assert b"key-of-the-block" not in visible
     assert len(service.charged) == 100

@@ -23,10 +23,10 @@ from pydantic import SecretStr
 
 from lightmeter.api.manifest_stream import stream_manifest
 from lightmeter.api.run_result import Run
-from lightmeter.api.run_steps import StartLimits
-from lightmeter.api.runs import stream_resume
+from lightmeter.api.run_steps import StartLimits, stream_folder
 from lightmeter.errors import LightmeterError
 from lightmeter.export.export_tables import export_tables
+from lightmeter.journal.header import read_run_header
 from lightmeter.journal.queries.items import has_unfinished_rows, planned_rows
 from lightmeter.journal.store import open_read_only
 from lightmeter.options import make_options
@@ -85,11 +85,10 @@ def _steps(request: dict[str, Any], stop: asyncio.Event) -> AsyncGenerator[Progr
     given = {"base_url": request["base_url"]} if request["base_url"] else {}
     if request["api_key"] is not None:
         given["api_key"] = SecretStr(request["api_key"])
-    settings, out = read_settings().model_copy(update=given), Path(request["out"])
+    settings, out, limits = read_settings().model_copy(update=given), Path(request["out"]), StartLimits(tables=False)
     if request["source"] is None:
-        return stream_resume(out, stop=stop, tables=False, settings=settings)
-    options = make_options(**request["options"])
-    return stream_manifest(request["source"], out, options, StartLimits(tables=False), stop, settings)
+        return stream_folder(out, read_run_header(out).options, limits, stop, settings)
+    return stream_manifest(request["source"], out, make_options(**request["options"]), limits, stop, settings)
 
 
 async def _send(request: dict[str, Any]) -> LightmeterError | None:
@@ -140,7 +139,7 @@ def _progress_line(shards: _Shards, step: Progress, most: int | None) -> dict[st
 
 def main() -> None:
     """Read from standard input what to send; send it; print the progress, and last the outcome."""
-    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as pipe:  # noqa: PTH123 (reads no more than a line)
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as pipe:
         line = pipe.readline()
     if not line:  # the caller is gone
         return

@@ -311,14 +311,13 @@ async def stream_resume(
     tables: bool = True,
     pay_again: int = 0,
     accept_journal: bool = False,
-    settings: Settings | None = None,
     **changes: Unpack[ResumeOptions],
 ) -> AsyncGenerator[Progress | Run]:
     """Continue a run as `resume` does: yield progress, and the run at the end.
 
     The arguments are those of `resume`; `stop`, an event that stops the run early, as for `stream_run`; `rows`, the
-    places of the first and the last row to process in the order in which rows are sent, from 0; `tables`, whether to
-    write the tables at the end; and `settings`, None for the user's.
+    places of the first and the last row to process in the order in which rows are sent, from 0; and `tables`, whether
+    to write the tables at the end.
     """
     folder = Path(out)
     header = read_run_header(folder)
@@ -326,7 +325,7 @@ async def stream_resume(
     if changes:
         options = parse_options(**{**options.model_dump(), **changes})
         changed_options(folder, header, options)  # raises if an option changes that answers depend on
-    limits, settings = StartLimits(rows, pay_again, accept_journal, tables), settings or read_settings()
+    limits, settings = StartLimits(rows, pay_again, accept_journal, tables), read_settings()
     if header.planning_open and rows == ALL_ROWS:
         continued = continue_streaming_run(folder, options, limits, stop, settings)
     else:

@@ -81,6 +81,11 @@ class SendingProcess:
         """Wait until the process reports progress, or ends."""
         await self._changed.wait()
 
+    async def wait_until_ended(self) -> None:
+        """Wait until the process has sent all that it will send."""
+        while not self.ended:
+            await self.wait_for_change()
+
     async def outcome(self) -> LightmeterError | None:
         """Wait until the process has ended; return the error that stopped the run early, or None.
 
