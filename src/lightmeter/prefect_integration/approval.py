@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any, Final
 
 from prefect.client.schemas import State
-from prefect.exceptions import FlowPauseTimeout
 from prefect.flow_runs import apause_flow_run
 from prefect.input import RunInput
 from prefect.logging import get_run_logger
@@ -27,6 +27,9 @@ NOT_APPROVED: Final = "NotApproved"
 
 _POLL_S: Final = 2
 """Seconds between two looks at whether somebody has answered."""
+
+_SPARE_S: Final = 3600
+"""Seconds after the end of the waiting time at which Prefect itself would fail the run, in a state without our name."""
 
 
 class Approval(RunInput):
@@ -85,9 +88,11 @@ async def ask_for_approval(most: int | None, above: int, hours: float, plan: lis
     text = "\n".join([f"This run costs {cost}; {above:,} need no approval.", "", "| plan | |", "|---|---|", *plan])
     form = Approval.with_initial_data(description=text)
     get_run_logger().info("The run costs %s: it waits %g h for approval.", cost, hours)
+    wait_s = hours * 3600
     try:
-        answer = await apause_flow_run(wait_for_input=form, timeout=max(1, round(hours * 3600)), poll_interval=_POLL_S)
-    except FlowPauseTimeout:
+        async with asyncio.timeout(wait_s):
+            answer = await apause_flow_run(wait_for_input=form, timeout=round(wait_s) + _SPARE_S, poll_interval=_POLL_S)
+    except TimeoutError:
         return Failed(name=NOT_APPROVED, message=f"Nobody approved {cost} within {hours:g} h. Nothing was sent.")
     if answer is None or not answer.approve:
         reason = "" if answer is None or not answer.reason else f": {answer.reason}"
