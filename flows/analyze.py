@@ -37,13 +37,16 @@ from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.options import make_options
 from lightmeter.planning.plan_file import is_plan_file
 from lightmeter.planning.preflight import preflight
-from lightmeter.prefect_integration.approval import approve_run, ask_for_approval
+from lightmeter.prefect_integration.approval import approve_run, ask_for_approval, price_of_rest
 from lightmeter.prefect_integration.artifacts import show_results, write_report
 from lightmeter.prefect_integration.credentials import load_settings
+from lightmeter.prefect_integration.events import emit_event
+from lightmeter.prefect_integration.flow_results import error_text, failed_state, warn_of_credentials
 from lightmeter.prefect_integration.parameters import AnalyzeOptions
+from lightmeter.prefect_integration.run_events import emit_outcome
 from lightmeter.prefect_integration.shards import STOPPED, follow_shards
 from lightmeter.prefect_integration.tables import write_tables
-from lightmeter.redaction import has_credentials, mask_credentials
+from lightmeter.redaction import mask_credentials
 from lightmeter.settings import Settings
 
 _STATE_NAMES: Final = {
@@ -123,7 +126,7 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
         The summary of the run, as `lightmeter status --json` prints it; or a failed state.
     """
     name, folder, refused = mask_credentials(manifest), Path(out), None
-    _warn_of_credentials(manifest)
+    warn_of_credentials("manifest", manifest)
     try:
         settings = await load_settings(credentials)
         rows = None if stream else (await make_plan(manifest, out, options, settings)).rows
@@ -133,6 +136,8 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
             refused = await ask_for_approval(options.budget, approve_above, approval_hours, [f"| manifest | {name} |"])
         if refused is not None:
             return refused
+        high = None if stream else price_of_rest(folder).high
+        emit_event("lightmeter.run.started", out, rows=rows, budget=options.budget, price_high=high)
         source, streamed = (manifest, options) if stream else (None, None)
         sending_rows = sending(folder, settings, shard_rows=shard_rows, rows=rows, source=source, options=streamed)
         async with sending_rows as sender:
@@ -144,19 +149,12 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
         if report:
             await write_report(folder)
     except LightmeterError as error:
-        return Failed(message=_sentences(error), data=error)
+        return failed_state(error)
     summary = run.summary()
     get_run_logger().info("Run %s: %s rows: %s", run.header.run_id, summary.rows, summary.counts)
-    return _failed_state(run, summary) or summary.to_dict()
-
-
-def _warn_of_credentials(manifest: str) -> None:
-    if has_credentials(manifest):
-        get_run_logger().warning(
-            "The parameter manifest holds credentials, and Prefect stores parameters as they are. "
-            "Give %s, and set the key in the environment of the worker.",
-            mask_credentials(manifest),
-        )
+    state = _failed_state(run, summary)
+    emit_outcome(run, state)
+    return state or summary.to_dict()
 
 
 def _failed_state(run: Run, summary: RunSummary) -> State[Any] | None:
@@ -168,16 +166,12 @@ def _failed_state(run: Run, summary: RunSummary) -> State[Any] | None:
     return Failed(name=name, message=f"{summary.rows} rows: {', '.join(left)}. To do: {'; '.join(run.next_steps())}")
 
 
-def _sentences(error: LightmeterError) -> str:
-    return f"{error} {error.hint}".rstrip()
-
-
 async def _main(manifest: str, out: str) -> int:
     """Run the flow without a deployment; return the exit code of `lightmeter run`."""
     try:
         await analyze(manifest, out)
     except LightmeterError as error:
-        print(f"error: {_sentences(error)}", file=sys.stderr)  # noqa: T201 (the output of the script)
+        print(f"error: {error_text(error)}", file=sys.stderr)  # noqa: T201 (the output of the script)
         return error.exit_code
     except FailedRun as failed:
         print(failed, file=sys.stderr)  # noqa: T201 (likewise)

@@ -17,6 +17,7 @@ from lightmeter.api.run_result import RunSummary, summarize
 from lightmeter.journal.header import read_run_header
 from lightmeter.journal.queries.items import UNSENT, frames_to_send
 from lightmeter.journal.store import open_read_only
+from lightmeter.prefect_integration.events import emit_event
 from lightmeter.pricing.estimate import CreditRange, run_price
 
 REFUSED: Final = "Refused"
@@ -70,6 +71,9 @@ async def approve_run(out: Path, above: int, hours: float) -> State[Any] | None:
         f"| paid so far | {summary.paid:,} |",
         f"| budget | {'none' if summary.budget is None else f'{summary.budget:,}'} |",
     ]
+    if most is None or most > above:
+        values = {"rows": summary.rows, "price_high": price.high, "approve_above": above}
+        emit_event("lightmeter.run.approval_required", str(out), **values)
     return await ask_for_approval(most, above, hours, plan)
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from prefect import task
-from prefect.artifacts import acreate_link_artifact, acreate_markdown_artifact, acreate_table_artifact
+from prefect.artifacts import acreate_link_artifact, acreate_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
 from lightmeter.api.run_result import Run
 from lightmeter.html_fragments import esc, valid_colors
+from lightmeter.prefect_integration.flow_results import write_artifact, write_table
 from lightmeter.redaction import mask_credentials
-
-T = TypeVar("T")
 
 _MOST: Final = 12
 """Most tags and most colors that are shown."""
@@ -25,15 +24,6 @@ _MOST: Final = 12
 _WIDTH: Final = 640
 _BAR: Final = 22
 """Width of a picture, and height of a bar in it, in pixels."""
-
-
-async def show(artifact: Awaitable[T]) -> T | None:
-    """Write an artifact for Prefect's web page; if that fails, log a warning, because the run itself is well."""
-    try:
-        return await artifact
-    except Exception as error:  # noqa: BLE001 (whatever it is)
-        get_run_logger().warning("An artifact was not written, the run goes on: %s", error)
-        return None
 
 
 async def show_results(run: Run, name: str, tables: dict[str, int]) -> None:
@@ -44,19 +34,17 @@ async def show_results(run: Run, name: str, tables: dict[str, int]) -> None:
         name: Name of the manifest.
         tables: Number of rows by table.
     """
-    summary, title = run.summary().to_dict(), f"{name} → {mask_credentials(str(run.folder))}"
-    await show(acreate_table_artifact(table=_as_table(summary, tables), key="analyze-summary", description=title))
-    statement = "\n".join(("```", *run.statement().lines(), "```"))
-    await show(acreate_markdown_artifact(statement, key="analyze-statement", description=f"Credits of {title}"))
+    title = f"{name} → {mask_credentials(str(run.folder))}"
+    await write_table("analyze-summary", _as_table(run.summary().to_dict(), tables), title)
+    texts = {"analyze-statement": "\n".join(("```", *run.statement().lines(), "```"))}
     if tables.get("tags"):
-        tags = [(row["name"], row["items"]) for row in run.ask("top_tags", most=_MOST).to_pylist()]
-        await show(
-            acreate_markdown_artifact(tags_as_markdown(tags), key="analyze-tags", description=f"Tags of {title}")
-        )
+        tags = run.ask("top_tags", most=_MOST).to_pylist()
+        texts["analyze-tags"] = tags_as_markdown([(row["name"], row["items"]) for row in tags])
     if tables.get("colors"):
-        colors = [(row["hex"], row["share"] or 0.0) for row in run.ask("palette", most=_MOST).to_pylist()]
-        palette = palette_as_markdown(colors)
-        await show(acreate_markdown_artifact(palette, key="analyze-palette", description=f"Colors of {title}"))
+        colors = run.ask("palette", most=_MOST).to_pylist()
+        texts["analyze-palette"] = palette_as_markdown([(row["hex"], row["share"] or 0.0) for row in colors])
+    for key, text in texts.items():
+        await write_artifact(acreate_markdown_artifact(text, key=key, description=title))
 
 
 @task(cache_policy=NO_CACHE, retries=0)
@@ -69,7 +57,9 @@ async def write_report(out: Path) -> Path | None:
 
     page = await report(out)
     link = page.absolute().as_uri()
-    await show(acreate_link_artifact(link, link_text="Report", key="analyze-report", description=f"Report of {out}"))
+    await write_artifact(
+        acreate_link_artifact(link, link_text="Report", key="analyze-report", description=f"Report of {out}")
+    )
     return page
 
 

@@ -14,7 +14,7 @@ from prefect.client.schemas import State
 from prefect.states import Failed
 
 from lightmeter.api.sending_process import SendingProcess
-from lightmeter.prefect_integration.artifacts import show
+from lightmeter.prefect_integration.flow_results import write_artifact
 
 STOPPED: Final = "Stopped"
 """Name of the failed state of a task run whose rows are not all done, such as at the budget."""
@@ -79,12 +79,12 @@ async def _wait(sender: SendingProcess, first: int, last: int) -> State[Any]:
 
 async def _show_progress(sender: SendingProcess, name: str) -> None:
     """Keep a progress artifact up to date until the process has ended."""
-    artifact = await show(
+    artifact = await write_artifact(
         acreate_progress_artifact(progress=0.0, key="analyze-progress", description=f"Rows of {name}")
     )
     while artifact is not None:
         ended = sender.ended
-        await show(aupdate_progress_artifact(artifact, progress=100.0 * sender.share_done))
+        await write_artifact(aupdate_progress_artifact(artifact, progress=100.0 * sender.share_done))
         if ended:
             return
         waiting = asyncio.create_task(sender.wait_until_ended())
