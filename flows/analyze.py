@@ -125,17 +125,21 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
     Returns:
         The summary of the run, as `lightmeter status --json` prints it; or a failed state.
     """
-    name, folder, refused = mask_credentials(manifest), Path(out), None
+    name, folder = mask_credentials(manifest), Path(out)
     warn_of_credentials("manifest", manifest)
     try:
+        if stream and is_plan_file(manifest):
+            raise UsageError("A plan has been read to its end, so stream has no use: give the manifest instead.")
         settings = await load_settings(credentials)
         rows = None if stream else (await make_plan(manifest, out, options, settings)).rows
-        if approve_above is not None and rows is not None:
-            refused = await approve_run(folder, approve_above, approval_hours)
-        elif approve_above is not None:
-            refused = await ask_for_approval(options.budget, approve_above, approval_hours, [f"| manifest | {name} |"])
-        if refused is not None:
-            return refused
+        if approve_above is not None:
+            row = f"| manifest | {name} |"
+            if stream:
+                refused = await ask_for_approval(options.budget, approve_above, approval_hours, [row])
+            else:
+                refused = await approve_run(folder, approve_above, approval_hours, row)
+            if refused is not None:
+                return refused
         high = None if stream else price_of_rest(folder).high
         emit_event("lightmeter.run.started", out, rows=rows, budget=options.budget, price_high=high)
         source, streamed = (manifest, options) if stream else (None, None)
@@ -143,13 +147,24 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
         async with sending_rows as sender:
             await follow_shards(sender, name)
             stopped_by = await sender.outcome()
-        tables = await asyncio.to_thread(write_tables, folder, whole=stream)
-        run = Run(folder, stopped_by)
-        await show_results(run, name, tables)
-        if report:
-            await write_report(folder)
+        return await _finish(Run(folder, stopped_by), name, whole=stream, with_report=report)
     except LightmeterError as error:
         return failed_state(error)
+
+
+async def _finish(run: Run, name: str, *, whole: bool, with_report: bool) -> dict[str, Any] | State[Any]:
+    """Write the tables, the artifacts and the report of a run; return its summary, or the failed state of the flow run.
+
+    Args:
+        run: The run, which has ended.
+        name: Name of the manifest.
+        whole: Whether to write all tables anew.
+        with_report: Whether to write the report.
+    """
+    tables = await asyncio.to_thread(write_tables, run.folder, whole=whole)
+    await show_results(run, name, tables)
+    if with_report:
+        await write_report(run.folder)
     summary = run.summary()
     get_run_logger().info("Run %s: %s rows: %s", run.header.run_id, summary.rows, summary.counts)
     state = _failed_state(run, summary)

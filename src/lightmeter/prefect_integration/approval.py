@@ -54,18 +54,20 @@ def most_credits(price: CreditRange, summary: RunSummary) -> int | None:
     return min(bounds, default=None)
 
 
-async def approve_run(out: Path, above: int, hours: float) -> State[Any] | None:
+async def approve_run(out: Path, above: int, hours: float, manifest: str) -> State[Any] | None:
     """Ask a person if the planned run in `out` may cost more than `above` credits; return None if it may start.
 
     Args:
         out: The output folder of the run.
         above: Credits that need no approval.
         hours: Hours to wait for the answer.
+        manifest: The row of the Markdown table of the plan that names the manifest.
     """
     price, summary = price_of_rest(out), summarize(out)
     most = most_credits(price, summary)
     counts = ", ".join(f"{rows:,} {status.replace('_', ' ')}" for status, rows in summary.counts.items() if rows)
     plan = [
+        manifest,
         f"| rows | {summary.rows:,}: {counts} |",
         f"| price of the rest | {price} |",
         f"| paid so far | {summary.paid:,} |",

@@ -63,14 +63,10 @@ async def _follow(sender: SendingProcess, shards: Iterator[int]) -> None:
         if not await sender.wait_until_known(first):
             return
         last = min(first + sender.shard_rows, sender.rows) - 1
-        rest = sender.ended and first >= _AT_ONCE * sender.shard_rows
-        if rest:
+        if sender.ended and first >= _AT_ONCE * sender.shard_rows:
             last = sender.rows - 1
+            next(shard for shard in shards if shard > last)  # the others have no task run of their own
         await _wait(sender, first, last)
-        if rest:
-            for skipped in shards:
-                if skipped >= sender.rows:
-                    return
 
 
 async def _wait(sender: SendingProcess, first: int, last: int) -> State[Any]:

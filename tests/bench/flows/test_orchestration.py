@@ -27,7 +27,7 @@ FLOW = """
 import asyncio, sys, time
 sys.path.insert(0, sys.argv[1])
 from analyze import analyze
-options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": sys.argv[5], "budget": 10**6}
+options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 1, "base_url": sys.argv[5], "budget": 10**6}
 began = time.perf_counter()
 asyncio.run(analyze(*sys.argv[2:4], options, shard_rows=int(sys.argv[4]), report=False))
 print(time.perf_counter() - began)
@@ -51,7 +51,18 @@ def test_orchestration_share(environment, tmp_path):
     with prefect_server(own, tmp_path) as server:
         environment = {**server.environment, "PREFECT_LOGGING_LEVEL": "WARNING"}
         with serving("--rate", str(RATE)) as url:
-            options = ["--features", "tags", "--backends", "clarifai", "--no-precheck", "--budget", "1000000", "--yes"]
+            options = [
+                "--features",
+                "tags",
+                "--backends",
+                "clarifai",
+                "--no-precheck",
+                "--batch-size",
+                "1",
+                "--budget",
+                "1000000",
+                "--yes",
+            ]
             run = [sys.executable, "-m", "lightmeter", "run", str(manifest), "--base-url", url, *options, "--json"]
             plain_s, _ = timed([*run, "--out", str(tmp_path / "plain")], environment)
         say(f"lightmeter run: {plain_s:.1f} s for {ROWS} rows")
