@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.engine.hostile import Hostile
 pytestmark = [pytest.mark.slow, pytest.mark.sweep]
 
 KEY = "KeyOfTheBlock"
+EVENT = "lightmeter.budget."
 
 LEAVE_WAITING = """
 import asyncio, sys
@@ -45,6 +47,11 @@ def script(prefect, code: str, *arguments: object) -> None:
     command = [sys.executable, "-c", code, *map(str, arguments)]
     ended = subprocess.run(command, cwd=ROOT, env=prefect.environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
+
+
+def budget_events(prefect) -> list[dict[str, Any]]:
+    """Return the events about budgets that the server has stored; it stores them some seconds after they came."""
+    return prefect.post("/events/filter", filter={"event": {"prefix": [EVENT]}})["events"]
 
 
 @pytest.fixture
@@ -92,9 +99,9 @@ def test_an_automation_pauses_the_deployment_that_spends(prefect, deployed, serv
     wait_for(lambda: prefect.get("/deployments/name/analyze/nightly")["paused"])
     assert service.posts == 0
     logs = prefect.post("/logs/filter", logs={"flow_run_id": {"any_": [run]}})
-    events = prefect.post("/events/filter", filter={"event": {"prefix": ["lightmeter."]}})["events"]
     artifacts = prefect.post("/artifacts/filter")
-    assert {event["event"] for event in events} >= {"lightmeter.budget.checked", "lightmeter.budget.balance_low"}
+    wait_for(lambda: {event["event"] for event in budget_events(prefect)} == {f"{EVENT}checked", f"{EVENT}balance_low"})
+    events = budget_events(prefect)
     assert any("balance 1000" in line["message"] for line in logs)
     assert KEY not in f"{logs} {events} {artifacts} {prefect.get(f'/flow_runs/{run}')}"
     unknown = prefect.start_run("budget-watch/hourly", credentials="none")
