@@ -22,6 +22,9 @@ STOPPED: Final = "Stopped"
 _AT_ONCE: Final = 4
 """Task runs that wait at the same time: enough to hide that Prefect takes some 50 ms for each."""
 
+_PAUSE_S: Final = 4.0
+"""Seconds after a task run in which its follower starts no other: thousands of shards would keep Prefect busy."""
+
 _PROGRESS_INTERVAL_S: Final = 2.0
 """Least seconds between two updates of the progress on Prefect's web page, each of which takes some 20 ms."""
 
@@ -43,7 +46,7 @@ async def wait_for_rows(sender: SendingProcess, first: int, last: int) -> State[
 async def follow_shards(sender: SendingProcess, name: str) -> None:
     """Show a sending process in Prefect: a task run for each shard, a few at a time, and a progress artifact.
 
-    Once the process has ended, one task run stands for all shards that have none yet.
+    Where rows are done faster than Prefect takes task runs, one task run stands for several shards that are done.
 
     Args:
         sender: The process that sends the rows.
@@ -59,14 +62,18 @@ async def follow_shards(sender: SendingProcess, name: str) -> None:
 
 
 async def _follow(sender: SendingProcess, shards: Iterator[int]) -> None:
+    each = sender.shard_rows
     for first in shards:
         if not await sender.wait_until_known(first):
             return
-        last = min(first + sender.shard_rows, sender.rows) - 1
-        if sender.ended and first >= _AT_ONCE * sender.shard_rows:
-            last = sender.rows - 1
-            next(shard for shard in shards if shard > last)  # the others have no task run of their own
+        last = min(first + each, sender.rows) - 1
+        if first >= _AT_ONCE * each:  # further shards that are done need no task run of their own
+            while last < sender.rows - 1 and (sender.ended or sender.is_finished(last, last)):
+                last = min(next(shards) + each, sender.rows) - 1
+        waiting = asyncio.create_task(sender.wait_until_ended())
         await _wait(sender, first, last)
+        await asyncio.wait({waiting}, timeout=_PAUSE_S)
+        waiting.cancel()
 
 
 async def _wait(sender: SendingProcess, first: int, last: int) -> State[Any]:
