@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from lightmeter.ask.question import Ask
 from lightmeter.pricing.rates import OwnPrices
@@ -46,6 +46,31 @@ class ResumeOptions(TypedDict, total=False):
     base_url: str | None
 
 
+Executor: TypeAlias = Literal["local", "dask", "ray"]
+"""What runs shards of rows: this machine alone, or the workers of a Dask or Ray cluster."""
+
+EXECUTORS: Final[tuple[Executor, ...]] = get_args(Executor)
+
+DEFAULT_SHARD_ROWS: Final = 2000
+"""Rows of a manifest in one shard, if the user names no number."""
+
+
+class ScaleOutOptions(TypedDict, total=False):
+    """Keyword arguments of `check` that distribute the checks; rows go to workers and back in files.
+
+    Attributes:
+        executor: What checks the rows: "local", "dask", "ray" or a `distributed.Client`. See
+            `lightmeter.scale_out.executors.open_executor`.
+        shard_rows: Rows of one shard, which a worker checks as a whole. Use thousands: a shard has a fixed cost.
+        shard_dir: Folder or URI, such as `s3://bucket/prefix`, that this machine and all workers reach; files are only
+            there during the check. None means a folder in the cache folder, which is right for one machine.
+    """
+
+    executor: Executor | object
+    shard_rows: int
+    shard_dir: str | PathLike[str] | None
+
+
 class CheckOptions(TypedDict, total=False):
     """Keyword arguments of `check`: the options that decide how a manifest is read and checked.
 
@@ -76,6 +101,10 @@ class CheckOptions(TypedDict, total=False):
     id_column: str | None
     kind_column: str | None
     lenient: bool
+
+
+class CheckArguments(CheckOptions, ScaleOutOptions, total=False):
+    """All keyword arguments of `check`."""
 
 
 class PlanOptions(ResumeOptions, CheckOptions, total=False):

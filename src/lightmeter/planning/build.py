@@ -25,7 +25,7 @@ from lightmeter.manifest.byte_sources import Location
 from lightmeter.manifest.folders import stored_digest
 from lightmeter.manifest.readers import ManifestReader, ManifestSource, digest_of
 from lightmeter.options import Options, parse_options
-from lightmeter.planning.checked_rows import plan_meta, stored_location, write_checked_rows
+from lightmeter.planning.checked_rows import plan_meta, write_checked_rows
 from lightmeter.planning.plan import Plan, plan_from_journal
 from lightmeter.planning.plan_file import PlanFile, read_plan_file, thumbnails_beside
 from lightmeter.planning.preflight import ServiceInfo, preflight
@@ -80,15 +80,15 @@ async def stream_plan(
     clock = clock or SystemClock()
     _check_options(options)
     options = with_prices_from_settings(options, settings)
-    reader, stored_at = ManifestReader(source, options=options.read_options), stored_location(source)
+    reader = ManifestReader(source, options=options.read_options)
     service = await preflight(options, settings, required=require_service)
     prices = price_meta(options, settings, service)
     with temp_dir_unless_error() as temp_dir:
         with Journal(temp_dir.path) as journal:
-            async with aclosing(write_checked_rows(reader, stored_at, options, settings, clock, journal)) as steps:
+            async with aclosing(write_checked_rows(reader, options, settings, clock, journal)) as steps:
                 async for progress in steps:
                     yield progress
-            await journal.write(put_meta(plan_meta(reader, stored_at, options, clock) | prices))
+            await journal.write(put_meta(plan_meta(reader, options, clock) | prices))
             await asyncio.to_thread(reuse_answers, journal, options, settings, clock.now())
             await asyncio.to_thread(set_send_order, journal, options)
         plan = plan_from_journal(temp_dir, options, settings, service)
@@ -125,13 +125,13 @@ async def plan_without_rows(source: ManifestSource, options: Options, settings: 
     clock = SystemClock()
     _check_options(options)
     options = with_prices_from_settings(options, settings)
-    reader, stored_at = ManifestReader(source, options=options.read_options), stored_location(source)
+    reader = ManifestReader(source, options=options.read_options)
     digest = await asyncio.to_thread(digest_of, source, options.read_options)
     service = await preflight(options, settings, required=True)
     prices = price_meta(options, settings, service)
     with temp_dir_unless_error() as temp_dir:
         with Journal(temp_dir.path) as journal:
-            meta = plan_meta(reader, stored_at, options, clock, digest)
+            meta = plan_meta(reader, options, clock, digest)
             await journal.write(put_meta(meta | prices | {PLANNING_OPEN: "1"}))
         return plan_from_journal(temp_dir, options, settings, service)
 
