@@ -13,6 +13,10 @@ DuplicateRule: TypeAlias = Literal["exact", "near", "off"]
 """Which rows share the answer of an earlier row; `PlanOptions` describes the values."""
 
 
+TableFormat: TypeAlias = Literal["parquet", "delta", "iceberg"]
+TABLE_FORMATS: Final[tuple[TableFormat, ...]] = get_args(TableFormat)
+
+
 class ResumeOptions(TypedDict, total=False):
     """Keyword arguments of `resume`: the options that may change between two starts of a run.
 
@@ -29,7 +33,7 @@ class ResumeOptions(TypedDict, total=False):
         careful: Send one request at a time: if its answer is lost, the balance proves whether it was charged.
         sole_spender: Nobody else spends from this account during the run. The balance then also proves which requests
             were charged.
-        table_format: Format of the tables.
+        table_format: Format of the tables; "delta" and "iceberg" are written beside Parquet, at the end of the run.
         base_url: The service; None means the embedded one.
     """
 
@@ -42,7 +46,7 @@ class ResumeOptions(TypedDict, total=False):
     reuse: bool
     careful: bool
     sole_spender: bool
-    table_format: Literal["parquet", "delta"]
+    table_format: TableFormat
     base_url: str | None
 
 

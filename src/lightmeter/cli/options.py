@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from lightmeter.option_arguments import DEFAULT_SHARD_ROWS, EXECUTORS
+from lightmeter.option_arguments import DEFAULT_SHARD_ROWS, EXECUTORS, TABLE_FORMATS
 from lightmeter.options import SKIPPABLE
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES, ROLES
 
@@ -166,7 +166,7 @@ execution_options = add_options(
     click.option(
         "--format",
         "table_format",
-        type=click.Choice(["parquet", "delta"]),
+        type=click.Choice(TABLE_FORMATS),
         help="Format of the tables (parquet).",
     ),
 )

@@ -9,7 +9,7 @@ broken or missing.
 The decisions of people (`reviews.sqlite`) become the table `reviews`, one file for all of them.
 
 The export also writes `views.sql` and `catalog.duckdb`, which open the tables in DuckDB. If the option `table_format`
-is "delta", it writes Delta tables to `delta/` as well.
+is "delta" or "iceberg", it writes such tables to `delta/` or `iceberg/` as well.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lightmeter.journal.queries.latest_runs import build_latest_runs, share_item
 from lightmeter.journal.store import open_read_only
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.query.duckdb_catalog import CATALOG, write_catalog
-from lightmeter.tables.remote.delta import write_delta
+from lightmeter.tables.remote.table_formats import write_table_format
 from lightmeter.tempdirs import LockedTempDir
 
 _SHARDS_EACH: Final = 4
@@ -79,8 +79,7 @@ def export_tables(
             rows = _export(dataset, runs, ranges, keep_others=rest is not None, map_shards=map_shards or processes)
             rows[REVIEWS] = write_reviews(dataset)
             write_catalog(out)
-        if runs[-1].header.options.table_format == "delta":
-            write_delta(dataset, str(out / "delta"))
+        write_table_format(dataset, runs[-1].header.options.table_format)
     except OSError as error:
         raise TablesError(
             f"The tables cannot be written: {error}.",

@@ -36,7 +36,7 @@ from lightmeter.planning.send_order import set_send_order
 from lightmeter.pricing.rates import load_prices
 from lightmeter.redaction import mask_credentials
 from lightmeter.settings import Settings, read_settings
-from lightmeter.tables.remote.delta import import_deltalake
+from lightmeter.tables.remote.table_formats import check_table_format
 from lightmeter.tempdirs import temp_dir_unless_error
 
 _GIVE_KEY: Final = (
@@ -74,8 +74,8 @@ async def stream_plan(
         SettingsError: an option cannot be priced, the column in the option `sample` does not exist, or the service
             lacks a back end. With `require_service` also: there is no key, or no analysis service answers at the base
             URL.
-        UsageError: Delta tables are requested, but the package that writes them is not installed; or near-duplicates
-            are to be found without pre-checks.
+        UsageError: the package that writes the requested table format is not installed; or near-duplicates are to be
+            found without pre-checks.
     """
     clock = clock or SystemClock()
     _check_options(options)
@@ -96,8 +96,7 @@ async def stream_plan(
 
 
 def _check_options(options: Options) -> None:
-    if options.table_format == "delta":
-        import_deltalake()
+    check_table_format(options.table_format)
     if options.duplicates == "near" and not options.precheck:
         raise UsageError(
             "Near-duplicates are found by the pre-checks, which decode the images.",
@@ -150,14 +149,13 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
         SettingsError: the file is not a plan file of this version.
         ManifestError: the manifest is no longer there.
         PlanChanged: something changed since the plan was saved; the message says what.
-        UsageError: Delta tables are requested, but the package that writes them is not installed.
+        UsageError: Delta or Iceberg tables are requested, but the package that writes them is not installed.
     """
     settings = settings or read_settings()
     saved = read_plan_file(Path(path))
     try:
         options = _with_planned_service(saved, parse_options(**saved.head["options"]), settings)
-        if options.table_format == "delta":
-            import_deltalake()
+        check_table_format(options.table_format)
         _check_manifest(saved)
         own = options.prices
         if own is not None and own.path and Path(own.path).exists() and load_prices(Path(own.path)) != own:

@@ -10,11 +10,11 @@ from lightmeter.api.run_result import must_have_tables
 from lightmeter.cli.options import executor_option
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.export.export_tables import export_tables
-from lightmeter.option_arguments import Executor
+from lightmeter.option_arguments import TABLE_FORMATS, Executor, TableFormat
 from lightmeter.scale_out.executors import open_executor
 from lightmeter.tables.compaction import compact
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.remote.delta import write_delta
+from lightmeter.tables.remote.table_formats import write_table_format
 from lightmeter.tables.remote.uris import uri_name
 from lightmeter.tables.remote.write import publish
 
@@ -27,12 +27,12 @@ from lightmeter.tables.remote.write import publish
 @click.option(
     "--format",
     "table_format",
-    type=click.Choice(["parquet", "delta"]),
+    type=click.Choice(TABLE_FORMATS),
     default="parquet",
-    help="Format of the tables in --to; delta without --to goes to DIR/delta.",
+    help="Format of the tables in --to; without --to, delta goes to DIR/delta and iceberg to DIR/iceberg.",
 )
 @executor_option
-def rebuild_command(folder: Path, target: str | None, table_format: str, executor: Executor | None) -> int:
+def rebuild_command(folder: Path, target: str | None, table_format: TableFormat, executor: Executor | None) -> int:
     """Write the tables of the runs in DIR again from their journals. Sends nothing, costs nothing.
 
     \b
@@ -47,9 +47,9 @@ def rebuild_command(folder: Path, target: str | None, table_format: str, executo
     """
     for table, rows in _export(folder, executor or "local").items():
         click.echo(f"{rows:>10}  {folder / 'tables' / table}")
-    if table_format == "delta":
-        location = target or str(folder / "delta")
-        for table, version in write_delta(Dataset(folder), location).items():
+    if table_format != "parquet":
+        location = target or str(folder / table_format)
+        for table, version in write_table_format(Dataset(folder), table_format, location).items():
             click.echo(f"version {version:>2}  {uri_name(location)}/{table}")
     elif target is not None:
         for path in publish(Dataset(folder), target).values():
