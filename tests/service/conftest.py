@@ -5,12 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import tempfile
 import threading
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -26,6 +20,7 @@ from lightmeter.service.app import ServiceConfig, open_account, start_service
 from lightmeter.service.store.credits import balances
 from lightmeter.service.store.store import Store
 from lightmeter.testing import tiny_jpeg, tiny_png, tiny_video
+from tests.postgres_server import postgres_programs, postgres_server
 
 MEDIA = Path(__file__).parents[2] / "data" / "media"
 JSON = {"Content-Type": "application/json"}
@@ -279,43 +274,11 @@ async def starting(portal, tmp_path):
 @pytest.fixture(scope="session")
 def _postgres():
     """Start a PostgreSQL server, and return a function that creates databases."""
-    programs = [str(folder) for folder in Path("/usr/lib/postgresql").glob("*/bin")]
-    initdb, server = (
-        shutil.which(name, path=os.pathsep.join([*programs, os.defpath])) for name in ("initdb", "postgres")
-    )
-    if initdb is None or server is None:
+    programs = postgres_programs()
+    if programs is None:
         pytest.skip("no PostgreSQL server is installed")
-    psycopg = pytest.importorskip("psycopg")
-    # It refuses to run as root; its folder must be its own, and not below one of ours.
-    who = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
-    folder = Path(tempfile.mkdtemp(prefix="lightmeter-postgres-"))
-    if who:
-        shutil.chown(folder, **who)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    run = {**who, "cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    data = ["-D", f"{folder}/data"]
-    subprocess.run([initdb, *data, "-A", "trust", "-U", "lightmeter", "--no-sync"], check=True, **run)
-    options = ["-p", str(port), "-k", str(folder), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"]
-    running = subprocess.Popen([server, *data, *options], **run)
-    base = f"postgresql://lightmeter@127.0.0.1:{port}"
-
-    def make(name):
-        for _ in range(200):
-            try:
-                with psycopg.connect(f"{base}/postgres", autocommit=True) as connection:
-                    connection.execute(f"CREATE DATABASE {name}")
-            except psycopg.OperationalError:
-                threading.Event().wait(0.05)
-            else:
-                return f"{base}/{name}"
-        pytest.fail("PostgreSQL did not start")
-
-    yield make
-    running.send_signal(signal.SIGINT)
-    running.wait(timeout=30)
-    shutil.rmtree(folder)
+    with postgres_server(*programs) as new_database:
+        yield new_database
 
 
 @pytest.fixture

@@ -181,7 +181,9 @@ database_option = click.option(
     "--database",
     default="sqlite:///lightmeter.db",
     show_default=True,
-    help="Database: sqlite:///PATH or postgresql://…",
+    envvar="LIGHTMETER_DATABASE",
+    show_envvar=True,
+    help="Database: sqlite:///PATH or postgresql://…; PostgreSQL's password may stand in PGPASSWORD.",
 )
 
 executor_option = click.option(
