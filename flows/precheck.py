@@ -56,7 +56,7 @@ async def check_rows(manifest: str, out: str, options: dict[str, Any]) -> dict[s
     Args:
         manifest: A path or `s3://` URL of a manifest, a folder or a glob.
         out: The output folder.
-        options: Fields of `lightmeter.option_arguments.CheckOptions`.
+        options: Fields of `lightmeter.option_arguments.CheckArguments`.
     """
     report = await lm.check(manifest, out, **options)
     get_run_logger().info("%s", report)
@@ -74,7 +74,7 @@ async def precheck(manifest: str, out: str, options: dict[str, Any] | None = Non
         manifest: A path or `s3://` URL of a manifest, a folder or a glob. Prefect stores it as given: set keys in the
             worker's environment (`AWS_ACCESS_KEY_ID`, …).
         out: The output folder; the result of an earlier check there is replaced.
-        options: Fields of `lightmeter.option_arguments.CheckOptions`: url_column, max_frames, …
+        options: Fields of `lightmeter.option_arguments.CheckArguments`: url_column, max_frames, executor, …
 
     Returns:
         The report, as `lightmeter check --json` prints it; or a failed state.

@@ -33,8 +33,8 @@ from lightmeter.settings import Settings
 MAX_AGE_S: Final = 3 * 86_400.0
 """Age after which a result is not used: the content of a URL may change."""
 
-MAX_BYTES: Final = 1024**3
-"""Size of the largest file of results, and of all files together when one is opened."""
+MAX_BYTES: Final = 8 * 1024**3
+"""Size of the largest file of results, and of all files together when one is opened; a row takes about 2 KB."""
 
 _PAGE_BYTES: Final = 4096
 
