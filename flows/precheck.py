@@ -11,23 +11,26 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 # Prefect reads these when it is imported; flows/analyze.py says why.
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
 
 from prefect import flow, get_run_logger, task
-from prefect.artifacts import acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.exceptions import FailedRun
 from prefect.runtime import flow_run
-from prefect.states import Completed, Failed
+from prefect.states import Completed
+from pydantic import Field
 
 import lightmeter as lm
 from lightmeter.errors import JournalLocked, LightmeterError
-from lightmeter.redaction import has_credentials, mask_credentials
+from lightmeter.prefect_integration.check_parameters import CheckParameters
+from lightmeter.prefect_integration.events import emit_event
+from lightmeter.prefect_integration.flow_results import error_text, failed_state, warn_of_credentials, write_table
+from lightmeter.redaction import mask_credentials
 
 ROWS_SKIPPED = "RowsSkipped"
 """Name of the completed state of a flow run that found rows which a run would skip."""
@@ -64,7 +67,11 @@ async def check_rows(manifest: str, out: str, options: dict[str, Any]) -> dict[s
 
 
 @flow(name="precheck", flow_run_name=_flow_name, log_prints=True)
-async def precheck(manifest: str, out: str, options: dict[str, Any] | None = None) -> dict[str, Any] | State[Any]:
+async def precheck(
+    manifest: Annotated[str, Field(min_length=1)],
+    out: Annotated[str, Field(min_length=1)],
+    options: CheckParameters | None = None,
+) -> dict[str, Any] | State[Any]:
     """Check the rows of a manifest, and write the tables `assets` and `prechecks`.
 
     The flow run is completed once all rows are checked. Its state is called `RowsSkipped` if a run would skip some, and
@@ -74,26 +81,21 @@ async def precheck(manifest: str, out: str, options: dict[str, Any] | None = Non
         manifest: A path or `s3://` URL of a manifest, a folder or a glob. Prefect stores it as given: set keys in the
             worker's environment (`AWS_ACCESS_KEY_ID`, …).
         out: The output folder; the result of an earlier check there is replaced.
-        options: Fields of `lightmeter.option_arguments.CheckArguments`: url_column, max_frames, executor, …
+        options: How the manifest is read and checked, and what executor does it.
 
     Returns:
         The report, as `lightmeter check --json` prints it; or a failed state.
     """
     name = mask_credentials(manifest)
-    if has_credentials(manifest):
-        get_run_logger().warning(
-            "The parameter manifest holds credentials, and Prefect stores parameters as they are. "
-            "Give %s, and set the key in the environment of the worker.",
-            name,
-        )
+    warn_of_credentials("manifest", manifest)
     try:
-        report = await check_rows(manifest, out, options or {})
+        report = await check_rows(manifest, out, (options or CheckParameters()).to_options())
     except LightmeterError as error:
-        return Failed(message=f"{error} {error.hint}".rstrip(), data=error)
-    try:
-        await acreate_table_artifact(table=_as_table(report), key="precheck-summary", description=f"{name} → {out}")
-    except Exception as error:  # noqa: BLE001 (the check itself is well)
-        get_run_logger().warning("An artifact was not written, the run goes on: %s", error)
+        return failed_state(error)
+    emit_event(
+        "lightmeter.run.prechecked", out, **{key: report[key] for key in ("rows", "pending", "skipped", "duplicate")}
+    )
+    await write_table("precheck-summary", _as_table(report), f"{name} → {out}")
     if not report["skipped"]:
         return report
     reasons = [f"{group['rows']} {group['reason']}" for group in report["reasons"] if group["status"] == "skipped"]
@@ -123,7 +125,7 @@ async def _main(manifest: str, out: str) -> int:
     try:
         report = await precheck(manifest, out)
     except LightmeterError as error:
-        print(f"error: {error} {error.hint}".rstrip(), file=sys.stderr)  # noqa: T201 (the output of the script)
+        print(f"error: {error_text(error)}", file=sys.stderr)  # noqa: T201 (the output of the script)
         return error.exit_code
     except FailedRun as failed:
         print(failed, file=sys.stderr)  # noqa: T201 (likewise)

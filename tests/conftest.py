@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import os
 from pathlib import Path
 from zlib import crc32
@@ -27,8 +28,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """No example of Hypothesis has a time limit, as the machine may be busy; the sweeps try more of them."""
-    settings.register_profile("lightmeter", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    """No example of Hypothesis has a time limit, as the machine may be busy; the sweeps try twenty times as many."""
+    settings.register_profile(
+        "lightmeter", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
+    )
     settings.register_profile("sweeps", settings.get_profile("lightmeter"), max_examples=500)
     settings.load_profile("sweeps" if config.getoption("--sweeps") == "all" else "lightmeter")
 
@@ -46,6 +49,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=dropped)
         left = set(map(id, dropped))
         items[:] = [item for item in items if id(item) not in left]
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector leaves out what the collection of the tests has loaded, as it lives until the end."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """The interpreter ends as usual, with all objects collected."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
@@ -90,15 +104,23 @@ def environment(_no_provider_keys, cache, state, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def command(environment, tmp_path_factory):
-    """Run `lightmeter …` to its end in a process of its own, which has no imports left to do."""
-    fork_server = ForkServer(tmp_path_factory.mktemp("commands"), environment)
+def fork_server(environment, tmp_path_factory):
+    """A process that forks commands, one at a time; they have no imports left to do."""
+    if not hasattr(os, "fork"):
+        pytest.skip("needs a POSIX system")
+    server = ForkServer(tmp_path_factory.mktemp("commands"), environment)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def command(fork_server):
+    """Run `lightmeter …` to its end in a process of its own."""
 
     def run(*arguments: object, timeout: float = 120, **more: str) -> CommandResult:
         return fork_server.run(*arguments, timeout_s=timeout, env=more)
 
-    yield run
-    fork_server.close()
+    return run
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib
-import pkgutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,42 +40,72 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", SOURCES + TESTS, ids=name)
-def test_no_file_is_too_long(path):
+def parse(path: Path) -> list[ast.AST]:
+    """Return the nodes of a file's syntax tree."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+source_nodes = cache(parse)
+"""As `parse`, for source files, which several rules read."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_syntax_trees():
+    """The syntax trees fill the memory until the last rule is tested."""
+    yield
+    source_nodes.cache_clear()
+
+
+def functions(nodes: list[ast.AST]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield the functions and methods among the nodes of a file."""
+    return (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def lines_without_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return how many lines a function has, its docstring aside."""
+    said = function.body[0].end_lineno - function.body[0].lineno + 1 if ast.get_docstring(function) else 0
+    return function.end_lineno - function.lineno + 1 - said
+
+
+def test_no_file_is_too_long():
     """A file that outgrows 400 lines is two files."""
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+    lengths = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES + TESTS}
+    assert {path: lines for path, lines in lengths.items() if lines > MAX_LINES} == {}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_no_function_is_too_long(path):
+def test_no_function_is_too_long():
     """A function that outgrows 40 lines, its docstring aside, is two functions."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            said = node.body[0].end_lineno - node.body[0].lineno + 1 if ast.get_docstring(node) else 0
-            assert node.end_lineno - node.lineno + 1 - said <= MAX_LINES_OF_A_FUNCTION, node.name
+    too_long = [
+        f"{name(path)}: {function.name}"
+        for path in SOURCES
+        for function in functions(source_nodes(path))
+        if lines_without_docstring(function) > MAX_LINES_OF_A_FUNCTION
+    ]
+    assert too_long == []
 
 
-@pytest.mark.parametrize("path", TESTS, ids=name)
-def test_every_test_says_its_rule(path):
+def test_every_test_says_its_rule():
     """The docstring of a test is the rule it holds."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-            assert ast.get_docstring(node), node.name
+    without = [
+        f"{name(path)}: {function.name}"
+        for path in TESTS
+        for function in functions(parse(path))
+        if function.name.startswith("test_") and not ast.get_docstring(function)
+    ]
+    assert without == []
 
 
-def modules() -> list[str]:
-    found = pkgutil.walk_packages(lightmeter.__path__, "lightmeter.")
-    return sorted(module.name for module in found if "_bundled" not in module.name)
-
-
-@pytest.mark.parametrize("module", modules())
-def test_public_names_are_listed_sorted_and_there(module):
-    """`__all__` is sorted, holds no name twice, and every name in it exists."""
-    loaded = importlib.import_module(module)
-    names = list(getattr(loaded, "__all__", []))
-    # As ruff's RUF022 sorts: constants, classes, then the rest.
-    assert len(names) == len(set(names))
-    assert [public for public in names if not hasattr(loaded, public)] == []
+def test_public_names_are_listed_once_and_there():
+    """`__all__` holds no name twice, and every name in it exists."""
+    paths = [path.relative_to(ROOT / "src") for path in SOURCES if "__all__" in path.read_text(encoding="utf-8")]
+    modules = [
+        importlib.import_module(".".join(path.with_suffix("").parts).removesuffix(".__init__")) for path in paths
+    ]
+    assert lightmeter in modules
+    for module in modules:
+        names = list(getattr(module, "__all__", []))  # ruff's RUF022 sorts them
+        assert len(names) == len(set(names)), module
+        assert [public for public in names if not hasattr(module, public)] == [], module
 
 
 def test_the_package_offers_what_it_lists():
@@ -97,14 +128,23 @@ SQL_MODULES = (
 """Modules that may execute SQL; those outside `journal` have databases of their own."""
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_sql_on_a_journal_is_executed_in_journal_alone(path):
+def executes_sql(node: ast.AST) -> bool:
+    """Return whether a node calls a method `execute` or `executemany`."""
+    called = node.func if isinstance(node, ast.Call) else None
+    return isinstance(called, ast.Attribute) and called.attr in {"execute", "executemany"}
+
+
+def test_sql_on_a_journal_is_executed_in_journal_alone():
     """Only the package `journal` and the owners of other databases call `execute` or `executemany`."""
-    if path.relative_to(ROOT / path.relative_to(ROOT).parts[0]).as_posix().startswith(SQL_MODULES):
-        return
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            assert node.func.attr not in {"execute", "executemany"}, f"line {node.lineno}"
+    others = [
+        path
+        for path in SOURCES
+        if not path.relative_to(ROOT / path.relative_to(ROOT).parts[0]).as_posix().startswith(SQL_MODULES)
+    ]
+    calls = [
+        f"{name(path)}, line {node.lineno}" for path in others for node in source_nodes(path) if executes_sql(node)
+    ]
+    assert calls == []
 
 
 def test_importing_lightmeter_is_light():
@@ -134,7 +174,7 @@ def test_import_contracts_are_kept():
 def keys_read(path: Path) -> set[str]:
     """The string keys that a module reads from mappings, as `mapping["key"]` or `mapping.get("key")`."""
     keys = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in source_nodes(path):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             keys.add(getattr(node.slice, "value", None))
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", None) == "get" and node.args:

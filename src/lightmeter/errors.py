@@ -16,6 +16,7 @@
     │   ├── OutcomeUnknown                sent, and no usable answer came: it may have been charged
     │   └── ProtocolError                 an answer that violates the API's contract
     ├── BudgetReached            exit 3   the next request could exceed the budget
+    ├── TooExpensive             exit 3   a plan costs more than a limit on its price: nothing was sent
     ├── JournalError             exit 2   the journal of a run cannot be used
     │   ├── JournalLocked                 another process is running the run in this folder
     │   ├── JournalConflict               the journal is an old state or a copy: the run would pay again
@@ -133,6 +134,12 @@ class ProtocolError(ServiceError):
 
 class BudgetReached(LightmeterError):
     """No more requests are sent, because the next one could cost more than the budget has left."""
+
+    exit_code = 3
+
+
+class TooExpensive(LightmeterError):
+    """A plan may cost more than the user's limit on its price; nothing was sent."""
 
     exit_code = 3
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 from platformdirs import user_cache_path, user_config_path, user_state_path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
@@ -63,6 +65,24 @@ DEFAULT_THRESHOLDS: Final = QualityThresholds()
 """The thresholds without settings."""
 
 
+def _check_webhook(url: SecretStr | None) -> SecretStr | None:
+    try:
+        parts = urlsplit("" if url is None else url.get_secret_value().strip())
+        is_http = parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc
+    except ValueError:
+        is_http = False
+    if url is not None and not is_http:  # (it may hold a secret: it is not shown)
+        raise ValueError("it is no address that starts with https:// or http:// and a host without a user name")
+    return url
+
+
+def _check_thresholds(text: str) -> str:
+    for part in text.split(","):
+        if re.fullmatch(r"\s*\d{1,15}(\.\d{1,3})?\s*%?\s*", part, re.ASCII) is None:
+            raise ValueError(f"{part!r} is neither a percentage of the budget (80%) nor a number of credits (500)")
+    return text
+
+
 class Settings(BaseSettings):
     """The user's settings for all runs, such as key, service and folders; `LIGHTMETER_<NAME>` in the environment."""
 
@@ -110,6 +130,19 @@ class Settings(BaseSettings):
     )
     key_budget_period: Literal["day", "week", "month"] = Field(
         default="month", description="The period of the key's budget, in UTC."
+    )
+    alert_webhook: Annotated[SecretStr | None, AfterValidator(_check_webhook)] = Field(
+        default=None, description="Address that gets a JSON POST when a run reaches a threshold of credits."
+    )
+    alert_thresholds: Annotated[str, AfterValidator(_check_thresholds)] = Field(
+        default="80%,100%",
+        description=(
+            "Thresholds of alerts, in percent of the run's budget or in credits. Each is compared with the credits "
+            "spent and with those that the run is expected to spend."
+        ),
+    )
+    alert_allow_private: bool = Field(
+        default=False, description="Whether the webhook may be on this machine or in a private network."
     )
     logos_dir: Path | None = Field(
         default=None,
@@ -207,14 +240,14 @@ class Settings(BaseSettings):
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, settings_file())
 
 
-def read_settings() -> Settings:
-    """Return the user's settings from the environment and the settings file.
+def read_settings(**given: Any) -> Settings:
+    """Return the user's settings from the environment and the settings file; those in `given` override both.
 
     Raises:
         SettingsError: a variable or the file holds a value that is not allowed.
     """
     try:
-        return Settings()
+        return Settings(**given)
     except ValidationError as error:
         first = error.errors()[0]
         name, *inside = (str(part) for part in first["loc"] or ("settings",))

@@ -7,7 +7,7 @@ import re
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.ask.answer_parser import parse_answer_text
@@ -33,7 +33,6 @@ AROUND = st.sampled_from(
 )
 
 
-@settings(max_examples=60)
 @given(VALUES, AROUND)
 def test_a_valid_object_is_found_anywhere_in_the_text(value, around):
     """Code fences and sentences around the object are ignored, and unknown properties are dropped."""
@@ -44,7 +43,6 @@ def test_a_valid_object_is_found_anywhere_in_the_text(value, around):
         assert pa.array([values[one.name]], arrow_type(one.type)).to_pylist() == [values[one.name]]
 
 
-@settings(max_examples=60)
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_nothing_raises(text):
     """Every text gives either values or an error of bounded length."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 from aiohttp import web
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lightmeter as lm
@@ -339,7 +339,6 @@ def test_is_same_asset_compares_known_properties(then, now):
         assert all(None in pair or pair[0] == pair[1] for pair in pairs)
 
 
-@settings(deadline=None, max_examples=60)  # files
 @given(cached=st.lists(ASSETS, max_size=6), seen=ASSETS)
 def test_find_returns_an_entry_of_the_same_asset(tmp_path_factory, cached, seen):
     """`find` returns an answer exactly if one of the stored entries is the same asset."""

@@ -29,6 +29,7 @@ RUN_OPTIONS = (
         "--max-concurrency",
     ),
     *("--no-precheck", "--skip", "--no-reuse", "--upload", "--careful", "--sole-spender", "--format", "--json"),
+    *("--compare", "--fail-above", "--fail-on-rise"),
 )
 
 

@@ -1,4 +1,4 @@
-"""The Prefect flow as a scheduler runs it: shards, a second run after a stop, artifacts."""
+"""The Prefect flows as a scheduler runs them: shards, a second run after a stop, states, artifacts."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ SCRIPT = """
 import asyncio, json, os, sqlite3, sys
 sys.path.insert(0, sys.argv[1])
 from analyze import analyze
+from precheck import precheck
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import TaskRunSort
 import lightmeter as lm
@@ -30,52 +31,73 @@ async def run(manifest, out, **options):
     summary = lm.open(out).summary().to_dict()
     return {"type": state.type.value, "name": state.name, "message": state.message, "summary": summary}
 
+async def check(manifest, out):
+    state = await precheck(manifest, out, {"max_frames": 2}, return_state=True)
+    report = await state.aresult() if state.is_completed() else None
+    return {"type": state.type.value, "name": state.name, "message": state.message, "report": report}
+
 async def tasks(client):
     return [task.name for task in await client.read_task_runs(limit=100, sort=TaskRunSort.NAME_ASC)]
 
 async def main():
-    manifest, out = sys.argv[2:4]
+    folder = sys.argv[2]
+    manifest, out = folder + "/manifest.txt", folder + "/out"
     first = await run(manifest, out, budget=5)
     again = await run(manifest, out, budget=50)
     async with get_client() as client:
         ran = await tasks(client)
+        keyless = await run(manifest, out, base_url="http://127.0.0.1:9")
+        keyless["tasks"] = len(await tasks(client)) - len(ran)
+        sound = await check(folder + "/sound.txt", folder + "/sound")
+        bad = await check(folder + "/bad.txt", folder + "/bad")
         # Prefect's own reader of artifacts sends nulls that its server refuses; the endpoint itself is well.
         found = (await client._client.post("/artifacts/latest/filter", json={})).json()
         artifacts = [(artifact["key"], artifact["type"], artifact["data"]) for artifact in found]
-        keyless = await run(manifest, out, base_url="http://127.0.0.1:9")
-        keyless["tasks"] = len(await tasks(client)) - len(ran)
+        missing = await check(folder + "/none.txt", folder + "/none")
         with sqlite3.connect(os.environ["PREFECT_HOME"] + "/prefect.db") as db:
             for verb in ("INSERT", "UPDATE"):
                 db.execute(f"CREATE TRIGGER no_{verb} BEFORE {verb} ON artifact BEGIN SELECT RAISE(FAIL, 'full'); END")
-        no_artifacts = await run(manifest, out, budget=50)
-    runs = {"first": first, "again": again, "keyless": keyless, "no_artifacts": no_artifacts}
-    print(json.dumps({**runs, "tasks": ran, "artifacts": artifacts}))
+        no_artifacts = [await run(manifest, out, budget=50), await check(folder + "/sound.txt", folder + "/sound")]
+    analyzed = {"first": first, "again": again, "keyless": keyless, "tasks": ran}
+    checked = {"sound": sound, "bad": bad, "missing": missing}
+    print(json.dumps({**analyzed, **checked, "no_artifacts": no_artifacts, "artifacts": artifacts}))
 
 asyncio.run(main())
 """
 
 
 @pytest.fixture(scope="module")
-def flow(environment, data_server, sample_rows, tmp_path_factory):
-    """Runs of the flow into one folder: with a small budget, a large one, no key, and no artifacts."""
+def flows(environment, data_server, sample_rows, tmp_path_factory):
+    """Runs of the flows in one process, and their folder.
+
+    `analyze` runs with a small budget, a large one, no key, and no artifacts; `precheck` runs on sound rows, on rows
+    with errors, without a manifest, and without artifacts.
+    """
     folder = tmp_path_factory.mktemp("flow")
     urls = [f"{data_server}/{row['path']}" for row in sample_rows if row["kind"] == "image"][:10]
     (folder / "manifest.txt").write_text("\n".join(urls))
+    (folder / "sound.txt").write_text("\n".join(urls[:3]))
+    (folder / "bad.txt").write_text("\n".join([*urls[:3], f"{data_server}/none.jpg", f"{data_server}/manifest.csv"]))
+    prefect = {
+        "PREFECT_HOME": str(folder / "prefect"),
+        "PREFECT_LOGGING_LEVEL": "WARNING",
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "600",  # the machine may be busy
+    }
     ended = subprocess.run(
-        [sys.executable, "-c", SCRIPT, ROOT / "flows", folder / "manifest.txt", folder / "out"],
-        env={**environment, "PREFECT_HOME": str(folder / "prefect"), "PREFECT_LOGGING_LEVEL": "WARNING"},
+        [sys.executable, "-c", SCRIPT, ROOT / "flows", folder],
+        env={**environment, **prefect},
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=900,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout.splitlines()[-1]), folder / "out"
+    return json.loads(ended.stdout.splitlines()[-1]), folder
 
 
-def test_a_flow_over_budget_fails_and_continues_with_a_larger_one(flow):
+def test_a_flow_over_budget_fails_and_continues_with_a_larger_one(flows):
     """A flow over budget ends in a failed state with the next command; a larger budget pays for the other rows only."""
-    output, out = flow
+    output, folder = flows
     first, again = output["first"], output["again"]
     assert (first["summary"]["ok"], first["summary"]["over_budget"]) == (5, 5)
     assert (first["type"], first["name"]) == ("FAILED", "OverBudget")
@@ -83,36 +105,60 @@ def test_a_flow_over_budget_fails_and_continues_with_a_larger_one(flow):
     assert (again["type"], again["name"]) == ("COMPLETED", "Completed")
     assert (again["summary"]["ok"], again["summary"]["credits"]["paid"]) == (10, 10)
     assert again["summary"]["requests"] == 10
-    assert len(lm.open(out).assets) == 10
+    assert len(lm.open(folder / "out").assets) == 10
 
 
-def test_a_missing_key_fails_before_planning(flow):
+def test_a_missing_key_fails_before_planning(flows):
     """Without a key the flow ends in its first task, and its state says what to set."""
-    keyless = flow[0]["keyless"]
+    keyless = flows[0]["keyless"]
     assert (keyless["type"], keyless["name"], keyless["tasks"]) == ("FAILED", "Failed", 1)
     assert "LIGHTMETER_API_KEY" in keyless["message"]
 
 
-def test_a_flow_completes_without_artifacts(flow):
+def test_a_flow_completes_without_artifacts(flows):
     """A server that cannot store artifacts fails no flow."""
-    assert flow[0]["no_artifacts"]["type"] == "COMPLETED"
+    assert [flow["type"] for flow in flows[0]["no_artifacts"]] == ["COMPLETED"] * 2
 
 
-def test_tasks_are_shards_of_rows(flow):
+def test_tasks_are_shards_of_rows(flows):
     """Ten rows in shards of four are three tasks in each run; no task is a single URL."""
-    output, _ = flow
+    output, _ = flows
     assert sorted(name for name in output["tasks"] if name.startswith("rows ")) == sorted(
         ["rows 0 to 3", "rows 4 to 7", "rows 8 to 9"] * 2
     )
 
 
-def test_progress_and_summary_are_artifacts(flow):
+def test_progress_and_summary_are_artifacts(flows):
     """Prefect's web page shows the progress and the summary as artifacts; the summary has a row for each value."""
-    output, _ = flow
+    output, _ = flows
     artifacts = {(key, kind): data for key, kind, data in output["artifacts"]}
     assert float(artifacts["analyze-progress", "progress"]) == 100
     table = artifacts["analyze-summary", "table"]
     assert {"name": "rows", "value": 10} in (json.loads(table) if isinstance(table, str) else table)
+
+
+def test_states_say_what_the_check_found(flows):
+    """Sound rows complete the flow; rows to skip complete it as `RowsSkipped`; a missing manifest fails it."""
+    output, folder = flows
+    assert (output["sound"]["type"], output["sound"]["name"]) == ("COMPLETED", "Completed")
+    assert output["sound"]["report"]["pending"] == 3
+    bad = output["bad"]
+    assert (bad["type"], bad["name"]) == ("COMPLETED", "RowsSkipped")
+    assert (bad["report"]["pending"], bad["report"]["skipped"]) == (3, 2)
+    assert "3 can be sent, 2 to skip: 1 reach, 1 type" in bad["message"]
+    assert len(lm.open(folder / "bad").assets) == 5
+    assert (output["missing"]["type"], output["missing"]["name"]) == ("FAILED", "Failed")
+    assert "none.txt" in output["missing"]["message"]
+
+
+def test_the_summary_of_a_check_is_an_artifact(flows):
+    """Prefect's web page shows the rows by outcome, and the findings with an example."""
+    artifacts = {(key, kind): data for key, kind, data in flows[0]["artifacts"]}
+    table = artifacts["precheck-summary", "table"]
+    rows = {row["name"]: row for row in (json.loads(table) if isinstance(table, str) else table)}
+    assert (rows["rows"]["rows"], rows["skipped"]["rows"]) == (5, 2)
+    assert rows["reach (error)"]["rows"] == 1
+    assert "HTTP 404" in rows["reach (error)"]["example"]
 
 
 def test_deployments_exist():

@@ -59,3 +59,12 @@ def test_a_flow_that_leaves_rows_in_doubt_fails(prefect, deployed, manifest, tmp
         state = prefect.wait_until_final(run)
     assert state["type"] == "FAILED"
     assert (state["name"], "lightmeter resume" in state["message"]) == ("InDoubt", True)
+
+
+def test_the_deployed_check_runs_on_a_worker(prefect, deployed, data_server, sample_rows, tmp_path):
+    """A worker runs the deployment of prefect.yaml to its end."""
+    assert deployed.returncode == 0, deployed.stdout + deployed.stderr
+    (tmp_path / "m.txt").write_text(f"{data_server}/{sample_rows[0]['path']}")
+    run = prefect.start_run("precheck/before-nightly", manifest=str(tmp_path / "m.txt"), out=str(tmp_path / "out"))
+    assert prefect.wait_until_final(run)["type"] == "COMPLETED"
+    assert lm.open(tmp_path / "out").summary().rows == 1

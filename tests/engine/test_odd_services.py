@@ -80,8 +80,17 @@ class TestFailedJobs:
 class TestPrices:
     """Services that charge more than the price table says."""
 
-    @pytest.mark.parametrize(("price", "budget"), [(2, 10), (5, 30), (3, 3), (7, 100)])
-    @pytest.mark.parametrize("size", ["auto", 10])
+    @pytest.mark.parametrize(
+        ("size", "price", "budget"),
+        [
+            ("auto", 3, 3),
+            ("auto", 7, 100),
+            (10, 2, 10),
+            (10, 5, 30),
+            *(pytest.param("auto", *each, marks=pytest.mark.sweep) for each in ((2, 10), (5, 30))),
+            *(pytest.param(10, *each, marks=pytest.mark.sweep) for each in ((3, 3), (7, 100))),
+        ],
+    )
     async def test_a_cap_holds_whatever_an_image_costs(self, try_out, price, budget, size):
         """The first image shows the real price before more credits are exposed, so the budget holds."""
         service = Hostile(lambda *_: "well", price=price, balance=10_000)

@@ -14,7 +14,7 @@ from lightmeter.journal.header import read_run_header
 
 
 async def planned(url: str, **options: object):
-    return await lm.plan([url], precheck=False, **options)
+    return await lm.plan([url], precheck=False, features=["colors"], **options)
 
 
 async def test_a_finished_run_is_archived_when_another_manifest_starts(tmp_path):

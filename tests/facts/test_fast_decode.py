@@ -7,7 +7,7 @@ import math
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.facts import flatten
@@ -85,7 +85,6 @@ def both_ways(raws: list[bytes]) -> list[dict[str, list[dict]]]:
         return [short, rows_of(raws)]
 
 
-@settings(deadline=None)
 @given(answers=ANSWERS)
 def test_both_ways_lead_to_the_same_rows(answers):
     """Whether an answer is decoded at once or read value by value changes no row and no order, also in a mixed run."""
@@ -147,7 +146,6 @@ def odd_answers(draw):
     return f'{{"all":{{"assets":[{{{",".join(features)}}}]}}}}'.encode()
 
 
-@settings(max_examples=300, deadline=None)
 @given(raws=st.lists(odd_answers(), min_size=1, max_size=3))
 def test_both_ways_agree_on_odd_values(raws):
     """Numbers at and beyond the edge, flags for numbers, lone surrogates and doubled keys are the same either way."""

@@ -10,11 +10,11 @@ from lightmeter.errors import InvalidTransition
 from lightmeter.journal.submission_states import HOLDING, IN_DOUBT, TRANSITIONS, Event, State, step
 
 
-@pytest.mark.parametrize(("state", "event"), [pair for pair in product(State, Event) if pair not in TRANSITIONS])
-def test_a_pair_that_is_not_in_the_table_raises(state, event):
+def test_a_pair_that_is_not_in_the_table_raises():
     """A pair of state and event without a transition raises `InvalidTransition`."""
-    with pytest.raises(InvalidTransition):
-        step(state, event)
+    for state, event in set(product(State, Event)) - set(TRANSITIONS):
+        with pytest.raises(InvalidTransition):
+            step(state, event)
 
 
 def test_every_state_can_be_reached_from_planned():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.manifest.canonical_url import _canonicalize, canonical_url
@@ -154,7 +154,6 @@ WORDS = [
 PIECES = st.lists(st.sampled_from([*WORDS, " ", "\n", "x" * 254]), min_size=1, max_size=9).map("".join)
 
 
-@settings(max_examples=1000)
 @given(url=PIECES | PIECES.map("https://a.example/".__add__) | PIECES.map("http://".__add__))
 def test_what_is_canonical_already_is_left_as_it_is(url):
     """The fast path accepts only URLs that are canonical."""

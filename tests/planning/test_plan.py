@@ -100,9 +100,11 @@ async def test_one_plan_can_be_run_into_two_folders(folder):
 
 async def test_another_manifest_runs_in_the_folder_of_a_run_that_its_budget_stopped(folder):
     """A run that left rows over its budget does not refuse the next manifest for its folder."""
-    stopped = await lm.run(await lm.plan(["http://127.0.0.1:9/b.jpg"], precheck=False, budget=0), folder / "out")
+    stopped = await lm.run(
+        await lm.plan(["http://127.0.0.1:9/b.jpg"], features=["colors"], precheck=False, budget=0), folder / "out"
+    )
     assert stopped.summary().counts["over_budget"] == 1
-    run = await lm.run(await lm.plan(["http://127.0.0.1:9/a.jpg"], precheck=False), folder / "out")
+    run = await lm.run(await lm.plan(["http://127.0.0.1:9/a.jpg"], features=["colors"], precheck=False), folder / "out")
     assert (run.summary().rows, run.summary().counts["failed"]) == (1, 1)
 
 

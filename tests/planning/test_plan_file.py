@@ -7,7 +7,7 @@ import gzip
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lightmeter as lm
@@ -276,7 +276,6 @@ ROWS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)  # files
 @given(rows=ROWS, repeat=st.sampled_from([1, MAX_INLINE_ROWS]))
 def test_rows_are_read_back_as_they_were_written(tmp_path_factory, rows, repeat):
     """Every row is read back from a plan file exactly, whether the plan is one file or two."""

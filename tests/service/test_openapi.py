@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import jsonschema
-import pytest
+import jsonschema_rs
 
 from lightmeter.service.http.openapi import document
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES, ROLES
@@ -52,10 +51,10 @@ def test_every_reference_leads_somewhere():
     assert [each for each in set(references(DOCUMENT)) if not resolved(each)] == []
 
 
-@pytest.mark.parametrize("name", sorted(DOCUMENT["components"]["schemas"]))
-def test_every_schema_is_one(name):
+def test_every_schema_is_one():
     """Every schema is valid JSON Schema 2020-12."""
-    jsonschema.Draft202012Validator.check_schema(DOCUMENT["components"]["schemas"][name])
+    for schema in DOCUMENT["components"]["schemas"].values():
+        jsonschema_rs.meta.validate({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
 
 
 def test_every_operation_has_its_own_name_and_says_what_it_does():
@@ -69,11 +68,11 @@ def test_every_operation_has_its_own_name_and_says_what_it_does():
 def test_examples_follow_their_schemas():
     """Every example is valid by its schema."""
     content = DOCUMENT["paths"]["/api/fetch"]["post"]["requestBody"]["content"]["application/json"]
-    jsonschema.validate(content["example"], {**content["schema"], "components": DOCUMENT["components"]})
+    jsonschema_rs.validate({**content["schema"], "components": DOCUMENT["components"]}, content["example"])
     AnalyzeRequest.model_validate(content["example"])
     for answer in DOCUMENT["components"]["responses"].values():
         shown = answer["content"]["application/json"]
-        jsonschema.validate(shown["example"], {**shown["schema"], "components": DOCUMENT["components"]})
+        jsonschema_rs.validate({**shown["schema"], "components": DOCUMENT["components"]}, shown["example"])
 
 
 def test_the_api_wants_a_key_and_nothing_else_does():

@@ -81,7 +81,7 @@ def said(item, frame, table, entry):
     return (table, item, frame, seen(entry if names == ["raw"] else {name: entry[name] for name in names}))
 
 
-@settings(deadline=None, max_examples=40)  # each example writes eleven files
+@settings(max_examples=settings.default.max_examples // 2)  # each example writes eleven files
 @given(answers=st.lists(st.lists(pictures(), max_size=3), max_size=4))
 def test_the_facts_that_went_in_come_out(answers):
     """The files hold exactly the answered facts, each unchanged and with its item and frame."""

@@ -113,7 +113,7 @@ def item(**values):
     return {"status": "ok", "group": None, "price": None, "tags": [], "severities": [], "colors": [], **values}
 
 
-@settings(max_examples=8, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=settings.default.max_examples // 5, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(items=ITEMS, filters=FILTERS, sort=SORTS)
 @example(items=[item(tags=[("", None, None)])], filters=Filters(tags=["\0"]), sort=Sort())
 def test_counts_and_sql_agree_with_plain_python(items, filters, sort):

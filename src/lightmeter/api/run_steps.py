@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 _PROGRESS_INTERVAL_S: Final = 0.25
 
-_NO_ROWS: Final = (0, -1)
+NO_ROWS: Final = (0, -1)
 """A range of rows without rows: the engine collects and settles, and sends nothing new."""
 
 
@@ -100,7 +100,7 @@ async def settle_former_run(
     if not await asyncio.to_thread(has_unsettled_former_run, folder, plan):
         return
     options = read_run_header(folder).options
-    limits = StartLimits(_NO_ROWS, accept_journal=accept_journal, tables=False)
+    limits = StartLimits(NO_ROWS, accept_journal=accept_journal, tables=False)
     async with aclosing(
         in_background(lambda event: _run_engine(folder, options, event, limits, settings), stop)
     ) as steps:

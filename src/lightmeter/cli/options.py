@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -163,11 +164,29 @@ execution_options = add_options(
     click.option(
         "--sole-spender", is_flag=True, default=None, help="No other program spends from this account during the run."
     ),
+)
+
+table_format_option = click.option(
+    "--format", "table_format", type=click.Choice(TABLE_FORMATS), help="Format of the tables (parquet)."
+)
+
+price_limit_options = add_options(
     click.option(
-        "--format",
-        "table_format",
-        type=click.Choice(TABLE_FORMATS),
-        help="Format of the tables (parquet).",
+        "--compare",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Compare with this saved plan: rows, credits, prices, options.",
+    ),
+    click.option(
+        "--fail-above",
+        metavar="CREDITS",
+        type=click.IntRange(min=0),
+        help="Exit with 3 if the plan may cost more, and send nothing.",
+    ),
+    click.option(
+        "--fail-on-rise",
+        metavar="PERCENT",
+        help="With --compare: exit with 3 if the upper price rises by more than this, such as 10 or 10%.",
     ),
 )
 

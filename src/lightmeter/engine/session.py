@@ -15,6 +15,7 @@ from lightmeter.client.client import Client
 from lightmeter.clock import ClockAnchor, RunClock, SystemClock
 from lightmeter.embedded_service import Endpoint, open_endpoint
 from lightmeter.engine.next_run import has_requests_to_move, start_next_run
+from lightmeter.engine.spend_alerts import watch_spend
 from lightmeter.errors import SettingsError, UsageError
 from lightmeter.journal.commands.submissions import get_meta, put_meta
 from lightmeter.journal.files import FILE_NAME, copy_journal, journal_path, replace_journal, run_lock
@@ -302,6 +303,7 @@ async def open_session(
             proxy = None if endpoint.embedded else settings.proxy  # the embedded service is on this machine
             client = Client(endpoint.base_url, endpoint.api_key, connections=connections, proxy=proxy)
             await stack.enter_async_context(client)
+            await stack.enter_async_context(watch_spend(journal, header, settings, run_clock))
             yield Session(
                 out=out,
                 journal=journal,

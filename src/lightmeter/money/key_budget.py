@@ -31,7 +31,7 @@ Period = Literal["day", "week", "month"]
 _FORMATS: Final[dict[Period, str]] = {"day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m"}
 
 
-def _period_of(at: float, length: Period) -> str:
+def period_of(at: float, length: Period) -> str:
     """Return the UTC calendar period that contains a time (epoch seconds), such as `2026-W07`."""
     return f"{utc_from_timestamp(at):{_FORMATS[length]}}"
 
@@ -69,7 +69,7 @@ class KeyBudget:
             await self._put(self._paid, self._held, None)
 
     async def _put(self, paid: int, held: int, cap: int | None) -> bool:
-        period = _period_of(self._clock.now(), self.length)
+        period = period_of(self._clock.now(), self.length)
         return await asyncio.to_thread(self._ledger.record, period, RunTotals(paid, held), cap)
 
 
@@ -101,7 +101,7 @@ def open_key_budget(
         former = [former_id for former_id, _ in json.loads(get_meta(db).get(FORMER_RUNS, "[]"))]
     ledger = KeyLedger(path, ledger_account(key), run_id, out)
     try:
-        period = _period_of(clock.now(), length)
+        period = period_of(clock.now(), length)
         ledger.migrate_legacy_accounts(
             period, lambda account, folder: _is_legacy_account(account, key, [where.base_url, *_used_base_urls(folder)])
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import islice
@@ -27,7 +28,7 @@ from lightmeter.manifest.readers import ManifestReader, ManifestSource, digest_o
 from lightmeter.options import Options, parse_options
 from lightmeter.planning.checked_rows import plan_meta, write_checked_rows
 from lightmeter.planning.plan import Plan, plan_from_journal
-from lightmeter.planning.plan_file import PlanFile, read_plan_file, thumbnails_beside
+from lightmeter.planning.plan_file import PlanFile, read_head_without_rows, read_plan_file, thumbnails_beside
 from lightmeter.planning.preflight import ServiceInfo, preflight
 from lightmeter.planning.price_sources import price_meta, with_prices_from_settings
 from lightmeter.planning.progress import Progress
@@ -139,7 +140,8 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
     """Load a plan file as it was saved, without reading or checking rows again.
 
     The plan is refused if the manifest, the rows, the service or the prices changed, or if a cached answer that it uses
-    is gone. A manifest that was in memory or came from standard input cannot be compared.
+    is gone. A manifest that was in memory or came from standard input cannot be compared. Plan files of version 1 have
+    no rows: their manifest is planned again, and must have the same content and the same price for a picture.
 
     Args:
         path: The plan file.
@@ -151,8 +153,10 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
         PlanChanged: something changed since the plan was saved; the message says what.
         UsageError: Delta or Iceberg tables are requested, but the package that writes them is not installed.
     """
-    settings = settings or read_settings()
-    saved = read_plan_file(Path(path))
+    settings, path = settings or read_settings(), Path(path)
+    if (head := read_head_without_rows(path)) is not None:
+        return _plan_again(path, head, settings)
+    saved = read_plan_file(path)
     try:
         options = _with_planned_service(saved, parse_options(**saved.head["options"]), settings)
         check_table_format(options.table_format)
@@ -171,6 +175,31 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
             journal.submit(put_meta({**meta, "options": options.model_dump_json()})).result()
             set_send_order(journal, options)
         return plan_from_journal(temp_dir, options, settings, service)
+
+
+def _plan_again(path: Path, head: dict[str, Any], settings: Settings) -> Plan:
+    """Plan the manifest of a plan file of version 1, which has no rows, with the options in the file."""
+    try:
+        name, digest = head["manifest"]["name"], head["manifest"]["sha256"]
+        price = int(head["price_per_image_millicredits"])
+        known = {option: value for option, value in head["options"].items() if option in Options.model_fields}
+        options = parse_options(**{**known, "base_url": head["base_url"]})
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SettingsError(f"{path} is not a plan file: {error!r}.", hint=_PLAN_AGAIN) from error
+    source = name if "://" in name or Path(name).exists() else path.parent / Path(name).name
+
+    async def plan_to_end() -> Plan:
+        async with aclosing(stream_plan(source, options, settings)) as steps:
+            return [step async for step in steps if isinstance(step, Plan)][-1]
+
+    with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
+        plan = thread.submit(asyncio.run, plan_to_end()).result()
+    if plan.manifest_sha256 != digest:
+        raise PlanChanged(f"The manifest {name} changed since it was planned.", hint=_PLAN_AGAIN)
+    if plan.price_per_image_milli != price:
+        now = plan.price_per_image_milli
+        raise PlanChanged(f"A picture was planned at {price} millicredits, but now costs {now}.", hint=_PLAN_AGAIN)
+    return plan
 
 
 async def refresh_service_info(plan: Plan, settings: Settings | None = None) -> Plan:

@@ -8,13 +8,12 @@ The rows of a plan are stored in a journal in a temporary folder, so that memory
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
-from lightmeter import sqlite
 from lightmeter.cache.reuse import reuse_answers
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.embedded_service import is_embedded
@@ -32,8 +31,6 @@ from lightmeter.journal.queries.items import (
     frames_to_send,
     pending_video_lengths,
     screened_frames,
-    sendable_lengths,
-    skipped_lengths,
 )
 from lightmeter.journal.queries.sample import StratumCount, count_affordable
 from lightmeter.journal.store import Journal, open_read_only
@@ -49,13 +46,16 @@ from lightmeter.planning.affordable_rows import (
 )
 from lightmeter.planning.changed_options import check_rows_stay_valid
 from lightmeter.planning.consent import consent_needed, provider_notes, raise_if_needed
+from lightmeter.planning.cost_by_column import ColumnCost, cost_by_column
+from lightmeter.planning.frame_counts import frames_by_length, frames_to_skip
 from lightmeter.planning.frame_savings import FrameSavings, frame_savings
+from lightmeter.planning.plan_comparison import PlanComparison, PlanSnapshot, compare_plans, read_snapshot
 from lightmeter.planning.plan_file import thumbnails_beside, write_plan_file
 from lightmeter.planning.plan_text import plan_as_html, plan_as_json, plan_as_text
 from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.planning.price_sources import price_meta, rates_for
-from lightmeter.planning.send_order import check_sample_column, set_send_order
-from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range, price_advice, price_range, run_price
+from lightmeter.planning.send_order import check_column, check_sample_column, set_send_order
+from lightmeter.pricing.estimate import CreditRange, FrameRange, price_advice, price_range, run_price
 from lightmeter.pricing.video_coverage import VideoCoverage, coverage_advice, video_coverage
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tempdirs import LockedTempDir, temp_dir_unless_error
@@ -226,13 +226,47 @@ class Plan:
         target = Path(path)
         with open_read_only(self.folder) as db:
             meta = get_meta(db)
-            head = self.to_dict()
+            head = self._head(meta)
             head["manifest"] |= {"path": meta.get("manifest_path"), "columns": json.loads(meta["extra_types"])}
-            head |= {"planned_at": meta["planned_at"], "prices_millicredits": json.loads(meta["prices"])}
+            head |= {"planned_at": meta["planned_at"]}
             write_plan_file(target, head, planned_rows(db))
         if thumbnails:
             copy_thumbnails(self.folder / THUMBNAILS_NAME, thumbnails_beside(target))
         return target
+
+    def _head(self, meta: Mapping[str, str]) -> dict[str, Any]:
+        return {**self.to_dict(), "prices_millicredits": json.loads(meta["prices"])}
+
+    def snapshot(self) -> PlanSnapshot:
+        """Return what a comparison with another plan reads of this one."""
+        with open_read_only(self.folder) as db:
+            return PlanSnapshot(self._head(get_meta(db)), self.folder, self.folder_owner)
+
+    def compare(self, old: Plan | Path | str) -> PlanComparison:
+        """Return what differs from an older plan: rows, credits, prices and options.
+
+        Args:
+            old: The older plan, or its plan file, which is read as it is, even if its manifest changed or is gone.
+
+        Raises:
+            SettingsError: the file is not a plan file.
+            PlanChanged: the rows in the file were changed after the plan was saved.
+        """
+        before = old.snapshot() if isinstance(old, Plan) else read_snapshot(Path(old))
+        return compare_plans(before, self.snapshot())
+
+    def cost_by(self, column: str) -> ColumnCost:
+        """Return what the rows cost, by their value in a column of the manifest (or `kind`).
+
+        Args:
+            column: Name of the column.
+
+        Raises:
+            SettingsError: the manifest has no such column.
+        """
+        with open_read_only(self.folder) as db:
+            check_column("by", column, json.loads(get_meta(db)["extra_types"]))
+        return cost_by_column(self.folder, column, self.price_per_image_milli, self.retry_per_image_milli)
 
     def with_options(self, **changes: Unpack[PlanOptions]) -> Plan:
         """Return a plan of the same rows with other options.
@@ -290,7 +324,7 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         meta, counts = get_meta(db), count_by_status(db)
         price, retry = int(meta["price_per_image_milli"]), int(meta.get("retry_per_image_milli", "0"))
         reason_counts = tuple(ReasonCount(*row) for row in count_by_reason(db))
-        reused, rejected, skipped = cached_frames(db), screened_frames(db), _frames_to_skip(db, options)
+        reused, rejected, skipped = cached_frames(db), screened_frames(db), frames_to_skip(db, options)
         credits_ = run_price(price, *frames_to_send(db, UNSENT), retry)
         saved_by_frames = frame_savings(db, options, price)
         videos = video_coverage(pending_video_lengths(db), options.capture_interval, options.max_frames)
@@ -327,15 +361,6 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
     )
 
 
-def _frames_to_skip(db: sqlite.Connection, options: Options) -> FrameRange:
-    """Return how many images and video frames the run does not send because pre-checks skip their rows."""
-    total = FrameRange(0, 0)
-    for kind, seconds, rows, _ in skipped_lengths(db):
-        one = frame_range(kind, seconds, options.capture_interval, options.max_frames)
-        total += FrameRange(one.low * rows, None if one.high is None else one.high * rows)
-    return total
-
-
 def replan(plan: Plan, options: Options, settings: Settings, clock: Clock) -> Plan:
     """Return a plan of the same rows with new options: frames, prices and cached answers are determined again.
 
@@ -361,20 +386,11 @@ def replan(plan: Plan, options: Options, settings: Settings, clock: Clock) -> Pl
             journal.submit(clear_cached_rows).result()
             before = plan.options
             if (before.capture_interval, before.max_frames) != (options.capture_interval, options.max_frames):
-                journal.submit(set_frames(_frames_by_length(folder, options))).result()
+                with open_read_only(folder) as db:
+                    frames = frames_by_length(db, options)
+                journal.submit(set_frames(frames)).result()
             meta = {"run_id": fresh_run_id(clock), "options": options.model_dump_json(), **prices}
             journal.submit(put_meta(meta)).result()
             reuse_answers(journal, options, settings, clock.now())
             set_send_order(journal, options)
         return plan_from_journal(temp_dir, options, settings, service)
-
-
-def _frames_by_length(folder: Path, options: Options) -> Sequence[tuple[str | None, int | None, int, int | None]]:
-    """Return how many frames would be captured for each kind of media and length among the rows of a plan.
-
-    Each tuple is (`image`, `video` or None, seconds or None, fewest frames, most frames or None if unlimited).
-    """
-    with open_read_only(folder) as db:
-        lengths = [(kind, seconds) for kind, seconds, _, _ in sendable_lengths(db)]
-    frames = [frame_range(*length, options.capture_interval, options.max_frames) for length in lengths]
-    return [(*length, count.low, count.high) for length, count in zip(lengths, frames, strict=True)]

@@ -132,6 +132,15 @@ def write_plan_file(path: Path, head: dict[str, Any], rows: Iterable[PlanFileRow
     write_text(path, json.dumps({**head, "rows_file": rows_file}, indent=2, ensure_ascii=False) + "\n")
 
 
+def read_head_without_rows(path: Path) -> dict[str, Any] | None:
+    """Return the content of a plan file of version 1, which holds no rows; None for any other file."""
+    try:
+        head = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return head if isinstance(head, dict) and head.get("plan_version") == 1 else None
+
+
 def read_plan_file(path: Path) -> PlanFile:
     """Read a plan file; `PlanFile.read_rows` reads its rows.
 

@@ -33,10 +33,22 @@ def check_sample_column(options: Options, columns: Iterable[str]) -> None:
         options: The options of the run.
         columns: The manifest's additional columns. In JSON manifests, those of the rows that were read first.
     """
-    known, column = ("kind", *columns), options.sample_column
-    if column is not None and column not in known:
+    if options.sample_column is not None:
+        check_column("sample", options.sample_column, columns)
+
+
+def check_column(option: str, column: str, columns: Iterable[str]) -> None:
+    """Raise SettingsError if an option names a column that is neither `kind` nor among `columns`.
+
+    Args:
+        option: Name of the option.
+        column: The column that it names.
+        columns: The manifest's additional columns.
+    """
+    known = ("kind", *columns)
+    if column not in known:
         raise SettingsError(
-            f"sample: the manifest has no column {column!r} (columns: {', '.join(known)}).",
+            f"{option}: the manifest has no column {column!r} (columns: {', '.join(known)}).",
             hint="Name a column that copies to the table assets, or kind (image or video).",
         )
 

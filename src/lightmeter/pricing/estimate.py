@@ -157,7 +157,7 @@ def _advise_on_missing(rates: RateTable, active: Sequence[tuple[str, str]], feat
     for feature in missing:
         kinds = {backend in rates.local for backend, _ in active}
         offers = [
-            f"{backend} ({_amount(prices[feature])})"
+            f"{backend} ({amount_text(prices[feature])})"
             for backend, prices in sorted(rates.rates.items())
             if feature in prices and (not kinds or (backend in rates.local) in kinds)
         ]
@@ -181,7 +181,7 @@ def _advise_on_dropping(rates: RateTable, active: Sequence[tuple[str, str]]) -> 
         rest = total - _price(rates, dropped)
         if _rounded(rest) < _rounded(total) and len(dropped) < len(active):
             old, new = _rounded(total), _rounded(rest)
-            change = f"{_amount(total)} → {_amount(rest)}, charged {old} → {new}"
+            change = f"{amount_text(total)} → {amount_text(rest)}, charged {old} → {new}"
             sentences.append(f"Dropping {name} saves {_credits(old - new)} an image ({change}).")
     return sentences
 
@@ -192,7 +192,7 @@ def _advise_on_free_additions(rates: RateTable, active: Sequence[tuple[str, str]
     unused = _rounded(total) * MILLICREDITS - total
     kinds = {backend in rates.local for backend, _ in active}
     fitting = [
-        f"{backend} {feature} ({_amount(price)})"
+        f"{backend} {feature} ({amount_text(price)})"
         for backend, prices in sorted(rates.rates.items())
         for feature, price in sorted(prices.items())
         if (backend in rates.local) in kinds and (backend, feature) not in active and price <= unused
@@ -204,7 +204,7 @@ def _advise_on_free_additions(rates: RateTable, active: Sequence[tuple[str, str]
     return [
         (
             f"Adding {listed} costs nothing more where each image is rounded up: "
-            f"{_amount(total)} is charged as {_credits(_rounded(total))}."
+            f"{amount_text(total)} is charged as {_credits(_rounded(total))}."
         )
     ]
 
@@ -221,7 +221,7 @@ def _advise_on_more_backends(rates: RateTable, active: Sequence[tuple[str, str]]
             added.append((more, backend))
     return [
         f"Adding {backend} {_factor(_rounded(total), _rounded(total + more))}: "
-        f"{_amount(total)} → {_amount(total + more)} credits an image, charged {_rounded(total)} → "
+        f"{amount_text(total)} → {amount_text(total + more)} credits an image, charged {_rounded(total)} → "
         f"{_rounded(total + more)} where each image is rounded up."
         for more, backend in sorted(added)[:MAX_SUGGESTED_BACKENDS]
     ]
@@ -253,7 +253,12 @@ def _credits(count: int) -> str:
     return counted(count, "credit")
 
 
-def _amount(millicredits: int) -> str:
+def precision_of(low: int, high: int | None, *, is_estimate: bool) -> str:
+    """Return how far a range can be trusted: `exact`; `bound`, which the price cannot leave; or `estimate`, a guess."""
+    return "estimate" if is_estimate else "exact" if low == high else "bound"
+
+
+def amount_text(millicredits: int) -> str:
     """Return millicredits written as exact credits: 1150 → `1.15`."""
     whole, rest = divmod(millicredits, MILLICREDITS)
     return f"{whole}.{rest:03d}".rstrip("0").rstrip(".") if rest else str(whole)

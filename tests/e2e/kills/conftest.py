@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.e2e.kills.processes import ForkServer, ServiceProcess, strace_works
@@ -11,14 +9,10 @@ from tests.e2e.kills.scenario import ScenarioFactory
 
 
 @pytest.fixture(scope="session")
-def factory(environment, tmp_path_factory):
+def factory(fork_server, tmp_path_factory):
     """A scenario factory with one service and one fork server for all tests."""
-    if not hasattr(os, "fork"):
-        pytest.skip("needs a POSIX system")
-    folder = tmp_path_factory.mktemp("scenarios")
-    service, fork_server = ServiceProcess(), ForkServer(folder, environment)
-    yield ScenarioFactory(service, fork_server, folder)
-    fork_server.close()
+    service = ServiceProcess()
+    yield ScenarioFactory(service, fork_server, tmp_path_factory.mktemp("scenarios"))
     service.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -139,7 +139,6 @@ def test_nearby_cells_are_one_face():
 cells = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.floats(0, 1)), max_size=64)
 
 
-@settings(max_examples=50, deadline=None)
 @given(cells, st.integers(1, 32), st.integers(1, 32))
 def test_boxes_stay_inside(cells, width, height):
     """Any output maps give boxes inside the picture, not empty, by falling score, with little overlap."""

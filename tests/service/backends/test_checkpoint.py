@@ -10,7 +10,7 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lightmeter.errors import BackendError
@@ -145,7 +145,6 @@ def test_no_tensor_reaches_outside(tensor):
         read_checkpoint(checkpoint(OrderedDict(weight=tensor), SIX))
 
 
-@settings(max_examples=200)
 @given(st.data())
 def test_damage_is_one_kind_of_error(data):
     """Any damaged file gives weights or a BackendError."""

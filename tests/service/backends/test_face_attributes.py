@@ -6,14 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
 from lightmeter.service.backends.local.face_attributes import FaceAttributes, face_chip
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.floats(20, 180), st.floats(20, 180), st.floats(12, 150), st.floats(-math.pi, math.pi))
 def test_eyes_lie_where_they_belong(x, y, apart, angle):
     """For any size and rotation of a face, its eyes are at the fixed positions of the chip."""

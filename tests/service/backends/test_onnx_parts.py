@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -33,7 +33,6 @@ def scored_boxes(draw):
     return boxes, scores
 
 
-@settings(deadline=None, max_examples=60)
 @given(scored_boxes(), SHARES)
 def test_what_is_kept_overlaps_little_and_covers_the_rest(found, most):
     """Remaining boxes do not overlap too much, and each dropped box overlaps a stronger one."""
@@ -48,7 +47,6 @@ def test_what_is_kept_overlaps_little_and_covers_the_rest(found, most):
         assert (intersection_over_union(boxes[index], boxes[over]) > most).any()
 
 
-@settings(deadline=None, max_examples=60)
 @given(scored_boxes(), SHARES)
 def test_suppressing_twice_changes_nothing(found, most):
     """Suppression is idempotent and keeps the best box."""
@@ -58,7 +56,6 @@ def test_suppressing_twice_changes_nothing(found, most):
     assert len(kept) == 0 or scores[kept[0]] == scores.max()
 
 
-@settings(deadline=None, max_examples=60)
 @given(scored_boxes())
 def test_overlap_is_a_share_and_the_same_both_ways(found):
     """Overlap is between 0 and 1, symmetric, and 1 of a box with itself if it has an area."""
@@ -71,7 +68,6 @@ def test_overlap_is_a_share_and_the_same_both_ways(found):
             assert intersection_over_union(box, box[None])[0] == 1
 
 
-@settings(deadline=None, max_examples=40)  # the machine may be busy
 @given(SIDES, SIDES, SIDES, SIDES)
 def test_a_letterbox_keeps_proportions_and_fills_one_side(width, height, wide, high):
     """A letterboxed picture is centered, fills one dimension, and has a grey border."""
@@ -90,7 +86,6 @@ def test_a_letterbox_keeps_proportions_and_fills_one_side(width, height, wide, h
     assert (fitted.canvas == 114).all(axis=2).sum() == wide * high - fitted.width * fitted.height
 
 
-@settings(deadline=None, max_examples=40)  # the machine may be busy
 @given(SIDES, SIDES, SIDES, SIDES, arrays(np.float64, 4, elements=st.floats(0, 1)))
 def test_a_box_finds_its_way_back(width, height, wide, high, shares):
     """Boxes stay the same when converted from fractions of the picture to pixels of the input and back."""
@@ -110,7 +105,6 @@ def test_a_box_finds_its_way_back(width, height, wide, high, shares):
     assert boxes_to_fractions(pixels, fitted)[0] == pytest.approx(shares, abs=1e-3)
 
 
-@settings(deadline=None, max_examples=60)
 @given(scored_boxes())
 def test_boxes_stay_on_the_picture(found):
     """Fractions are from 0 to 1, wherever a model puts its boxes."""
@@ -124,7 +118,6 @@ def test_centres_become_corners():
     assert corners(np.array([[10, 20, 4, 6]], np.float32)).tolist() == [[8, 17, 12, 23]]
 
 
-@settings(deadline=None, max_examples=40)  # the machine may be busy
 @given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(["crop", "stretch", "letterbox"]), st.sampled_from(["nchw", "nhwc"]))
 def test_every_picture_fits_every_input(width, height, wide, high, resize, layout):
     """The tensor has the input's shape, and a picture of one colour stays it, scaled and normalised."""
@@ -140,7 +133,6 @@ def test_every_picture_fits_every_input(width, height, wide, high, resize, layou
         assert channel == pytest.approx(expected, abs=1e-6)
 
 
-@settings(deadline=None, max_examples=40)  # the machine may be busy
 @given(SIDES, SIDES, SIDES, SIDES)
 def test_a_view_is_fitted_as_the_picture_is(width, height, wide, high):
     """A back end needs only the transform that it declares."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from io import BytesIO
+from pkgutil import resolve_name
 
 import numpy as np
 import pytest
@@ -11,8 +12,7 @@ from PIL import Image
 from pydantic import SecretStr
 
 from lightmeter.service.backends.base import AnalysisOptions
-from lightmeter.service.backends.providers.description.claude import Claude
-from lightmeter.service.backends.providers.description.openai_compatible import OpenAICompatible
+from lightmeter.service.backends.providers.description.provider_table import DESCRIPTION_PROVIDERS
 from lightmeter.service.backends.providers.provider import ProviderSettings
 from lightmeter.testing import openai_stub, tiny_picture
 
@@ -73,9 +73,10 @@ def create_adapter(stub_settings):
     """Return a function that creates adapters for the stub; they are closed after the test."""
     made = []
 
-    def make(adapter=OpenAICompatible, **more):
-        name = more.pop("name", "claude" if adapter is Claude else "openai")
-        made.append(adapter(stub_settings(name, **more)))
+    def make(provider="openai", **more):
+        # Adapters are imported here: their SDKs take seconds, in each process that collects these tests.
+        adapter = resolve_name(DESCRIPTION_PROVIDERS[provider].adapter)
+        made.append(adapter(stub_settings(more.pop("name", provider), **more)))
         return made[-1]
 
     yield make

@@ -8,11 +8,9 @@ from __future__ import annotations
 from itertools import chain, repeat
 
 import pytest
-from anthropic.types import ErrorResponse, Message
 
 from lightmeter.errors import BackendError, SettingsError
 from lightmeter.service.backends.base import Backend
-from lightmeter.service.backends.providers.description.claude import Claude
 from lightmeter.testing import StubAnswer, tiny_picture
 
 KEY = "sk-proj-4f2a9c77d1e84b06"
@@ -60,7 +58,7 @@ def test_the_request_is_what_the_documentation_shows(create_adapter, stub, descr
     """A request is a POST to /v1/messages with the documented headers and one user message: a JPEG and a text."""
     stub.answer = answers(message("A picture."))
     picture = tiny_picture(4)
-    assert describe(create_adapter(Claude), picture, role="caption", language="FRENCH") == "A picture."
+    assert describe(create_adapter("claude"), picture, role="caption", language="FRENCH") == "A picture."
     (request,) = stub.requests
     assert (request.method, request.path) == ("POST", "/v1/messages")
     assert request.headers["x-api-key"] == KEY
@@ -79,6 +77,8 @@ def test_the_request_is_what_the_documentation_shows(create_adapter, stub, descr
 
 def test_our_answers_are_messages_to_anthropics_own_types():
     """The answers of these tests are valid by the SDK's own types."""
+    from anthropic.types import ErrorResponse, Message  # noqa: PLC0415 (takes seconds)
+
     parsed = Message.model_validate(message("A cat.").body, strict=True)
     assert (parsed.content[0].text, parsed.usage.output_tokens) == ("A cat.", 35)
     Message.model_validate(message("I", stop="refusal", stop_details=REFUSED).body, strict=True)
@@ -87,7 +87,7 @@ def test_our_answers_are_messages_to_anthropics_own_types():
 
 def test_it_is_a_back_end(create_adapter):
     """The adapter satisfies the protocol of back ends and loads without a call."""
-    adapter = create_adapter(Claude, name="claude")
+    adapter = create_adapter("claude")
     assert isinstance(adapter, Backend)
     adapter.warm()
     assert adapter.name == "claude"
@@ -96,7 +96,7 @@ def test_it_is_a_back_end(create_adapter):
 def test_options_are_fields_of_the_body(create_adapter, stub, describe):
     """Thinking can be switched off, and the limit of tokens set."""
     stub.answer = answers(message("A picture."))
-    describe(create_adapter(Claude, options={"max_tokens": "77", "thinking": '{"type": "disabled"}'}))
+    describe(create_adapter("claude", options={"max_tokens": "77", "thinking": '{"type": "disabled"}'}))
     body = stub.requests[0].body
     assert (body["max_tokens"], body["thinking"]) == (77, {"type": "disabled"})
 
@@ -113,8 +113,8 @@ def test_the_environment_adds_nothing(create_adapter, stub, describe, monkeypatc
     }.items():
         monkeypatch.setenv(name, value)
     stub.answer = answers(message("A picture."))
-    describe(create_adapter(Claude))
-    describe(create_adapter(Claude, api_key=None))
+    describe(create_adapter("claude"))
+    describe(create_adapter("claude", api_key=None))
     first, second = stub.requests
     assert first.headers["x-api-key"] == KEY
     assert not {"x-api-key", "authorization"} & second.headers.keys()
@@ -125,19 +125,19 @@ def test_only_texts_are_the_description(create_adapter, stub, describe):
     """Thinking and unknown blocks are ignored, and text blocks are joined."""
     thinking = {"type": "thinking", "thinking": "Let me see.", "signature": "x"}
     stub.answer = answers(message(thinking, "A cat", {"type": "novelty", "text": " hidden"}, " on a mat.\n"))
-    assert describe(create_adapter(Claude)) == "A cat on a mat."
+    assert describe(create_adapter("claude")) == "A cat on a mat."
 
 
 def test_cut_texts_are_kept(create_adapter, stub, describe):
     """A text that was cut at the token limit is a valid description."""
     stub.answer = answers(message("A cat on a", stop="max_tokens"))
-    assert describe(create_adapter(Claude)) == "A cat on a"
+    assert describe(create_adapter("claude")) == "A cat on a"
 
 
 def test_tokens_are_counted(create_adapter, stub, counted, describe):
     """Input tokens are the sum of uncached, cache-written and cache-read tokens."""
     stub.answer = answers(message("A cat."))
-    describe(create_adapter(Claude))
+    describe(create_adapter("claude"))
     ((backend, used),) = counted.usages
     assert (backend, used.model) == ("claude", "claude-haiku-5-5")
     assert (used.input_tokens, used.output_tokens, used.usd) == (900, 35, None)
@@ -156,7 +156,7 @@ def test_tokens_are_counted(create_adapter, stub, counted, describe):
 def test_passing_failures_are_repeated(create_adapter, stub, counted, describe, failure, kind):
     """Throttling, overload, server errors and lost connections are retried."""
     stub.answer = answers(failure, message("A cat."))
-    assert describe(create_adapter(Claude)) == "A cat."
+    assert describe(create_adapter("claude")) == "A cat."
     assert (len(stub.requests), counted.errors) == (2, [("claude", kind)])
 
 
@@ -175,7 +175,7 @@ def test_refusals_are_final(create_adapter, stub, counted, describe, failure, sa
     """Refusals are not retried; the message is the provider's, without the key."""
     stub.answer = answers(failure)
     with pytest.raises(BackendError, match=says) as raised:
-        describe(create_adapter(Claude))
+        describe(create_adapter("claude"))
     assert KEY not in str(raised.value)
     assert (len(stub.requests), counted.errors) == (1, [("claude", "refused")])
 
@@ -202,7 +202,7 @@ def test_answers_without_a_description_are_errors(create_adapter, stub, counted,
     """An invalid answer with status 200 is a BackendError after one call."""
     stub.answer = answers(answer)
     with pytest.raises(BackendError, match=says):
-        describe(create_adapter(Claude))
+        describe(create_adapter("claude"))
     assert (len(stub.requests), counted.errors) == (1, [("claude", kind)])
 
 
@@ -210,13 +210,13 @@ def test_missing_answer_is_a_timeout(create_adapter, stub, counted, describe):
     """A provider that does not answer in time is retried, then a BackendError is raised."""
     stub.answer = answers(StubAnswer(delay_s=30))
     with pytest.raises(BackendError, match="did not answer in time"):
-        describe(create_adapter(Claude, timeout_s=0.1, max_attempts=2))
+        describe(create_adapter("claude", timeout_s=0.1, max_attempts=2))
     assert counted.errors == [("claude", "timeout")] * 2
 
 
-def test_settings_that_cannot_work(stub_settings):
+def test_settings_that_cannot_work(create_adapter):
     """An invalid address and a missing model are refused when the adapter is created."""
     with pytest.raises(SettingsError, match="base URL of claude"):
-        Claude(stub_settings("claude", base_url="anthropic"))
+        create_adapter("claude", base_url="anthropic")
     with pytest.raises(SettingsError, match="claude needs the name of a model"):
-        Claude(stub_settings("claude", model=""))
+        create_adapter("claude", model="")

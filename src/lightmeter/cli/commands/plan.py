@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from lightmeter.api.runs import stream_screened_plan
-from lightmeter.cli.options import analysis_options, execution_options, explicit_options, json_option, manifest_options
+from lightmeter.cli.options import (
+    analysis_options,
+    execution_options,
+    explicit_options,
+    json_option,
+    manifest_options,
+    price_limit_options,
+)
 from lightmeter.cli.output import print_json, show_plan
+from lightmeter.cli.price_check import CheckedPlan, PriceCheck
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.engine.session import prepare_folder
 from lightmeter.errors import UsageError
 from lightmeter.options import make_options
+from lightmeter.planning.comparison_text import plan_as_markdown
 from lightmeter.settings import read_settings
+
+_TABLE_FORMATS: Final = ("parquet", "delta")
 
 
 @click.command("plan")
@@ -28,8 +39,20 @@ from lightmeter.settings import read_settings
     type=click.Path(path_type=Path),
     help="Write the plan to this file, for run --plan.",
 )
+@price_limit_options
+@click.option("--by", metavar="COLUMN", help="Also show the cost by the values of this manifest column (or kind).")
+@click.option(
+    "--format",
+    "formats",
+    type=click.Choice(["text", "markdown", "json", *_TABLE_FORMATS]),
+    multiple=True,
+    help="How to print the plan: text (default), markdown for a pull request, json. Or the format of the run's tables: "
+    "parquet (default), delta. May be given once for each.",
+)
 @json_option
-def plan_command(manifest: str, save: Path | None, as_json: bool, **options: Any) -> int:
+def plan_command(
+    manifest: str, save: Path | None, by: str | None, formats: tuple[str, ...], as_json: bool, **options: Any
+) -> int:
     """Read MANIFEST, check every row, and estimate what analyzing it would cost. Spends nothing.
 
     If a service is named, its balance and back ends are requested first, which is free. Without a key, or if the
@@ -47,13 +70,22 @@ def plan_command(manifest: str, save: Path | None, as_json: bool, **options: Any
     A saved plan holds the decision, reason and price of every row; `run --plan` follows it without checking rows
     again, and refuses if the manifest has changed. For many rows a second file is written beside it.
 
+    --compare reads a plan that was saved earlier, also one of a changed manifest, and shows what differs: rows added,
+    removed and changed, credits by back end and feature, prices, options. Each price is exact, a bound that it cannot
+    leave, or an estimate, if the service has not confirmed the prices. With --fail-above or --fail-on-rise, the command
+    exits with 3 if the upper price is above the limit, whatever --budget is; the plan is still printed and saved.
+
     \b
     Examples:
       lightmeter plan photos.csv --features tags,nsfw
+      lightmeter plan photos.csv --compare old.json --fail-on-rise 10% --format markdown
       lightmeter plan 'photos/**/*.jpg' --features tags --budget 500 --save plan.json
       lightmeter plan photos.csv --screen nsfwjs --screen-rule 'nsfw.severity BETWEEN .1 AND .9'
       lightmeter run --plan plan.json --out out/
     """
+    printed, options["table_format"] = _split_formats(formats)
+    printed = "json" if as_json else printed
+    check = PriceCheck.from_options(options)
     if save is not None:
         prepare_folder(save.absolute().parent)
         if save.is_dir():
@@ -64,10 +96,30 @@ def plan_command(manifest: str, save: Path | None, as_json: bool, **options: Any
         lambda _: stream_screened_plan(manifest, make_options(**explicit_options(options)), read_settings()),
         cancel_on_signal=True,
     )
-    show_plan(plan, err=as_json)
+    show_plan(plan, err=printed != "text")
     if save is not None:
         plan.save(save)
-        click.echo(f"saved: {save}", err=as_json)
-    if as_json:
-        print_json(plan.to_dict())
+        click.echo(f"saved: {save}", err=printed != "text")
+    checked = check.apply(plan, None if by is None else plan.cost_by(by))
+    _print_checked_plan(checked, printed)
+    checked.raise_if_too_expensive()
     return 0
+
+
+def _split_formats(formats: tuple[str, ...]) -> tuple[str, str | None]:
+    """Return the format of the printed plan (`text` by default) and that of the tables (None if not given)."""
+    tables = [name for name in formats if name in _TABLE_FORMATS]
+    printed = [name for name in formats if name not in _TABLE_FORMATS]
+    if len(tables) > 1 or len(printed) > 1:
+        raise UsageError(f"--format is given twice: {', '.join(formats)}.", hint="Choose one of them.")
+    return (printed or ["text"])[0], tables[0] if tables else None
+
+
+def _print_checked_plan(checked: CheckedPlan, printed: str) -> None:
+    """Print what the plan was compared with as text, or the whole plan to standard output as Markdown or JSON."""
+    for text in checked.lines():
+        click.echo(text, err=printed != "text")
+    if printed == "markdown":
+        click.echo(plan_as_markdown(checked.plan, checked.comparison, checked.by, checked.exceeded), nl=False)
+    elif printed == "json":
+        print_json(checked.to_dict())

@@ -22,8 +22,11 @@ from lightmeter.cli.options import (
     explicit_options,
     json_option,
     manifest_options,
+    price_limit_options,
+    table_format_option,
 )
 from lightmeter.cli.output import print_json, show_plan, show_summary
+from lightmeter.cli.price_check import PriceCheck
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.engine.next_run import preview_next_run
 from lightmeter.engine.session import changed_options, find_run_of_manifest, find_run_of_plan, prepare_folder
@@ -50,7 +53,9 @@ _NEXT: Final = (
 @click.option("--budget", metavar="CREDITS", type=int, help="Hard cap: the run never spends more.")
 @click.option("--stream", is_flag=True, help="Spend while the manifest is being read. Needs --budget.")
 @click.option("--yes", is_flag=True, help="Do not ask before spending.")
+@price_limit_options
 @execution_options
+@table_format_option
 @accept_journal_option
 @json_option
 def run_command(
@@ -79,6 +84,9 @@ def run_command(
     answers come after seconds. The whole price is not known then, so --budget CREDITS is required. Options that need
     all rows first (--plan, --screen, --sample other than order) are refused.
 
+    --compare, --fail-above and --fail-on-rise check the price of a new plan as `lightmeter plan` does, before anything
+    is sent. A run that continues has been agreed to and is not checked.
+
     \b
     Examples:
       lightmeter run photos.csv --out out/ --features tags,colors,nsfw --budget 500
@@ -86,9 +94,10 @@ def run_command(
       lightmeter run photos.csv --out out/ --stream --budget 500 --yes
       lightmeter run --plan plan.json --out out/ --yes
     """
-    stream, explicit = bool(options.pop("stream")), explicit_options(options)
-    if stream and plan_file is not None:
-        raise UsageError("A plan file (--plan) has been read to its end, so --stream has no use: leave it out.")
+    check, stream = PriceCheck.from_options(options), bool(options.pop("stream"))
+    explicit = explicit_options(options)
+    if stream:
+        _check_stream_has_use(check, plan_file)
     saved_plan = _load_saved_plan(manifest, plan_file, explicit)
     wanted = saved_plan.options if saved_plan is not None else make_options(**explicit)
     if stream:
@@ -110,13 +119,30 @@ def run_command(
         if stream:
             return _run_while_reading(str(manifest), out, wanted, StartLimits(consent=yes), as_json=as_json)
         plan = _load_plan(manifest, saved_plan, wanted, out, consent=yes)
-        preview = preview_next_run(plan, out, read_settings())
-        show_plan(preview, err=as_json)
+        preview = _show_and_check_price(plan, out, check, as_json=as_json)
         if not yes and sys.stdin.isatty() and not click.confirm(_confirmation_question(preview), err=True):
             click.echo("Not started: nothing was spent.", err=True)
             return Interrupted.exit_code
         run = run_with_progress(lambda stop: stream_run(plan, out, consent=yes, stop=stop))
         return report_outcome(run, as_json=as_json)
+
+
+def _check_stream_has_use(check: PriceCheck, plan_file: Path | None) -> None:
+    if not check.is_empty:
+        raise UsageError("With --stream the price is not known before the run: --budget CREDITS is its limit.")
+    if plan_file is not None:
+        raise UsageError("A plan file (--plan) has been read to its end, so --stream has no use: leave it out.")
+
+
+def _show_and_check_price(plan: Plan, out: Path, check: PriceCheck, *, as_json: bool) -> Plan:
+    """Show the plan as it would be run in the folder `out`, and return it; raise TooExpensive above a limit."""
+    preview = preview_next_run(plan, out, read_settings())
+    show_plan(preview, err=as_json)
+    checked = check.apply(preview)
+    for text in checked.lines():
+        click.echo(text, err=as_json)
+    checked.raise_if_too_expensive()
+    return preview
 
 
 def _continue_run(out: Path, changes: dict[str, Any], *, as_json: bool) -> int:
@@ -209,6 +235,7 @@ def report_outcome(run: Run, *, as_json: bool) -> int:
 )
 @accept_journal_option
 @execution_options
+@table_format_option
 @json_option
 def resume_command(folder: Path, as_json: bool, **options: Any) -> int:
     """Continue the run in DIR after a stop, a crash or a raised budget.

@@ -52,7 +52,7 @@ class StratumCount(NamedTuple):
     high: int
 
 
-def _stratum(column: str | None) -> str:
+def stratum_sql(column: str | None) -> str:
     """Return SQL for a row's value in a manifest column; its one placeholder `?` takes the name of the column."""
     if column == "kind":
         return "iif(? = 'kind', kind, NULL)"
@@ -62,7 +62,7 @@ def _stratum(column: str | None) -> str:
 def ordered_rows(db: sqlite.Connection, column: str | None) -> Iterator[OrderedRow]:
     """Yield all rows of the manifest in its order, with their values in `column` (None: without values)."""
     query = (
-        f"SELECT seq, identity, perceptual_hash, {_stratum(column)}, {_IS_IN_POPULATION} "  # noqa: S608
+        f"SELECT seq, identity, perceptual_hash, {stratum_sql(column)}, {_IS_IN_POPULATION} "  # noqa: S608
         f"FROM items WHERE {IS_ROW} ORDER BY seq"
     )
     for seq, identity, bits, value, in_population in db.execute(query, (column,)):
@@ -80,7 +80,7 @@ def count_affordable(db: sqlite.Connection, column: str, low: int, high: int) ->
     """
     query = (
         "SELECT value, count(*) AS rows, sum(place <= ?), sum(place <= ?) FROM ("  # noqa: S608
-        f"SELECT {_stratum(column)} AS value, row_number() OVER (ORDER BY {SEND_ORDER}) AS place FROM items "
+        f"SELECT {stratum_sql(column)} AS value, row_number() OVER (ORDER BY {SEND_ORDER}) AS place FROM items "
         f"WHERE status = 'pending' AND {IS_ROW}) GROUP BY value ORDER BY rows DESC, value"
     )
     return [StratumCount(*row) for row in db.execute(query, (low, high, column))]
@@ -88,7 +88,7 @@ def count_affordable(db: sqlite.Connection, column: str, low: int, high: int) ->
 
 def count_population(db: sqlite.Connection, column: str | None) -> dict[str | None, int]:
     """Return value → number of rows that can be analyzed with it in `column`; without a column, None → all rows."""
-    query = f"SELECT {_stratum(column)}, count(*) FROM items WHERE {_IS_IN_POPULATION} GROUP BY 1"  # noqa: S608
+    query = f"SELECT {stratum_sql(column)}, count(*) FROM items WHERE {_IS_IN_POPULATION} GROUP BY 1"  # noqa: S608
     return dict(db.execute(query, (column,)))
 
 
@@ -99,7 +99,7 @@ def sent_rows(db: sqlite.Connection, column: str | None) -> Iterator[tuple[str, 
     beyond the first unsent row are left out: they would make the sample depend on prices and on answer times.
     """
     query = f"""
-    SELECT item_id, {_stratum(column)} FROM items WHERE {_IS_IN_POPULATION} AND {SEND_ORDER} < coalesce(
+    SELECT item_id, {stratum_sql(column)} FROM items WHERE {_IS_IN_POPULATION} AND {SEND_ORDER} < coalesce(
         (SELECT min({SEND_ORDER}) FROM items WHERE {IS_ROW} AND (status = 'pending'
          OR (status = 'over_budget' AND reason NOT IN ('at_risk', 'no_bound')))), 1 << 62)
     ORDER BY {SEND_ORDER}

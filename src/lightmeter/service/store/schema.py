@@ -79,7 +79,7 @@ MIGRATIONS: Final[Mapping[int, str]] = {
         ALTER TABLE requests ADD COLUMN digest BLOB NOT NULL DEFAULT x'';
         ALTER TABLE requests ADD COLUMN lease_until REAL;
         ALTER TABLE requests ADD COLUMN job_id INTEGER;
-        CREATE INDEX requests_by_end ON requests (finished_at);
+        CREATE INDEX IF NOT EXISTS requests_by_end ON requests (finished_at);
         CREATE TABLE double_ledger (
             account_id INTEGER NOT NULL REFERENCES accounts,
             request_id TEXT,

@@ -14,7 +14,7 @@ import numpy as np
 from lightmeter.options import Options
 from lightmeter.planning.affordable_rows import RowRange
 from lightmeter.planning.plan import Plan
-from lightmeter.pricing.estimate import CreditRange, FrameRange
+from lightmeter.pricing.estimate import CreditRange, FrameRange, precision_of
 from lightmeter.pricing.rates import MILLICREDITS, RateTable, whole_credits
 from lightmeter.ui.planner.planned_rows import PlannedRows, RowsByLength, RowsToPay
 from lightmeter.ui.planner.planner_form import needs_new_answers
@@ -32,7 +32,7 @@ _OF_VIDEOS: Final = ("max_frames", "capture_interval")
 
 def range_json(amount: CreditRange | FrameRange | RowRange, *, is_estimate: bool) -> dict[str, Any]:
     """Return an amount for the page: `low`, `high` (None: unbounded), and `label` (`exact`, `bound` or `estimate`)."""
-    label = "estimate" if is_estimate else "exact" if amount.low == amount.high else "bound"
+    label = precision_of(amount.low, amount.high, is_estimate=is_estimate)
     return {"low": amount.low, "high": amount.high, "label": label}
 
 

@@ -46,7 +46,6 @@ AMAZON = objects(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(result=GOOGLE)
 def test_any_result_of_google_is_read(result):
     """A result of any shape becomes entries that can be written as JSON, or is malformed."""
@@ -60,7 +59,6 @@ def test_any_result_of_google_is_read(result):
         assert Entries.model_validate_json(entries.model_dump_json())
 
 
-@settings(max_examples=60, deadline=None)
 @given(answer=AMAZON)
 def test_any_answer_of_amazon_is_read(answer):
     """An answer of any shape becomes entries, or is malformed."""

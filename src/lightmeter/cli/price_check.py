@@ -1,0 +1,82 @@
+"""Compares a plan with a saved one and with limits on its price, for the commands `plan` and `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from lightmeter.errors import UsageError
+from lightmeter.planning.cost_by_column import ColumnCost
+from lightmeter.planning.plan import Plan
+from lightmeter.planning.plan_comparison import PlanComparison, PlanSnapshot, compare_plans, read_snapshot
+from lightmeter.planning.price_limits import PriceLimits, parse_percent, raise_if_exceeded
+
+
+@dataclass(frozen=True, slots=True)
+class PriceCheck:
+    """What the options `--compare`, `--fail-above` and `--fail-on-rise` ask for.
+
+    Attributes:
+        old: The saved plan to compare with; None without one.
+        limits: The limits on the price.
+    """
+
+    old: PlanSnapshot | None
+    limits: PriceLimits
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any]) -> Self:
+        """Take the three options out of a command's options, and read the saved plan.
+
+        Raises:
+            UsageError: `--fail-on-rise` is given without `--compare`.
+            SettingsError: the saved plan cannot be read, or a value is wrong.
+        """
+        compare: Path | None = options.pop("compare")
+        above, rise = options.pop("fail_above"), options.pop("fail_on_rise")
+        if rise is not None and compare is None:
+            raise UsageError("--fail-on-rise needs an older plan.", hint="Add --compare old.json")
+        limits = PriceLimits(above, None if rise is None else parse_percent(rise))
+        return cls(None if compare is None else read_snapshot(compare), limits)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether none of the options is given."""
+        return self.old is None and self.limits == PriceLimits()
+
+    def apply(self, plan: Plan, by: ColumnCost | None = None) -> CheckedPlan:
+        """Return the plan with its comparison, the cost by a column, and the limits that its price exceeds."""
+        comparison = None if self.old is None else compare_plans(self.old, plan.snapshot())
+        return CheckedPlan(plan, comparison, by, self.limits.exceeded(plan.credits, comparison))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPlan:
+    """A plan, what differs from an older one, the cost by a column, and sentences on limits that it exceeds."""
+
+    plan: Plan
+    comparison: PlanComparison | None
+    by: ColumnCost | None
+    exceeded: tuple[str, ...]
+
+    def lines(self) -> Iterator[str]:
+        """Yield the texts to print below the plan."""
+        if self.comparison is not None:
+            yield f"compared with the older plan, {self.comparison}"
+        if self.by is not None:
+            yield str(self.by)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain JSON values, with `comparison`, `cost_by` and `exceeded`."""
+        return {
+            **self.plan.to_dict(),
+            "comparison": None if self.comparison is None else self.comparison.to_dict(),
+            "cost_by": None if self.by is None else self.by.to_dict(),
+            "exceeded": list(self.exceeded),
+        }
+
+    def raise_if_too_expensive(self) -> None:
+        """Raise TooExpensive if the price exceeds a limit."""
+        raise_if_exceeded(self.exceeded)

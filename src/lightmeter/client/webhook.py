@@ -1,0 +1,67 @@
+"""Posts JSON to the user's webhook: without a redirect, a proxy, a cookie or a key, and by default to public hosts."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+from pydantic import SecretStr
+from yarl import URL
+
+from lightmeter.public_addresses import is_public
+
+TIMEOUT_S: Final = 10.0
+"""Longest time for one delivery, from resolving the host to the status of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The outcome of one delivery to a webhook.
+
+    Attributes:
+        problem: Why the hook did not accept it, as a clause; None if it did. The URL, which may hold a secret, is not
+            part of it.
+        may_repeat: Whether the hook certainly did not accept it, so that another try cannot deliver it twice.
+    """
+
+    problem: str | None = None
+    may_repeat: bool = False
+
+
+async def post_to_webhook(url: SecretStr, body: bytes, *, allow_private: bool) -> Delivery:
+    """Post JSON to a webhook once; any status 200 to 299 accepts it. Failures are returned, not raised.
+
+    Args:
+        url: Address of the webhook.
+        body: The JSON.
+        allow_private: Whether the host may be on this machine or in a private network.
+    """
+
+    def create_socket(address: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, _, socket_address = address
+        if not allow_private and not is_public(str(socket_address[0])):
+            raise PermissionError(errno.EACCES, "its address is not public (see LIGHTMETER_ALERT_ALLOW_PRIVATE)")
+        return socket.socket(family=family, type=kind, proto=protocol)
+
+    connector = aiohttp.TCPConnector(socket_factory=create_socket)
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+    headers = {"Content-Type": "application/json", "User-Agent": "lightmeter"}
+    try:
+        async with (
+            aiohttp.ClientSession(
+                connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+            ) as session,
+            session.post(URL(url.get_secret_value()), data=body, headers=headers, allow_redirects=False) as response,
+        ):
+            status = response.status
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        return Delivery(f"no connection was made: {reason}", may_repeat=True)
+    except (aiohttp.ClientError, OSError, ValueError) as error:  # (their texts name the URL)
+        return Delivery(f"no answer came: {type(error).__name__}")
+    if 200 <= status < 300:  # noqa: PLR2004 (a redirect is not followed)
+        return Delivery()
+    return Delivery(f"HTTP {status}", may_repeat=True)

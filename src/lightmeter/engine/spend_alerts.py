@@ -1,0 +1,162 @@
+"""Send an alert to the user's webhook when a run reaches a threshold of credits; a run never waits for the webhook."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from time import monotonic
+from typing import Final, Literal
+
+import orjson
+
+from lightmeter.client.webhook import Delivery, post_to_webhook
+from lightmeter.clock import Clock, utc_from_timestamp
+from lightmeter.errors import LightmeterError
+from lightmeter.journal.commands.alerts import AlertState, claim_alert, end_alert
+from lightmeter.journal.header import RunHeader
+from lightmeter.journal.store import Journal, open_read_only
+from lightmeter.money.spend_thresholds import (
+    SpendReading,
+    SpendThreshold,
+    parse_thresholds,
+    reached_thresholds,
+    read_spend,
+)
+from lightmeter.settings import Settings
+
+CHECK_INTERVAL_S: Final = 1.0
+"""Least seconds between two readings of what a run has spent."""
+
+PAUSES_PER_READING: Final = 50
+"""A pause is at least this many times as long as the reading before it, so that readings take 2 % of a core at most."""
+
+END_WAIT_S: Final = 2.0
+"""Longest time for which the end of a run waits for alerts that are being delivered."""
+
+RETRY_PAUSES_S: Final = (1.0, 5.0)
+"""Pauses before an alert that the webhook did not accept is sent again."""
+
+_ENDED: Final = Delivery("the run ended before it was answered")
+
+
+@asynccontextmanager
+async def watch_spend(journal: Journal, header: RunHeader, settings: Settings, clock: Clock) -> AsyncIterator[None]:
+    """Send alerts on the credits of a run during the block, and at its end; without a webhook, do nothing.
+
+    Args:
+        journal: The journal of the run; it stores which alerts were sent.
+        header: The header of the run, with its budget.
+        settings: The user's settings, with the webhook and the thresholds.
+        clock: Source of the time.
+    """
+    alerts = SpendAlerts(journal, header, settings, clock)
+    if settings.alert_webhook is None or not alerts.thresholds:
+        yield
+        return
+    watching = asyncio.create_task(alerts.watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
+        await alerts.finish()
+
+
+class SpendAlerts:
+    """The alerts of one run. The arguments are those of `watch_spend`."""
+
+    def __init__(self, journal: Journal, header: RunHeader, settings: Settings, clock: Clock) -> None:
+        self.thresholds = parse_thresholds(settings.alert_thresholds, header.options.budget)
+        self._journal = journal
+        self._header = header
+        self._settings = settings
+        self._clock = clock
+        self._claimed: set[str] = set()
+        self._deliveries: set[asyncio.Task[None]] = set()
+        self._ending = asyncio.Event()
+
+    async def watch(self) -> None:
+        """Read again and again what the run has spent, and send the alerts that are due, until cancelled."""
+        while True:
+            started_s = monotonic()
+            await self._check()
+            await asyncio.sleep(max(CHECK_INTERVAL_S, PAUSES_PER_READING * (monotonic() - started_s)))
+
+    async def finish(self) -> None:
+        """Send the alerts that are due, wait a short time for them, and give up those that are still being sent."""
+        self._ending.set()
+        await self._check()
+        if self._deliveries:
+            _, late = await asyncio.wait(self._deliveries, timeout=END_WAIT_S)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+
+    async def _check(self) -> None:
+        with suppress(LightmeterError, OSError):  # (such as a full disk: the run reports it)
+            reading = await asyncio.to_thread(self._read)
+            for kind, threshold in reached_thresholds(self.thresholds, reading):
+                name = f"{kind} {threshold.label}"
+                if name in self._claimed:
+                    continue
+                self._claimed.add(name)
+                if await self._journal.write(claim_alert(name)):
+                    task = asyncio.create_task(self._deliver(name, self._body(name, kind, threshold, reading)))
+                    self._deliveries.add(task)
+                    task.add_done_callback(self._deliveries.discard)
+
+    def _read(self) -> SpendReading:
+        with open_read_only(self._journal.folder) as db:
+            return read_spend(db)
+
+    def _body(
+        self, name: str, kind: Literal["spent", "forecast"], threshold: SpendThreshold, reading: SpendReading
+    ) -> bytes:
+        """Return the alert as JSON; the README documents its fields."""
+        header = self._header
+        spends = f"{'has spent' if kind == 'spent' else 'is expected to spend'} {reading.amount(kind)} credits"
+        return orjson.dumps(
+            {
+                "event": f"lightmeter.budget.{kind}",
+                "alert_id": f"{header.run_id} {name}",
+                "text": f"Run {header.run_id} of {header.manifest} {spends}: {threshold.label} is reached.",
+                "run_id": header.run_id,
+                "manifest": header.manifest,
+                "threshold": threshold.label,
+                "threshold_credits": float(threshold.credits),
+                "budget": header.options.budget,
+                "paid": reading.paid,
+                "held": reading.held,
+                "forecast": reading.forecast,
+                "rows": reading.counts,
+                "at": utc_from_timestamp(self._clock.now()).isoformat(),
+            }
+        )
+
+    async def _deliver(self, name: str, body: bytes) -> None:
+        """Send an alert, again if it was certainly not accepted, and record the outcome in the journal."""
+        delivery = _ENDED
+        try:
+            delivery = await self._send(body)
+            for pause_s in RETRY_PAUSES_S:
+                if not delivery.may_repeat or await self._ends_within(pause_s):
+                    break
+                delivery = _ENDED
+                delivery = await self._send(body)
+        finally:
+            state: AlertState = "failed" if delivery.may_repeat else "unknown"
+            note = None if delivery.problem is None else f"The alert “{name}” was not delivered: {delivery.problem}."
+            change = end_alert(name, "delivered" if note is None else state, note)
+            with suppress(LightmeterError):
+                await asyncio.shield(asyncio.wrap_future(self._journal.submit(change)))
+
+    async def _ends_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ending.wait(), seconds)
+        return self._ending.is_set()
+
+    async def _send(self, body: bytes) -> Delivery:
+        url, allow_private = self._settings.alert_webhook, self._settings.alert_allow_private
+        return Delivery() if url is None else await post_to_webhook(url, body, allow_private=allow_private)

@@ -1,0 +1,161 @@
+"""Shows the comparison of two plans as text and HTML, and a plan with its comparison as Markdown for pull requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from lightmeter.html_fragments import esc, replace_control_chars
+from lightmeter.pricing.estimate import CreditRange, amount_text, counted
+
+if TYPE_CHECKING:
+    from lightmeter.planning.cost_by_column import ColumnCost
+    from lightmeter.planning.plan import Plan
+    from lightmeter.planning.plan_comparison import PlanComparison, ShareChange
+
+_MOST_CHARS: Final = 60
+"""Characters of a value of an option or a manifest that are shown."""
+
+_MOST_SHARES: Final = 12
+"""Pairs of back end and feature that a text lists; `to_dict` has all."""
+
+
+def comparison_as_text(comparison: PlanComparison) -> str:
+    """Return what differs between two plans as lines of text, the price first."""
+    lines = [f"credits: {_before_after(comparison)}{_rise(comparison)}"]
+    changes = [row for row in comparison.rows if row.rows]
+    lines += [f"  {row.change:<9} {row.rows:>8}  {_range_change(row.before, row.after)}" for row in changes]
+    lines += [f"  {name:<9} {before:>8} → {after}" for name, before, after in _count_changes(comparison)]
+    lines += [f"  {name}: {before} → {after}" for name, before, after in _share_lines(comparison)]
+    lines += [f"  price of {name}: {before} → {after} credits an image" for name, before, after in _prices(comparison)]
+    lines += [f"  option {name}: {before} → {after}" for name, before, after in _options(comparison)]
+    return "\n".join(lines)
+
+
+def comparison_as_html(comparison: PlanComparison) -> str:
+    """Return what differs between two plans as HTML, for notebooks."""
+    first, *more = comparison_as_text(comparison).splitlines()
+    lines = "".join(f"<li>{esc(line.strip())}</li>" for line in more)
+    return f"<div><b>{esc(first)}</b><ul>{lines}</ul></div>"
+
+
+def plan_as_markdown(
+    plan: Plan, comparison: PlanComparison | None, by: ColumnCost | None, exceeded: Sequence[str]
+) -> str:
+    """Return a plan as Markdown for a comment on a pull request: totals first, then short tables.
+
+    Values of the manifest and of options cannot become links, mentions or HTML.
+
+    Args:
+        plan: The plan.
+        comparison: What differs from an older plan; None to leave it out.
+        by: The cost by a column of the manifest; None to leave it out.
+        exceeded: Sentences on limits that the price exceeds.
+    """
+    title = f"### lightmeter plan: {plan.credits}" + ("" if comparison is None else _rise(comparison))
+    parts = [title, *(f"**Too expensive:** {sentence}" for sentence in exceeded)]
+    rows = f"{_code(plan.manifest)}: {counted(plan.rows, 'row')}, {plan.counts['pending']} to send"
+    budget = "" if plan.options.budget is None else f", budget {plan.options.budget}"
+    parts.append(rows + budget + ".")
+    if comparison is None:
+        reasons = [(_code(f"{one.status} {one.reason}"), one.rows) for one in plan.reasons]
+        parts.append(_table(("rows not sent", "rows"), reasons))
+    else:
+        parts += _comparison_tables(comparison)
+    if by is not None:
+        costs = [(_code(label), cost.rows_to_send, cost.credits) for label, cost in by.lines]
+        parts.append(_table((_code(by.column), "rows to send", "credits"), costs))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _comparison_tables(comparison: PlanComparison) -> Iterator[str]:
+    total = ("**all**", sum(comparison.counts_after.values()), comparison.before, comparison.after)
+    rows = [(row.change, row.rows, row.before, row.after) for row in comparison.rows if row.rows]
+    yield f"Price: {_before_after(comparison)}."
+    yield _table(("rows", "number", "credits before", "credits now"), [total, *rows])
+    yield _table(("rows by outcome", "before", "now"), _count_changes(comparison))
+    yield _table(
+        ("cost of", "credits before", "credits now"), ((_code(name), *both) for name, *both in _share_lines(comparison))
+    )
+    prices = [(_code(name), *both) for name, *both in _prices(comparison)]
+    yield _table(("price for an image", "before", "now"), prices)
+    options = [tuple(map(_code, entry)) for entry in _options(comparison)]
+    yield _table(("option", "before", "now"), options)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a Markdown table; empty without rows."""
+    lines = [f"| {' | '.join(map(str, row))} |" for row in rows]
+    return "\n".join([f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *lines]) if lines else ""
+
+
+def _code(value: str) -> str:
+    """Return a foreign text as Markdown in which no character has a meaning, in `<code>`, which makes no mention."""
+    shown = replace_control_chars(value).replace("\n", " ").replace("\t", " ")
+    return f"<code>{''.join(c if c.isalnum() or c in ' -' else f'&#{ord(c)};' for c in _shorten(shown))}</code>"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MOST_CHARS else text[: _MOST_CHARS - 1] + "…"
+
+
+def _before_after(comparison: PlanComparison) -> str:
+    before, after = comparison.before, comparison.after
+    return f"{before} ({comparison.before_label}) → {after} ({comparison.after_label})"
+
+
+def _rise(comparison: PlanComparison) -> str:
+    rise = comparison.rise_percent
+    return "" if rise is None else f", {'+' if rise > 0 else ''}{float(rise):.3g} %"
+
+
+def _range_change(before: CreditRange, after: CreditRange) -> str:
+    return str(after) if before == after else f"{before} → {after}"
+
+
+def _count_changes(comparison: PlanComparison) -> list[tuple[str, int, int]]:
+    """Return (status, rows before, rows now) of each status that either plan has."""
+    before, after = comparison.counts_before, comparison.counts_after
+    return [
+        (name, before.get(name, 0), after.get(name, 0))
+        for name in {**after, **before}
+        if before.get(name) or after.get(name)
+    ]
+
+
+def _share_lines(comparison: PlanComparison) -> list[tuple[str, str, str]]:
+    """Return (back end and feature, cost before, cost now), most expensive first."""
+
+    def line(share: ShareChange) -> tuple[str, str, str]:
+        before = _share_text(share.before_milli, share.before_label)
+        return f"{share.backend} {share.feature}", before, _share_text(share.after_milli, share.after_label)
+
+    return [line(share) for share in comparison.shares[:_MOST_SHARES]]
+
+
+def _share_text(share: tuple[int, int | None] | None, label: str) -> str:
+    if share is None:
+        return "-"
+    low, high = share
+    if high is None:
+        return f"at least {amount_text(low)} ({label})"
+    return f"{amount_text(low)} ({label})" if low == high else f"{amount_text(low)} to {amount_text(high)} ({label})"
+
+
+def _prices(comparison: PlanComparison) -> list[tuple[str, str, str]]:
+    return [
+        (f"{rate.backend} {rate.feature}", amount_text(rate.before_milli), amount_text(rate.after_milli))
+        for rate in comparison.prices
+    ]
+
+
+def _options(comparison: PlanComparison) -> list[tuple[str, str, str]]:
+    return [
+        (option.name.replace("_", "-"), _shorten(_value(option.before)), _shorten(_value(option.after)))
+        for option in comparison.options
+    ]
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,125 @@
+"""What the rows of a plan cost, by the value that they have in a column of the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from lightmeter.html_fragments import esc
+from lightmeter.journal.queries.plan_rows_by_group import PlannedGroup, rows_by_value
+from lightmeter.pricing.estimate import CreditRange, FrameRange, counted, run_price
+
+MOST_VALUES: Final = 10
+"""Number of values that are listed, those with the most images and frames; the others are one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueCost:
+    """What the rows with one value of a manifest column cost.
+
+    Attributes:
+        value: The value; None for rows without one, and for the rows of all values that are not listed.
+        rows: Number of rows of the manifest.
+        rows_to_send: Number of these rows that a run would send.
+        credits: The price, as for a run of these rows alone.
+    """
+
+    value: str | None
+    rows: int
+    rows_to_send: int
+    credits: CreditRange
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnCost:
+    """What a plan costs, by the value of a column of the manifest.
+
+    Each price is that of a run of these rows alone. The lower prices may add up to more than the lower price of the
+    plan, where a request is rounded up as a whole.
+
+    Attributes:
+        column: Name of the column.
+        values: The values with the most images and frames to be sent.
+        rest: All other values together; None if there are none.
+        rest_values: Number of values in `rest`.
+        total: The price of the plan.
+    """
+
+    column: str
+    values: tuple[ValueCost, ...]
+    rest: ValueCost | None
+    rest_values: int
+    total: CreditRange
+
+    @property
+    def lines(self) -> tuple[tuple[str, ValueCost], ...]:
+        """The label and the cost of each listed value, and of the rest."""
+        listed = tuple((cost.value or "(no value)", cost) for cost in self.values)
+        rest = f"({counted(self.rest_values, 'other value')})"
+        return listed if self.rest is None else (*listed, (rest, self.rest))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the costs as plain JSON values."""
+        rest = None if self.rest is None else _cost_json(self.rest) | {"values": self.rest_values}
+        values = [{"value": cost.value} | _cost_json(cost) for cost in self.values]
+        return {"column": self.column, "values": values, "rest": rest}
+
+    def __str__(self) -> str:
+        width = max((len(label) for label, _ in self.lines), default=0)
+        rows = (f"  {label:<{width}}  {cost.rows_to_send:>8} to send  {cost.credits}" for label, cost in self.lines)
+        return "\n".join([f"cost by {self.column}: {self.total}", *rows])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th>{esc(label)}</th><td>{cost.rows}</td><td>{cost.rows_to_send}</td><td>{cost.credits}</td></tr>"
+            for label, cost in self.lines
+        )
+        head = f"<tr><th>{esc(self.column)}</th><th>rows</th><th>to send</th><th>credits</th></tr>"
+        return f"<div><b>cost by {esc(self.column)}: {self.total}</b><table>{head}{rows}</table></div>"
+
+
+def cost_by_column(folder: Path, column: str, price_milli: int, retry_milli: int) -> ColumnCost:
+    """Return what the rows of a plan cost, by the value of a manifest column.
+
+    Args:
+        folder: Folder with the journal of the plan.
+        column: Name of the column.
+        price_milli: Millicredits for an image or frame.
+        retry_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame; 0 without a question.
+    """
+
+    def cost(groups: Sequence[PlannedGroup], value: str | None) -> ValueCost:
+        return ValueCost(value, *_totals(groups), group_price(groups, price_milli, retry_milli))
+
+    groups = rows_by_value(folder, column)
+    top, rest = groups[:MOST_VALUES], groups[MOST_VALUES:]
+    return ColumnCost(
+        column=column,
+        values=tuple(cost([group], group.name) for group in top),
+        rest=cost(rest, None) if rest else None,
+        rest_values=len(rest),
+        total=group_price(groups, price_milli, retry_milli),
+    )
+
+
+def group_price(groups: Sequence[PlannedGroup], price_milli: int, retry_milli: int) -> CreditRange:
+    """Return what a run of the rows in some groups would cost.
+
+    Args:
+        groups: The groups of rows.
+        price_milli: Millicredits for an image or frame.
+        retry_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame; 0 without a question.
+    """
+    frames = sum((FrameRange(group.frames_low, group.frames_high) for group in groups), FrameRange(0, 0))
+    return run_price(price_milli, frames, sum(group.single for group in groups), retry_milli)
+
+
+def _totals(groups: Sequence[PlannedGroup]) -> tuple[int, int]:
+    return sum(group.rows for group in groups), sum(group.rows_to_send for group in groups)
+
+
+def _cost_json(cost: ValueCost) -> dict[str, Any]:
+    credits_ = {"low": cost.credits.low, "high": cost.credits.high}
+    return {"rows": cost.rows, "rows_to_send": cost.rows_to_send, "credits": credits_}

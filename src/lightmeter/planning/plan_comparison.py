@@ -1,0 +1,345 @@
+"""Compare two plans: rows, credits, prices and options. A saved plan is read as it is, even if its manifest is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from lightmeter.errors import SettingsError
+from lightmeter.journal.commands.plan_rows import restore_rows
+from lightmeter.journal.queries.items import UNSENT, frames_to_send
+from lightmeter.journal.queries.plan_rows_by_group import PlannedGroup, rows_by_change
+from lightmeter.journal.store import Journal, open_read_only
+from lightmeter.options import Options, parse_options
+from lightmeter.planning.comparison_text import comparison_as_html, comparison_as_text
+from lightmeter.planning.cost_by_column import group_price
+from lightmeter.planning.plan_file import read_plan_file
+from lightmeter.planning.row_checks import CHUNK_ROWS
+from lightmeter.pricing.estimate import CreditRange, FrameRange, precision_of
+from lightmeter.tempdirs import temp_dir_unless_error
+
+CHANGES: Final = ("added", "removed", "changed", "unchanged")
+"""What may have happened to a row between two plans."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSnapshot:
+    """What a comparison reads of a plan: the head of its plan file, and a journal with its rows.
+
+    Attributes:
+        head: Everything in the plan file except the rows, as plain JSON values.
+        folder: Folder with the journal.
+        folder_owner: The object that keeps the folder.
+    """
+
+    head: Mapping[str, Any]
+    folder: Path
+    folder_owner: object
+
+    @property
+    def credits(self) -> CreditRange:
+        """The price of the plan."""
+        return CreditRange(self.head["credits"]["low"], self.head["credits"]["high"])
+
+    @property
+    def price_milli(self) -> int:
+        """Millicredits for an image or frame, before rounding."""
+        return int(self.head["price_per_image_millicredits"])
+
+    @property
+    def retry_milli(self) -> int:
+        """Millicredits to repeat the user's question (`--ask`) about an image or frame; 0 without a question."""
+        return int(self.head.get("retry_per_image_millicredits", 0))
+
+    @property
+    def prices_are_guessed(self) -> bool:
+        """Whether the prices are those of lightmeter's table for another service, which has not confirmed them."""
+        service = self.head.get("service") or {}
+        own = self.head["options"].get("prices")
+        return self.head["base_url"] is not None and service.get("backends") is None and own is None
+
+    def price(self, *groups: PlannedGroup) -> CreditRange:
+        """Return what a run of the rows in these groups would cost by the prices of the plan."""
+        return group_price(groups, self.price_milli, self.retry_milli)
+
+    def frames(self) -> FrameRange:
+        """Return the number of images and frames that a run of the plan would send."""
+        with open_read_only(self.folder) as db:
+            return frames_to_send(db, UNSENT)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """Number of rows with the same change (`added`, `removed`, `changed`, `unchanged`), and what they cost.
+
+    Attributes:
+        change: The change.
+        rows: Number of rows.
+        before: Their price in the old plan.
+        after: Their price in the new plan.
+    """
+
+    change: str
+    rows: int
+    before: CreditRange
+    after: CreditRange
+
+
+@dataclass(frozen=True, slots=True)
+class ShareChange:
+    """What one feature of one back end costs in two plans, in millicredits, before the service rounds up.
+
+    Attributes:
+        backend: Name of the back end.
+        feature: Name of the feature.
+        before_milli: Least and most millicredits in the old plan (most is None if unbounded); None if it is not in it.
+        after_milli: The same for the new plan.
+        before_label: How far `before_milli` can be trusted: `exact`, `bound`, or `estimate`.
+        after_label: The same for `after_milli`.
+    """
+
+    backend: str
+    feature: str
+    before_milli: tuple[int, int | None] | None
+    after_milli: tuple[int, int | None] | None
+    before_label: str
+    after_label: str
+
+
+@dataclass(frozen=True, slots=True)
+class RateChange:
+    """A price that differs between two plans, in millicredits for an image or frame."""
+
+    backend: str
+    feature: str
+    before_milli: int
+    after_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class OptionChange:
+    """An option that differs between two plans, with its values as plain JSON values."""
+
+    name: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PlanComparison:
+    """What differs between an old and a new plan.
+
+    Attributes:
+        before: Price of the old plan.
+        after: Price of the new plan.
+        before_label: How far the old price can be trusted: `exact`; `bound`; or `estimate`, if the service has not
+            confirmed the prices.
+        after_label: The same for the new price.
+        counts_before: Rows of the old plan by status.
+        counts_after: Rows of the new plan by status.
+        rows: The rows by change.
+        shares: The cost of each feature of each back end, most expensive first.
+        prices: Prices of features that both plans request, where they differ.
+        options: Options that differ.
+    """
+
+    before: CreditRange
+    after: CreditRange
+    before_label: str
+    after_label: str
+    counts_before: Mapping[str, int]
+    counts_after: Mapping[str, int]
+    rows: tuple[RowChange, ...]
+    shares: tuple[ShareChange, ...]
+    prices: tuple[RateChange, ...]
+    options: tuple[OptionChange, ...]
+
+    @property
+    def rise_percent(self) -> Fraction | None:
+        """By how many percent the upper price rises; None if it is unbounded in one plan, or rises from 0 credits."""
+        old, new = self.before.high, self.after.high
+        if old is None or new is None or (old == 0 and new > 0):
+            return None
+        return Fraction(100 * (new - old), old) if old else Fraction(0)
+
+    def rises_by_more_than(self, percent: Fraction) -> bool:
+        """Whether the upper price rises by more than `percent`. If both are unbounded, the lower prices decide."""
+        old, new = self.before.high, self.after.high
+        if old is None and new is None:
+            old, new = self.before.low, self.after.low
+        return old is not None and (new is None or 100 * (new - old) > percent * old)
+
+    def __str__(self) -> str:
+        return comparison_as_text(self)
+
+    def _repr_html_(self) -> str:
+        return comparison_as_html(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as plain JSON values."""
+        rise = self.rise_percent
+        return {
+            "credits": {
+                "before": {**_range_json(self.before), "label": self.before_label},
+                "after": {**_range_json(self.after), "label": self.after_label},
+                "rise_percent": None if rise is None else round(float(rise), 2),
+            },
+            "counts": {"before": dict(self.counts_before), "after": dict(self.counts_after)},
+            "rows": {
+                row.change: {"rows": row.rows, "before": _range_json(row.before), "after": _range_json(row.after)}
+                for row in self.rows
+            },
+            "shares": [
+                {
+                    "backend": share.backend,
+                    "feature": share.feature,
+                    "before": _share_json(share.before_milli, share.before_label),
+                    "after": _share_json(share.after_milli, share.after_label),
+                }
+                for share in self.shares
+            ],
+            "prices_millicredits": [
+                {
+                    "backend": rate.backend,
+                    "feature": rate.feature,
+                    "before": rate.before_milli,
+                    "after": rate.after_milli,
+                }
+                for rate in self.prices
+            ],
+            "options": [asdict(option) for option in self.options],
+        }
+
+
+def read_snapshot(path: Path) -> PlanSnapshot:
+    """Read a saved plan for a comparison; neither its manifest nor its prices are checked.
+
+    Args:
+        path: The plan file.
+
+    Raises:
+        SettingsError: the file is not a plan file.
+        PlanChanged: the rows were changed after the plan was saved.
+    """
+    saved = read_plan_file(path)
+    with temp_dir_unless_error() as temp_dir:
+        try:
+            with Journal(temp_dir.path) as journal:
+                rows = (row for row, _ in saved.read_rows())
+                while chunk := list(islice(rows, CHUNK_ROWS)):
+                    journal.submit(restore_rows(chunk)).result()
+            return _checked(PlanSnapshot(saved.head, temp_dir.path, temp_dir))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            hint = "Make one: lightmeter plan MANIFEST --save FILE"
+            raise SettingsError(f"{path} is not a plan file: {error!r}.", hint=hint) from error
+
+
+def _checked(snapshot: PlanSnapshot) -> PlanSnapshot:
+    """Return the snapshot if its head has what a comparison reads; raise KeyError, TypeError or ValueError if not."""
+    _ = snapshot.credits, snapshot.price_milli, snapshot.retry_milli, snapshot.prices_are_guessed
+    _ = dict(snapshot.head["counts"]), {name: int(milli) for name, milli in _prices(snapshot).items()}
+    return snapshot
+
+
+def compare_plans(old: PlanSnapshot, new: PlanSnapshot) -> PlanComparison:
+    """Return what differs between two plans."""
+    return PlanComparison(
+        before=old.credits,
+        after=new.credits,
+        before_label=_label(old, old.credits.low, old.credits.high),
+        after_label=_label(new, new.credits.low, new.credits.high),
+        counts_before=old.head["counts"],
+        counts_after=new.head["counts"],
+        rows=_row_changes(old, new),
+        shares=_share_changes(old, new),
+        prices=_rate_changes(_prices(old), _prices(new)),
+        options=_option_changes(old.head, new.head),
+    )
+
+
+def _row_changes(old: PlanSnapshot, new: PlanSnapshot) -> tuple[RowChange, ...]:
+    after, before = rows_by_change(new.folder, old.folder)
+    now, then = {group.name: group for group in after}, {group.name: group for group in before}
+    changes = []
+    for name in CHANGES:
+        counted = now.get(name) or then.get(name)
+        prices = (old.price(*_listed(then.get(name))), new.price(*_listed(now.get(name))))
+        changes.append(RowChange(name, 0 if counted is None else counted.rows, *prices))
+    return tuple(changes)
+
+
+def _listed(group: PlannedGroup | None) -> list[PlannedGroup]:
+    return [] if group is None else [group]
+
+
+def _share_changes(old: PlanSnapshot, new: PlanSnapshot) -> tuple[ShareChange, ...]:
+    before, after = _shares(old), _shares(new)
+    changes = []
+    for name in after | before:
+        backend, _, feature = name.partition(" ")
+        labels = [_label(side, *shares.get(name, (0, 0))) for side, shares in ((old, before), (new, after))]
+        changes.append(ShareChange(backend, feature, before.get(name), after.get(name), *labels))
+    return tuple(sorted(changes, key=lambda one: -max((one.before_milli or (0,))[0], (one.after_milli or (0,))[0])))
+
+
+def _shares(plan: PlanSnapshot) -> dict[str, tuple[int, int | None]]:
+    frames = plan.frames()
+    return {
+        name: (frames.low * milli, None if frames.high is None else frames.high * milli)
+        for name, milli in _prices(plan).items()
+    }
+
+
+def _prices(plan: PlanSnapshot) -> Mapping[str, int]:
+    """Return the prices of a plan: `back end feature` → millicredits for an image or frame."""
+    prices: Mapping[str, int] = plan.head["prices_millicredits"]
+    return prices
+
+
+def _rate_changes(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[RateChange, ...]:
+    changes = []
+    for name in after:
+        backend, _, feature = name.partition(" ")
+        if before.get(name, after[name]) != after[name]:
+            changes.append(RateChange(backend, feature, before[name], after[name]))
+    return tuple(changes)
+
+
+def _label(plan: PlanSnapshot, low: int, high: int | None) -> str:
+    return precision_of(low, high, is_estimate=plan.prices_are_guessed)
+
+
+def _option_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[OptionChange, ...]:
+    before, after = _option_values(old), _option_values(new)
+    return tuple(
+        OptionChange(name, before.get(name), after.get(name))
+        for name in sorted(before | after)
+        if before.get(name) != after.get(name)
+    )
+
+
+def _option_values(head: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a plan with the defaults of options that its lightmeter did not know."""
+    known = {name: value for name, value in head["options"].items() if name in Options.model_fields}
+    try:
+        values = parse_options(**known).model_dump(mode="json")
+    except SettingsError:  # (a value that this lightmeter no longer allows is compared as it is)
+        values = Options().model_dump(mode="json") | known
+    if values["prices"] is not None:
+        values["prices"] = {name: value for name, value in values["prices"].items() if name != "path"}
+    return {**values, "base_url": head["base_url"]}
+
+
+def _range_json(credits_: CreditRange) -> dict[str, int | None]:
+    return {"low": credits_.low, "high": credits_.high}
+
+
+def _share_json(share: tuple[int, int | None] | None, label: str) -> dict[str, Any] | None:
+    if share is None:
+        return None
+    low, high = share
+    return {"low": low / 1000, "high": None if high is None else high / 1000, "label": label}

@@ -1,0 +1,88 @@
+"""Program that creates the automations of `automations.json` in Prefect: notify, and pause a deployment.
+
+`python -m lightmeter.prefect_integration.automations --notify slack-webhook/team --pause analyze/nightly`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Final
+
+import click
+from prefect.client.orchestration import get_client
+from prefect.events.schemas.automations import AutomationCore
+from prefect.exceptions import ObjectNotFound
+
+_FILE: Final = Path(__file__).with_name("automations.json")
+_NOTIFICATION_BLOCK: Final = "00000000-0000-0000-0000-000000000001"
+"""Id in the file for the notification block, which each Prefect server has under an id of its own."""
+
+_DEPLOYMENT: Final = "00000000-0000-0000-0000-000000000002"
+"""Id in the file for the deployment to pause."""
+
+
+def read_automations(notification_block_id: str | None, deployment_id: str | None) -> list[AutomationCore]:
+    """Return the automations of the file whose block and deployment are known, with their ids.
+
+    Args:
+        notification_block_id: Id of the block that sends notifications; None leaves out automations that notify.
+        deployment_id: Id of the deployment that a low budget pauses; None leaves that automation out.
+    """
+    text = _FILE.read_text(encoding="utf-8")
+    for placeholder, known in ((_NOTIFICATION_BLOCK, notification_block_id), (_DEPLOYMENT, deployment_id)):
+        text = text.replace(placeholder, known or placeholder)
+    read = (json.dumps(one) for one in json.loads(text)["automations"])
+    return [
+        AutomationCore.model_validate_json(one)
+        for one in read
+        if _NOTIFICATION_BLOCK not in one and _DEPLOYMENT not in one
+    ]
+
+
+async def create_automations(notify: str | None, pause: str | None) -> list[str]:
+    """Create the automations on the Prefect server; replace those of the same names. Return the names.
+
+    Args:
+        notify: Notification block as `TYPE/NAME`, such as `slack-webhook/team`.
+        pause: Deployment that a low budget pauses, as `FLOW/NAME`.
+
+    Raises:
+        ObjectNotFound: The server has no such block or deployment.
+    """
+    async with get_client() as client:
+        block_id = deployment_id = None
+        if notify is not None:
+            kind, _, name = notify.partition("/")
+            block_id = str((await client.read_block_document_by_name(name, kind)).id)
+        if pause is not None:
+            deployment_id = str((await client.read_deployment_by_name(pause)).id)
+        automations = read_automations(block_id, deployment_id)
+        for automation in automations:
+            for former in await client.read_automations_by_name(automation.name):
+                await client.delete_automation(former.id)
+            await client.create_automation(automation)
+    return [automation.name for automation in automations]
+
+
+@click.command()
+@click.option(
+    "--notify", metavar="TYPE/NAME", help="Prefect block that sends notifications, such as slack-webhook/team."
+)
+@click.option("--pause", metavar="FLOW/NAME", help="Deployment to pause when the balance or the key's budget is low.")
+def main(notify: str | None, pause: str | None) -> None:
+    """Create lightmeter's automations in Prefect; replace those of the same names.
+
+    A deployment whose run stops at a limit, or loses an answer, is always paused. Without --notify nobody is told.
+    """
+    try:
+        names = asyncio.run(create_automations(notify, pause))
+    except ObjectNotFound as error:
+        raise click.ClickException("Prefect has no such block or deployment: see `prefect block ls`.") from error
+    for name in names:
+        click.echo(name)
+
+
+if __name__ == "__main__":
+    main()

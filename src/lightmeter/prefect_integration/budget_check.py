@@ -1,0 +1,75 @@
+"""Reads the balance of the account and the spending of a key, and compares them with limits. Spends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from lightmeter.client.client import Client
+from lightmeter.clock import SystemClock
+from lightmeter.errors import SettingsError, Unreachable
+from lightmeter.money.key_spending import KeySpending, read_key_spending
+from lightmeter.planning.preflight import PREFLIGHT_TIMEOUTS, fetch_balance, require_api_key
+from lightmeter.settings import Settings
+
+FORECAST_FROM: Final = 0.1
+"""Share of a period that must have passed before its forecast is compared with the budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetCheck:
+    """The balance of the account in credits, and the spending of the key on this machine; None without a budget."""
+
+    base_url: str
+    balance: int
+    key: KeySpending | None
+
+    def payload(self) -> dict[str, int | float | str | None]:
+        """Return the values of the events `lightmeter.budget.*`."""
+        if (key := self.key) is None:
+            return {"balance": self.balance}
+        return {
+            "balance": self.balance,
+            "period": key.period,
+            "spent": key.spent,
+            "budget": key.budget,
+            "left_percent": round(key.left_percent, 1),
+            "forecast": key.forecast,
+        }
+
+    def alerts(self, min_balance: int, min_left_percent: float) -> Iterator[tuple[str, str]]:
+        """Yield (name of an event, a sentence) for each limit that is not kept.
+
+        Args:
+            min_balance: Least credits that the account should have.
+            min_left_percent: Least part of the key's budget that should be left, in percent.
+        """
+        if self.balance < min_balance:
+            yield "lightmeter.budget.balance_low", f"The balance is {self.balance} credits, below {min_balance}."
+        if (key := self.key) is None:
+            return
+        of = f"of the key's budget of {key.budget} credits for {key.period}"
+        if key.left_percent < min_left_percent:
+            yield "lightmeter.budget.key_low", f"{key.left_percent:.1f} % {of} is left, below {min_left_percent:g} %."
+        if key.elapsed >= FORECAST_FROM and key.spent < key.budget < key.forecast:
+            yield "lightmeter.budget.forecast_high", f"At the pace so far, {key.forecast} {of} will be spent."
+
+
+async def check_budget(settings: Settings) -> BudgetCheck:
+    """Read the balance of the account, which is free, and the spending of the key from its ledger on this machine.
+
+    Raises:
+        SettingsError: The settings name no service, or no key.
+        AccessDenied: The service does not accept the key.
+        Unreachable: The service does not answer.
+        JournalError: The ledger cannot be used.
+    """
+    if (url := settings.base_url) is None:
+        raise SettingsError("No service is named.", hint="Set LIGHTMETER_BASE_URL, or name a credentials block.")
+    key = require_api_key(url, settings)
+    async with Client(url, key, timeouts=PREFLIGHT_TIMEOUTS, proxy=settings.proxy) as client:
+        balance = await fetch_balance(client)
+    if balance is None:
+        raise Unreachable(f"{url} asks to slow down.", hint="Try again later.")
+    return BudgetCheck(url, balance, read_key_spending(settings, SystemClock().now()))

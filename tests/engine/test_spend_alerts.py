@@ -1,0 +1,178 @@
+"""A run posts an alert to the user's webhook once for each threshold; no webhook stops it or is told a key."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+import lightmeter as lm
+from lightmeter.errors import SettingsError
+from lightmeter.journal.commands.alerts import claim_alert, read_alerts
+from lightmeter.journal.header import read_run_header
+from lightmeter.journal.store import Journal, open_read_only
+from lightmeter.money.spend_thresholds import SpendReading, parse_thresholds, reached_thresholds
+from lightmeter.settings import read_settings
+from tests.engine.hostile import Hostile, listening
+
+
+@asynccontextmanager
+async def hook(monkeypatch, answer=lambda _: web.Response()):
+    """A webhook on loopback that answers each POST with `answer(number)`; yields the requests that came."""
+    came = []
+
+    async def handle(request):
+        came.append((request.method, request.path, dict(request.headers), await request.json()))
+        result = answer(len(came))
+        return await result if asyncio.iscoroutine(result) else result
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = site._server.sockets[0].getsockname()[1]
+    monkeypatch.setenv("LIGHTMETER_ALERT_WEBHOOK", f"http://127.0.0.1:{port}/hook/SECRET-TOKEN")
+    monkeypatch.setenv("LIGHTMETER_ALERT_ALLOW_PRIVATE", "true")
+    try:
+        yield came
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def a_run(folder, rows, **options):
+    """A run of so many pictures, whose service still answers during the block."""
+    async with listening(Hostile(lambda *_: "well")) as base_url:
+        urls = [f"http://pictures.example/{number}.jpg" for number in range(rows)]
+        asked = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url, **options}
+        yield await lm.run(await lm.plan(urls, **asked), folder / "out")
+
+
+def states(run):
+    with open_read_only(run.folder) as db:
+        return read_alerts(db)
+
+
+async def test_each_threshold_is_posted_once(tmp_path, charges_at_once, monkeypatch):
+    """Spent and expected credits reach the thresholds; the JSON says which one, and holds no key."""
+    monkeypatch.setenv("LIGHTMETER_ALERT_THRESHOLDS", "50%, 100%,5")
+    async with hook(monkeypatch) as came, a_run(tmp_path, 6, budget=8) as run:
+        assert run.summary().paid == 6
+        posted = {(body["event"], body["threshold"]): body for *_, body in came}
+        assert set(posted) == {
+            *(("lightmeter.budget.spent", label) for label in ("50%", "5")),
+            *(("lightmeter.budget.forecast", label) for label in ("50%", "5")),
+        }
+        assert len(came) == 4
+        body = posted["lightmeter.budget.spent", "50%"]
+        run_id = read_run_header(run.folder).run_id
+        assert (body["threshold_credits"], body["budget"], body["run_id"]) == (4.0, 8, run_id)
+        assert body["alert_id"] == f"{body['run_id']} spent 50%"
+        assert (came[0][0], came[0][1]) == ("POST", "/hook/SECRET-TOKEN")
+        assert '"key"' not in json.dumps([came[0][2], body])  # the fixture's key is "key"
+        await lm.resume(run.folder)
+        assert len(came) == 4
+    assert set(states(run).values()) == {"delivered"}
+
+
+async def test_rows_that_the_budget_does_not_pay_for_are_part_of_the_forecast(try_out, monkeypatch):
+    """A budget that is too small is announced, though never more than the budget is spent."""
+    monkeypatch.setenv("LIGHTMETER_ALERT_THRESHOLDS", "200%,90%")
+    async with hook(monkeypatch) as came:
+        await try_out(Hostile(lambda *_: "well"), rows=10, budget=4)
+        posted = {(body["event"].rpartition(".")[2], body["threshold"]) for *_, body in came}
+        assert posted == {("forecast", "200%"), ("forecast", "90%"), ("spent", "90%")}
+        (body,) = [body for *_, body in came if body["threshold"] == "200%"]
+        assert body["forecast"] == 10
+
+
+@pytest.mark.parametrize("status", [302, 404, 500])
+async def test_a_webhook_that_refuses_is_reported_and_tried_again_at_the_next_start(
+    tmp_path, charges_at_once, monkeypatch, status
+):
+    """A redirect is not followed; the run goes on; its notes name the alert, not the address; resuming tries again."""
+    monkeypatch.setenv("LIGHTMETER_ALERT_THRESHOLDS", "3")
+    works = []
+
+    def answer(_):
+        return web.Response() if works else web.Response(status=status, headers={"Location": "/elsewhere"})
+
+    async with hook(monkeypatch, answer) as came, a_run(tmp_path, 4) as run:
+        assert run.summary().counts["ok"] == 4
+        assert {path for _, path, *_ in came} == {"/hook/SECRET-TOKEN"}
+        notes = " ".join(read_run_header(run.folder).notes)
+        assert "“spent 3” was not delivered" in notes
+        assert "SECRET" not in notes
+        assert set(states(run).values()) == {"failed"}
+        works.append("now")
+        await lm.resume(run.folder)
+        assert set(states(run).values()) == {"delivered"}
+
+
+async def test_a_claimed_alert_cannot_be_claimed_by_another_process(try_out):
+    """An alert that a killed process was sending is not sent again, because it may have been accepted."""
+    run, _ = await try_out(Hostile(lambda *_: "well"), rows=1)
+    with Journal(run.folder) as journal:
+        assert await journal.write(claim_alert("spent 3"))
+        assert not await journal.write(claim_alert("spent 3"))
+
+
+async def test_a_webhook_that_never_answers_does_not_stop_the_run(tmp_path, charges_at_once, monkeypatch):
+    """The run ends with all rows, and the alert, which may have been accepted, is not sent again."""
+    monkeypatch.setenv("LIGHTMETER_ALERT_THRESHOLDS", "1")
+    stuck = asyncio.Event()
+
+    async def never():
+        await stuck.wait()
+        return web.Response()
+
+    async with hook(monkeypatch, lambda _: never()) as came, a_run(tmp_path, 3) as run:
+        assert run.summary().counts["ok"] == 3
+        first = len(came)
+        assert set(states(run).values()) == {"unknown"}
+        await lm.resume(run.folder)
+        assert len(came) == first
+        stuck.set()
+
+
+async def test_private_addresses_need_a_setting(try_out, monkeypatch):
+    """Without the setting, no connection is made to this machine, also under a name."""
+    monkeypatch.setenv("LIGHTMETER_ALERT_THRESHOLDS", "1")
+    async with hook(monkeypatch) as came:
+        monkeypatch.delenv("LIGHTMETER_ALERT_ALLOW_PRIVATE")
+        run, _ = await try_out(Hostile(lambda *_: "well"), rows=2)
+        assert came == []
+    assert run.summary().counts["ok"] == 2
+
+
+@pytest.mark.parametrize("url", ["ftp://x.example/", "https://", "https://me:pw@x.example/", "x.example"])
+def test_a_wrong_webhook_is_refused_without_showing_it(monkeypatch, url):
+    """An address that is no webhook is an error of the settings, whose text does not hold it."""
+    monkeypatch.setenv("LIGHTMETER_ALERT_WEBHOOK", url)
+    with pytest.raises(SettingsError, match="LIGHTMETER_ALERT_WEBHOOK") as caught:
+        read_settings()
+    assert "pw" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "80%,,", "-1", "1e3", "eighty", "80%%"])
+def test_wrong_thresholds_are_refused(monkeypatch, text):
+    """A threshold is a percentage or a number of credits; an empty variable counts as not set."""
+    monkeypatch.setenv("LIGHTMETER_ALERT_THRESHOLDS", text)
+    if not text:
+        assert read_settings().alert_thresholds == "80%,100%"
+        return
+    with pytest.raises(SettingsError, match="neither a percentage"):
+        read_settings()
+
+
+def test_percentages_need_a_budget():
+    """Without a budget only thresholds in credits count; a threshold of 0 is never reached."""
+    assert [one.label for one in parse_thresholds("80%,500", None)] == ["500"]
+    reading = SpendReading(paid=500, held=3, forecast=None, counts={})
+    reached = reached_thresholds(parse_thresholds("0%,80%,500,501", 600), reading)
+    assert [(kind, one.label) for kind, one in reached] == [("spent", "80%"), ("spent", "500")]

@@ -1,0 +1,197 @@
+"""A plan is compared with an older one: rows, credits, prices and options; limits on its price end the command."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import pytest
+
+import lightmeter as lm
+from lightmeter.errors import PlanChanged, SettingsError
+from lightmeter.planning.comparison_text import plan_as_markdown
+from lightmeter.planning.price_limits import PriceLimits, parse_percent
+from lightmeter.pricing.estimate import CreditRange
+from lightmeter.testing import tiny_jpeg, tiny_video
+
+OWN = {"backends": {"imagenet": {"prices": {"tags": 1500}}, "palette": {"prices": {"colors": 400}}}}
+
+
+@pytest.fixture(autouse=True)
+def _no_service(monkeypatch, tmp_path, cache):
+    monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("LIGHTMETER_CACHE_DIR", str(cache))
+    monkeypatch.delenv("LIGHTMETER_BASE_URL", raising=False)
+
+
+def write(folder, rows):
+    path = folder / "m.csv"
+    path.write_text(
+        "url,id,team\n" + "".join(f"http://pictures.example/{url}.jpg,{id_},{team}\n" for url, id_, team in rows)
+    )
+    return path
+
+
+BEFORE = [("a", "1", "red"), ("b", "2", "red"), ("c", "3", "blue"), ("d", "4", "")]
+AFTER = [
+    ("a", "1", "red"),
+    ("x", "2", "red"),
+    ("c", "3", "green"),
+    ("e", "5", ""),
+    ("f", "6", "blue"),
+    ("g", "7", "red"),
+]
+ASKED = {"features": ["tags", "colors"], "backends": ["imagenet", "palette"], "precheck": False}
+
+
+@pytest.fixture
+async def plans(tmp_path):
+    """An old plan, saved, and a new one of a changed manifest with other options and prices."""
+    old = await lm.plan(write(tmp_path, BEFORE), **ASKED)
+    saved = old.save(tmp_path / "old.json")
+    new = await lm.plan(write(tmp_path, AFTER), **{**ASKED, "features": ["tags"], "prices": OWN, "max_frames": 5})
+    return old, saved, new
+
+
+async def test_rows_are_added_removed_and_changed(plans):
+    """A row is changed if its URL or its columns differ; each change has a number of rows and their price."""
+    old, saved, new = plans
+    compared = new.compare(saved)
+    assert {row.change: row.rows for row in compared.rows} == {"added": 3, "removed": 1, "changed": 2, "unchanged": 1}
+    assert (compared.before, compared.after) == (old.credits, new.credits)
+    prices = {row.change: (row.before, row.after) for row in compared.rows}
+    assert prices["added"][0] == CreditRange(0, 0) == prices["removed"][1]
+    assert prices["added"][1].high == new.credits.high // 2
+
+
+async def test_a_plan_object_compares_as_its_file(plans):
+    """Comparing with a plan gives what comparing with its file gives."""
+    old, saved, new = plans
+    assert new.compare(old) == new.compare(saved)
+    assert old.compare(saved).options == ()
+    assert {row.change: row.rows for row in old.compare(saved).rows if row.rows} == {"unchanged": 4}
+
+
+async def test_prices_shares_and_options_are_compared(plans):
+    """A changed price, a dropped feature and changed options are named, with both values."""
+    _, saved, new = plans
+    told = new.compare(saved).to_dict()
+    assert [(one["backend"], one["feature"], one["after"]) for one in told["prices_millicredits"]] == [
+        ("imagenet", "tags", 1500)
+    ]
+    shares = {(one["backend"], one["feature"]): one for one in told["shares"]}
+    assert shares["palette", "colors"]["after"] is None
+    assert (
+        shares["imagenet", "tags"]["after"] == {"low": 9.0, "high": 27.0, "label": "bound"}
+        or shares["imagenet", "tags"]["after"]["low"] == 9.0
+    )
+    changed = {one["name"]: (one["before"], one["after"]) for one in told["options"]}
+    assert changed["max_frames"] == (3, 5)
+    assert changed["features"] == (["tags", "colors"], ["tags"])
+
+
+async def test_moved_files_are_the_same_rows(tmp_path):
+    """Rows without ids of their own are the same rows in another folder, as in another checkout of a repository."""
+    saved = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "a.jpg").write_bytes(tiny_jpeg(1))
+        (folder / "m.csv").write_text("path\na.jpg\n")
+        saved.append(await lm.plan(folder / "m.csv", features=["tags"]))
+    assert [row.rows for row in saved[1].compare(saved[0]).rows] == [0, 0, 0, 1]
+
+
+async def test_frames_of_videos_belong_to_the_row_of_the_video(tmp_path):
+    """With `video="frames"` the price by change and by column covers each frame that is sent, once."""
+    tiny_video(tmp_path / "c.avi", frames=40, fps=10)
+    (tmp_path / "a.jpg").write_bytes(tiny_jpeg(1))
+    (tmp_path / "m.csv").write_text("path,team\na.jpg,red\nc.avi,blue\n")
+    plan = await lm.plan(tmp_path / "m.csv", features=["colors"], video="frames")
+    unchanged = plan.compare(plan).rows[-1]
+    assert (unchanged.rows, unchanged.after) == (2, plan.credits)
+    assert plan.cost_by("team").total == plan.credits
+    assert sum(cost.credits.high for cost in plan.cost_by("kind").values) == plan.credits.high
+
+
+async def test_a_price_that_a_service_has_not_confirmed_is_an_estimate(tmp_path):
+    """Prices of another service that named none are estimates; those of the embedded one are exact or bounds."""
+    path = write(tmp_path, BEFORE)
+    path.write_text(path.read_text().replace(",team", ",kind").replace(",red", ",image").replace(",blue", ",image"))
+    own = await lm.plan(path, **ASKED)
+    foreign = await lm.plan(
+        path, features=["tags"], backends=["clarifai"], precheck=False, base_url="http://127.0.0.1:9"
+    )
+    compared = foreign.compare(own)
+    assert (compared.before_label, compared.after_label) == ("bound", "estimate")
+    assert "estimate" in str(compared)
+
+
+async def test_a_file_that_is_no_plan_is_one_sentence(tmp_path):
+    """A missing, foreign or edited file is refused with a sentence."""
+    plan = await lm.plan(write(tmp_path, BEFORE), **ASKED)
+    with pytest.raises(SettingsError, match="cannot be read"):
+        plan.compare(tmp_path / "gone.json")
+    path = plan.save(tmp_path / "p.json")
+    head = json.loads(path.read_text())
+    for broken in ({**head, "credits": 1}, {**head, "counts": None}, {**head, "options": []}):
+        path.write_text(json.dumps(broken))
+        with pytest.raises(SettingsError, match="is not a plan file"):
+            plan.compare(path)
+    head["listed"][0]["status"] = "skipped"
+    path.write_text(json.dumps(head))
+    with pytest.raises(PlanChanged):
+        plan.compare(path)
+
+
+async def test_the_cost_by_a_column_has_the_top_values_and_a_rest(tmp_path):
+    """The most expensive values are listed, the others are one line, and rows without a value have none."""
+    rows = [(f"r{n}-{m}", f"{n}-{m}", f"team{n}" if n else "") for n in range(15) for m in range(n + 1)]
+    plan = await lm.plan(write(tmp_path, rows), **ASKED)
+    by = plan.cost_by("team")
+    assert [cost.value for cost in by.values[:2]] == ["team14", "team13"]
+    assert (len(by.values), by.rest_values, by.rest.rows) == (10, 5, 15)
+    assert sum(cost.rows for cost in by.values) + by.rest.rows == plan.rows
+    assert sum(cost.credits.high for cost in by.values) + by.rest.credits.high == plan.credits.high == by.total.high
+    assert "(5 other values)" in str(by)
+    assert "<table>" in by._repr_html_()
+    with pytest.raises(SettingsError, match="no column 'tema'"):
+        plan.cost_by("tema")
+
+
+async def test_markdown_has_totals_first_and_foreign_texts_do_nothing(tmp_path):
+    """Markdown begins with the price; values of the manifest cannot be links, mentions, HTML or cells."""
+    path = tmp_path / "m.csv"
+    evil = "@all [x](http://evil.example) | <img src=x> `y` *b*"
+    path.write_text(f'url,id,team\nhttp://pictures.example/a.jpg,1,"{evil}"\n')
+    plan = await lm.plan(path, **ASKED)
+    text = plan_as_markdown(plan, plan.compare(plan), plan.cost_by("team"), ("Too much.",))
+    assert text.startswith(f"### lightmeter plan: {plan.credits}")
+    assert text.index("**Too expensive:** Too much.") < text.index("| rows |")
+    assert not [word for word in ("@all", "](", "<img", "`", "*b*", "http:") if word in text]
+    assert "&#64;all" in text
+
+
+@pytest.mark.parametrize(("text", "percent"), [("10", 10), ("10%", 10), (" 2.5 % ", Fraction(5, 2)), ("0", 0)])
+def test_a_percentage_has_a_sign_or_none(text, percent):
+    """10 and 10% are the same percentage."""
+    assert parse_percent(text) == percent
+
+
+@pytest.mark.parametrize("text", ["", "ten", "-1", "1e3", "10%%", "nan", "1/2"])
+def test_what_is_no_percentage_is_refused(text):
+    """Other texts are refused with the two forms."""
+    with pytest.raises(SettingsError, match="is no percentage"):
+        parse_percent(text)
+
+
+def test_limits_are_exact(plans):
+    """A price at the limit is accepted, one above is not; an unbounded price exceeds every limit."""
+    assert PriceLimits(10).exceeded(CreditRange(1, 10), None) == ()
+    assert len(PriceLimits(9).exceeded(CreditRange(1, 10), None)) == 1
+    assert len(PriceLimits(10**9).exceeded(CreditRange(1, None), None)) == 1
+    old, _, new = plans
+    compared = new.compare(old)
+    rise = Fraction(100 * (compared.after.high - compared.before.high), compared.before.high)
+    assert PriceLimits(None, rise).exceeded(compared.after, compared) == ()
+    assert len(PriceLimits(None, rise - Fraction(1, 10**6)).exceeded(compared.after, compared)) == 1
