@@ -7,7 +7,6 @@ import sys
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -285,17 +284,6 @@ def test_what_a_scheme_needs_is_said_in_one_sentence(monkeypatch, uri, message):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ManifestError, match=message):
         list(ManifestReader(uri))
-
-
-def test_a_data_set_of_hugging_face_is_read_through_its_own_package(monkeypatch, tmp_path):
-    """hf:// locations are read through huggingface_hub's HfFileSystem."""
-    fsspec = pytest.importorskip("fsspec")
-    (tmp_path / "datasets").mkdir()
-    (tmp_path / "datasets" / "m.csv").write_text("url\nhttps://e.org/1.jpg\n")
-
-    there = fsspec.filesystem("dir", path=str(tmp_path), fs=fsspec.filesystem("file"))
-    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(HfFileSystem=lambda: there))
-    assert names("hf://datasets/m.csv") == ["https://e.org/1.jpg"]
 
 
 def test_a_key_in_a_uri_is_not_told(tmp_path):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
+from lightmeter import telemetry
 from lightmeter.api.background_generator import in_background
 from lightmeter.api.run_result import Run
 from lightmeter.cache.reuse import cache_answers
@@ -74,10 +75,12 @@ async def stream_folder(
     ) as steps:
         async for step in steps:
             if isinstance(step, Run):
+                run_id = read_run_header(folder).run_id
                 if limits.tables:
-                    await asyncio.to_thread(export_tables, folder, whole=limits.is_planning)
-                run_id, now = read_run_header(folder).run_id, SystemClock().now()
-                await asyncio.to_thread(cache_answers, folder, run_id, options, settings, now)
+                    with telemetry.span("lightmeter.export", {"lightmeter.run_id": run_id}) as span:
+                        rows = await asyncio.to_thread(export_tables, folder, whole=limits.is_planning)
+                        span.set({f"lightmeter.rows.{table}": count for table, count in rows.items()})
+                await asyncio.to_thread(cache_answers, folder, run_id, options, settings, SystemClock().now())
             yield step
 
 
@@ -112,10 +115,13 @@ async def settle_former_run(
 async def _run_engine(
     folder: Path, options: Options, stop: asyncio.Event, limits: StartLimits, settings: Settings
 ) -> AsyncGenerator[Progress | Run]:
-    async with (
-        open_session(folder, settings, options, accept_journal=limits.accept_journal) as session,
-        open_engine(session, limits.rows, pay_again=limits.pay_again) as engine,
-    ):
+    async with AsyncExitStack() as stack:
+        span = stack.enter_context(telemetry.span("lightmeter.run"))
+        session = await stack.enter_async_context(
+            open_session(folder, settings, options, accept_journal=limits.accept_journal)
+        )
+        engine = await stack.enter_async_context(open_engine(session, limits.rows, pay_again=limits.pay_again))
+        stack.callback(lambda: span.set(_run_attributes(engine)))
         work = asyncio.create_task(_recover_and_spend(engine, limits, settings))
         stopped = asyncio.create_task(stop.wait())
         stopped.add_done_callback(lambda task: None if task.cancelled() else engine.run_state.interrupt())
@@ -142,6 +148,20 @@ async def _run_engine(
             stopped_by = Interrupted("Stopped by the user.", hint=f"Continue: lightmeter resume {folder}")
         yield replace(engine.progress(), phase="exporting")
     yield Run(folder, stopped_by)
+
+
+def _run_attributes(engine: Engine) -> telemetry.Attributes:
+    """Return the attributes of a run's span: its id, its options, its rows by status and its credits."""
+    header, state = engine.session.header, engine.run_state
+    return {
+        "lightmeter.run_id": header.run_id,
+        "lightmeter.backends": tuple(header.options.backends or ()),
+        "lightmeter.features": tuple(header.options.features or ()),
+        "lightmeter.budget": header.options.budget,
+        "lightmeter.credits_paid": state.paid,
+        "lightmeter.credits_held": state.held,
+        **{f"lightmeter.rows.{status}": rows for status, rows in state.counts.items()},
+    }
 
 
 async def _recover_and_spend(engine: Engine, limits: StartLimits, settings: Settings) -> None:

@@ -25,6 +25,7 @@ from lightmeter.client.http_answer import RawAnswer
 from lightmeter.errors import OutcomeUnknown, SettingsError, Unreachable, UsageError
 from lightmeter.facts.lenient_json import parse_object_strict
 from lightmeter.redaction import has_credentials
+from lightmeter.telemetry import trace_headers
 from lightmeter.wire.constants import AUTH_HEADER
 
 PROXY_FROM_ENVIRONMENT: Final = "environment"
@@ -211,7 +212,9 @@ class Transport:
         content = {} if body is None else {"Content-Type": "application/json", "Content-Length": str(len(body))}
         partial = _PartialAnswer()
         try:
-            await self._exchange(self._session, method, url, body, {**content, **(headers or {})}, partial)
+            await self._exchange(
+                self._session, method, url, body, {**content, **(headers or {}), **trace_headers()}, partial
+            )
         except Exception as error:
             answer = partial.to_answer()
             if answer is not None and parse_object_strict(answer.body) is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from lightmeter import sqlite
+from lightmeter import sqlite, telemetry
 from lightmeter.client.classify import Classification, ResponseVerdict
 from lightmeter.client.http_answer import RawAnswer
 from lightmeter.engine.batching import NameReliability
@@ -213,6 +213,7 @@ class Accounting:
             self._run_state.add_note(_CHARGE_UNKNOWN)
         else:
             await self._release_hold(request.hold, outcome.paid)
+            telemetry.count("lightmeter.client.credits_paid", outcome.paid)
         self._run_state.move_rows("pending", "failed", failed)
         self._run_state.move_rows("pending", "ok", len(outcome.rows) - failed)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import random
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -18,6 +19,7 @@ from lightmeter.client.rate_limit import AdaptiveLimiter, SendRecord
 from lightmeter.engine.accounting import Accounting
 from lightmeter.engine.in_flight import PolledRequest
 from lightmeter.engine.limiter_state import learn_from_answer
+from lightmeter.engine.request_telemetry import poll_span
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
 from lightmeter.errors import AccessDenied, OutcomeUnknown, Unreachable
@@ -107,7 +109,9 @@ class Poller:
         try:
             polled.polls += 1
             try:
-                raw = await self._session.client.fetch_response(polled.request_id)
+                with poll_span(polled) as exchange:
+                    raw = await self._session.client.fetch_response(polled.request_id)
+                    exchange.end(raw, partial(classify_poll, raw, now=self._session.clock.now()))
             except (OutcomeUnknown, Unreachable) as error:  # a poll is free: it is repeated
                 self._limiter.on_lost(record)
                 await self._retry_or_give_up(polled, str(error))

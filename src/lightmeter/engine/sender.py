@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import Final
 
 from lightmeter.client.classify import Classification, ResponseVerdict, classify_submission
@@ -14,6 +15,7 @@ from lightmeter.engine.accounting import Accounting
 from lightmeter.engine.batching import Batch
 from lightmeter.engine.in_flight import InFlightRequest, sent_name
 from lightmeter.engine.limiter_state import learn_from_answer
+from lightmeter.engine.request_telemetry import request_span
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
 from lightmeter.engine.uploads import UploadFetcher
@@ -31,6 +33,7 @@ from lightmeter.journal.frame_rows import frame_of
 from lightmeter.journal.outcome import ReceivedAnswer, Refusal
 from lightmeter.journal.queries.items import AnswerRetry
 from lightmeter.journal.submission_states import Event
+from lightmeter.manifest.tar_members import local_file
 
 MAX_UNREACHABLE: Final = 5
 """Requests in a row that cannot be delivered before the run stops: about 15 seconds with the pauses in between."""
@@ -108,7 +111,12 @@ class Sender:
             return bodies.for_files([content], [name])
         if not files:
             return bodies.for_urls([url for _, url, _ in sources])
-        encoded, names = await encode_files(files)
+        async with AsyncExitStack() as stack:
+            try:
+                local = [await stack.enter_async_context(local_file(path)) for path in files]
+            except OSError as error:
+                raise UsageError(f"{files[0]}: {error.strerror or error}.") from error
+            encoded, names = await encode_files(local)
         return bodies.for_files(encoded, names)
 
     async def _post(self, request: InFlightRequest, body: bytes) -> None:
@@ -118,7 +126,11 @@ class Sender:
         record = self._limiter.on_sent(clock.monotonic())
         key = self._session.header.idempotency_key(request.submission_id)
         try:
-            raw = await self._session.client.send_request(body, idempotency_key=key)
+            with request_span(self._session.header.options, request) as exchange:
+                raw = await self._session.client.send_request(body, idempotency_key=key)
+                received_s = clock.monotonic()
+                classification = await self._accounting.classify(request, raw, classify_submission)
+                exchange.end(raw, lambda: classification)
         except Unreachable as error:
             self._limiter.on_lost(record)
             await self._record_unreachable(request, error)
@@ -128,9 +140,7 @@ class Sender:
             await self._accounting.record_unknown_outcome(request, str(error), received)
         else:
             self._unreachable_in_a_row = 0
-            now = clock.monotonic()
-            classification = await self._accounting.classify(request, raw, classify_submission)
-            learn_from_answer(self._limiter, record, raw, classification, now)
+            learn_from_answer(self._limiter, record, raw, classification, received_s)
             await self._record(request, raw, classification)
         finally:
             self._run_state.end_request()

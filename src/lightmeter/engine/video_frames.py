@@ -14,6 +14,7 @@ from lightmeter.errors import FetchError, MediaError, UsageError
 from lightmeter.journal.frame_rows import frame_of, row_of
 from lightmeter.journal.queries.video_frames import VideoSource, video_of_frame
 from lightmeter.journal.store import open_read_only
+from lightmeter.manifest.tar_members import TarMember
 from lightmeter.media.image import encode_jpeg
 from lightmeter.media.video import iter_frames_at
 from lightmeter.prechecks.check import MAX_DOWNLOAD_BYTES
@@ -88,10 +89,10 @@ class FrameExtractor:
         """Return a video's file, downloaded to `target` if it has a URL. Raise MediaError if its content changed."""
         if video.path is not None:
             try:
-                sha256 = await asyncio.to_thread(_sha256, Path(video.path))
+                path = await asyncio.to_thread(_stored_file, video.path, target)
+                sha256 = await asyncio.to_thread(_sha256, path)
             except OSError as error:
                 raise UsageError(f"{video.path} cannot be read: {error.strerror or error}.") from error
-            path = Path(video.path)
         else:
             response = await self._prober.download(video.url, target, MAX_DOWNLOAD_BYTES)
             if not response.ok:
@@ -100,6 +101,15 @@ class FrameExtractor:
         if sha256 != video.content_sha256:
             raise MediaError("The video has changed since its frames were chosen: plan again.")
         return path
+
+
+def _stored_file(path: str, target: Path) -> Path:
+    """Return the local file of a video; one in a tar is copied to `target`."""
+    member = TarMember.from_path(path)
+    if member is None:
+        return Path(path)
+    member.copy_to(target)
+    return target
 
 
 def _sha256(path: Path) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightmeter.errors import FetchError, LightmeterError, MediaError
+from lightmeter.manifest.tar_members import local_file
 from lightmeter.media.decoder_client import DecoderLimits
 from lightmeter.media.image import load_rgb, thumbnail
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
@@ -87,7 +88,8 @@ async def _make_thumbnail(source: ThumbnailSource, prober: UrlProber | None) -> 
             return Thumbnail(source.kept, await asyncio.to_thread(_blur, source.kept))
     try:
         if source.path is not None:
-            rgb = await _decode(Path(source.path))
+            async with local_file(source.path) as file:
+                rgb = await _decode(file)
         elif prober is None:
             return Thumbnail(reason="not on this machine")
         else:

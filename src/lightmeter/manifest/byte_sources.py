@@ -8,26 +8,27 @@ from __future__ import annotations
 import glob
 import gzip
 import io
-import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
-from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
-from lightmeter.errors import ManifestError
+from lightmeter.errors import ManifestError, SettingsError
 from lightmeter.redaction import mask_credentials
+from lightmeter.remote_files import open_file_system
 
 CHUNK_BYTES: Final = 1024 * 1024
 _MAX_LINE_BYTES: Final = 16 * 1024 * 1024  # bounds memory for a file that is not text
 _PARQUET_MAGIC: Final = b"PAR1"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _ESCAPED: Final = re.compile(r"\[([*?[])\]")  # a literal character as `glob.escape` writes it
+_BRACES: Final = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")  # `{a,b}` or `{000..010}`
+_RANGE: Final = re.compile(r"(\d+)\.\.(\d+)")
 _GZIP_ERRORS: Final = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
@@ -52,8 +53,15 @@ class Location:
 
     @property
     def is_glob(self) -> bool:
-        """Whether the location is a pattern, such as `photos/*.jpg`, and no file has that exact name."""
-        return self.path is not None and glob.has_magic(_ESCAPED.sub("", self.text)) and not self.path.exists()
+        """Whether the location is a pattern (`photos/*.jpg`, `{00..09}.tar`), and no local file has that exact name."""
+        if self.is_remote:
+            return _is_pattern(self.uri_path)
+        return self.path is not None and _is_pattern(self.text) and not self.path.exists()
+
+    @property
+    def uri_path(self) -> str:
+        """The URI without its options (`?region=…`)."""
+        return self.text.partition("?")[0]
 
     @property
     def absolute(self) -> str:
@@ -65,11 +73,21 @@ class Location:
         return f"{glob.escape(str(Path.cwd()))}/{self.path}"
 
     @property
-    def glob_parts(self) -> tuple[Path, tuple[str, ...]]:
-        """A glob's folder before the first wildcard, and the parts after: `a/b*/*.jpg` gives `a`, (`b*`, `*.jpg`)."""
-        parts = Path(self.text).parts
-        fixed = next(place for place, part in enumerate(parts) if glob.has_magic(_ESCAPED.sub("", part)))
-        return Path(*(_ESCAPED.sub(r"\1", part) for part in parts[:fixed])), parts[fixed:]
+    def glob_parts(self) -> tuple[str, list[tuple[str, ...]]]:
+        """A glob's folder before the first wildcard, and the patterns after it, split at `/`.
+
+        The glob `a/b*/*.jpg` gives `a` and the pattern (`b*`, `*.jpg`). Braces give several patterns: `a/{x,y}.tar`
+        gives `a` and the patterns (`x.tar`,) and (`y.tar`,). The folder of a URI keeps the options of the URI.
+        """
+        if self.is_remote:
+            scheme, _, path = self.uri_path.partition("://")
+            root, parts, options = f"{scheme}://", path.split("/"), self.text[len(self.uri_path) :]
+        else:
+            root, parts, options = "", list(Path(self.text).parts), ""
+        fixed = next(place for place, part in enumerate(parts) if _is_pattern(part) or "{" in part)
+        names = [_ESCAPED.sub(r"\1", part) for part in parts[:fixed]]
+        base = f"{root}{'/'.join(names)}{options}" if root else str(Path(*names))
+        return base, [tuple(found.split("/")) for found in expand_braces("/".join(parts[fixed:]))]
 
     @property
     def folder(self) -> Path | None:
@@ -87,6 +105,26 @@ def _uri_parts(uri: str) -> tuple[str, PurePosixPath]:
     except ValueError:  # opening it reports that it is invalid
         return masked, PurePosixPath(masked)
     return parts._replace(query="", fragment="").geturl(), PurePosixPath(parts.path)
+
+
+def _is_pattern(text: str) -> bool:
+    """Whether a path has wildcards, or braces as `expand_braces` expands them. In a URI, `?` begins the options."""
+    return glob.has_magic(_ESCAPED.sub("", text)) or _BRACES.search(text) is not None
+
+
+def expand_braces(pattern: str) -> Iterator[str]:
+    """Yield a pattern with each choice of its braces: `{a,b}`, or a range of numbers such as `{000..010}`."""
+    found = _BRACES.search(pattern)
+    if found is None:
+        yield pattern
+        return
+    limits = _RANGE.fullmatch(found[1])
+    choices: Iterable[str] = found[1].split(",")
+    if limits is not None:
+        first, last = limits.groups()
+        choices = (f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1))
+    for choice in choices:
+        yield from expand_braces(f"{pattern[: found.start()]}{choice}{pattern[found.end() :]}")
 
 
 class HashingReader(io.RawIOBase):
@@ -137,49 +175,22 @@ def open_raw(location: Location, stdin: IO[bytes] | None = None) -> Iterator[Any
         yield opened
 
 
-def remote_file_system(location: Location) -> tuple[Any, str]:
-    """Return the `pyarrow.fs` file system of a URI and the path on it, without a request to a server.
+def remote_file_system(location: Location, uri: str = "") -> tuple[Any, str]:
+    """Return the `pyarrow.fs` file system of a URI and the path on it (`remote_files.open_file_system`).
 
-    `s3://`, `gs://`, `abfs://`, `file://` and others are Arrow's own. `az://CONTAINER/PATH` is the container of the
-    account that AZURE_STORAGE_ACCOUNT_NAME names, with the key AZURE_STORAGE_ACCOUNT_KEY or the login of this machine.
-    `hf://` needs the package huggingface_hub.
+    Args:
+        location: The manifest, for messages.
+        uri: The URI, if it is not that of `location`.
 
     Raises:
         ManifestError: the scheme is unknown, or a package or variable that it needs is missing.
     """
-    scheme, _, path = location.text.partition("://")
-    if scheme.lower() in {"http", "https"}:
+    if location.text.partition("://")[0].lower() in {"http", "https"}:
         raise cannot_open(location, ValueError("a manifest is not read over HTTP: download it first"))
     try:
-        from pyarrow import fs  # noqa: PLC0415 (only for remote manifests)
-
-        match scheme.lower():
-            case "az":
-                return _azure_file_system(fs), path
-            case "hf":
-                return _hugging_face_file_system(fs), path
-        found: tuple[Any, str] = fs.FileSystem.from_uri(location.text)
-    except (OSError, ValueError, ImportError) as error:
-        # pyarrow raises ArrowInvalid, a ValueError, for an unknown scheme. Its message may hold the key.
+        return open_file_system(uri or location.text)
+    except (OSError, ValueError, SettingsError) as error:
         raise cannot_open(location, error) from None
-    return found
-
-
-def _azure_file_system(fs: Any) -> Any:
-    if not hasattr(fs, "AzureFileSystem"):
-        raise ImportError("this pyarrow knows no Azure: pip install --upgrade pyarrow")
-    account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
-    if not account:
-        raise ValueError("set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY where a key is needed")
-    return fs.AzureFileSystem(account, account_key=os.environ.get("AZURE_STORAGE_ACCOUNT_KEY"))
-
-
-def _hugging_face_file_system(fs: Any) -> Any:
-    try:
-        hub: Any = import_module("huggingface_hub")  # not a dependency of lightmeter
-    except ImportError:
-        raise ImportError("hf:// needs another package: pip install huggingface_hub") from None
-    return fs.PyFileSystem(fs.FSSpecHandler(hub.HfFileSystem()))
 
 
 def cannot_open(location: Location, error: Exception) -> ManifestError:
@@ -193,15 +204,19 @@ def decompress(raw: io.RawIOBase, location: Location) -> io.BufferedReader | gzi
     """Return a buffered stream of the content, decompressed if the file's name or first two bytes say gzip.
 
     Raises:
-        ManifestError: the content is Parquet under another name or on standard input.
+        ManifestError: the content is Parquet under another name or on standard input, or cannot be read.
     """
     stream: io.BufferedReader = io.BufferedReader(raw, CHUNK_BYTES)
-    if stream.peek(4)[:4] == _PARQUET_MAGIC:
+    try:
+        head = stream.peek(4)
+    except OSError as error:
+        raise cannot_open(location, error) from error
+    if head[:4] == _PARQUET_MAGIC:
         raise ManifestError(
             f"{location.name}: this is Parquet, which is read from its end",
             hint="Name it as a file that ends in .parquet.",
         )
-    if location.suffixes[-1:] == [".gz"] or stream.peek(2)[:2] == _GZIP_MAGIC:
+    if location.suffixes[-1:] == [".gz"] or head[:2] == _GZIP_MAGIC:
         return gzip.GzipFile(fileobj=stream, mode="rb")
     return stream
 

@@ -1,4 +1,4 @@
-"""Folders and globs as manifests: each media file is a row, or the rows of all Parquet files are read in order.
+"""Folders and globs as manifests: each media file is a row, or the rows of all Parquet files or tars are read in order.
 
 A folder is searched recursively, a glob only where it contains `**`. The search skips hidden files and folders,
 symbolic links to folders, output folders of runs, files that are neither media nor Parquet, and in a Parquet data set
@@ -7,10 +7,11 @@ names that begin with `_`. Files are ordered by their relative paths, compared a
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
@@ -27,47 +28,52 @@ from lightmeter.manifest.byte_sources import (
 )
 from lightmeter.manifest.item import MEDIA_SUFFIXES
 from lightmeter.manifest.row_parser import RawRow
+from lightmeter.remote_files import child_uri
 
 _JOURNAL: Final = "journal.sqlite"  # marks the output folder of a run
 
 _Names = Callable[[], Iterable[str]]
+_Kind = Literal["media", "parquet", "tar"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileSet:
-    """Files that together are one manifest: pictures and videos, or Parquet files.
+    """Files that together are one manifest: pictures and videos, Parquet files, or WebDataset tars.
 
     Attributes:
-        kind: `media`: each file is a row; `parquet`: each file holds rows.
+        kind: `media`: each file is a row; `parquet`, `tar`: each file holds rows.
         base: Folder that the names are relative to: an absolute path, or a path on `filesystem`.
         list_names: Returns the names of the files in order; each call searches the file system again.
         filesystem: A file system of `pyarrow.fs`; None for the local one.
+        base_uri: URI of `base`, with its options; empty for the local file system.
     """
 
-    kind: Literal["media", "parquet"]
+    kind: _Kind
     base: str
     list_names: _Names
     filesystem: Any = None
+    base_uri: str = ""
 
     def media_rows(self) -> Iterator[tuple[RawRow, bytes]]:
         """Yield for each media file a row with its name as `path`, and its name, size and change time as bytes."""
         for name in self.list_names():
-            size, modified_ns = -1, -1  # of a file that was deleted; its row cannot be read later
-            with suppress(FileNotFoundError):
-                stat = Path(self.base, name).stat()
-                size, modified_ns = stat.st_size, stat.st_mtime_ns
-            yield _media_row(name), os.fsencode(name) + f"\0{size} {modified_ns}\n".encode()
+            yield _media_row(name), self._state(name)
+
+    def archives(self) -> Iterator[tuple[str, str]]:
+        """Yield for each tar its name, and its absolute path or URI."""
+        for name in self.list_names():
+            yield name, child_uri(self.base_uri, name) if self.base_uri else f"{self.base}/{name}"
 
     def digest(self) -> str:
         """Return one SHA-256 of all files of the manifest, in hexadecimal digits.
 
-        For media files, it covers names, sizes and modification times, but not contents, because a folder may hold
-        terabytes. For Parquet files, it covers names, sizes and contents.
+        For media files and tars, it covers names, sizes and modification times, but not contents, because a folder may
+        hold terabytes. For Parquet files, it covers names, sizes and contents.
         """
         digest = sha256()
-        if self.kind == "media":
-            for _, file_state in self.media_rows():
-                digest.update(file_state)
+        if self.kind != "parquet":
+            for name in self.list_names():
+                digest.update(self._state(name))
             return digest.hexdigest()
         for name in self.list_names():
             with self.open(name) as file:
@@ -75,6 +81,17 @@ class FileSet:
                 while chunk := file.read(CHUNK_BYTES):
                     digest.update(chunk)
         return digest.hexdigest()
+
+    def _state(self, name: str) -> bytes:
+        size, modified_ns = -1, -1  # of a file that was deleted; its row cannot be read later
+        if self.filesystem is not None:
+            info = self.filesystem.get_file_info(f"{self.base}/{name}")
+            size, modified_ns = (info.size, info.mtime_ns) if info.is_file else (size, modified_ns)
+        else:
+            with suppress(FileNotFoundError):
+                stat = Path(self.base, name).stat()
+                size, modified_ns = stat.st_size, stat.st_mtime_ns
+        return os.fsencode(name) + f"\0{size} {modified_ns}\n".encode()
 
     def open(self, name: str) -> Any:
         """Open the file `name`, one of `list_names()`, for reading; return it as a `pyarrow.NativeFile`."""
@@ -111,56 +128,89 @@ def stored_digest(location: Location) -> str:
 
 
 def file_set(location: Location) -> FileSet | None:
-    """Return the files of a folder, a glob or a media file; None for a single manifest file.
+    """Return the files of a folder, a glob, a media file or a tar; None for another single manifest file.
 
     Raises:
-        ManifestError: no file matches a glob, or the files are both media and Parquet, or neither.
+        ManifestError: no file matches a glob, or the files are both media and Parquet, or none of the kinds; or a tar
+            is compressed, or has a key in its URI.
     """
+    _check_tar(location)
     try:
         if location.is_remote:
-            return _remote_files(location, *remote_file_system(location))
+            return _remote_files(location)
         path = location.path
         if path is None:
             return None
         if path.is_dir():
-            return _select_files(location, path, lambda: _list_files(path, path))
+            return _select_files(location, FileSet("media", str(path.absolute()), lambda: _list_files(path, path)))
         if location.is_glob:
-            base, patterns = location.glob_parts
-            return _select_files(location, base, lambda: _glob_files(base, patterns))
-        if _is_media(path.name) and path.stat():
-            return FileSet("media", str(path.absolute().parent), lambda: [path.name])
+            folder, patterns = location.glob_parts
+            base = Path(folder)
+            files = FileSet("media", str(base.absolute()), lambda: _glob_files(patterns, lambda: _list(base, patterns)))
+            return _select_files(location, files)
+        if (_is_media(path.name) or _is_tar(path.name)) and path.stat():
+            kind: _Kind = "tar" if _is_tar(path.name) else "media"
+            return FileSet(kind, str(path.absolute().parent), lambda: [path.name])
     except OSError as error:
         raise cannot_open(location, error) from error
     return None
 
 
-def _remote_files(location: Location, filesystem: Any, path: str) -> FileSet | None:
-    """Return the Parquet files of a remote folder; None if the path is not a folder."""
+def _remote_files(location: Location) -> FileSet | None:
+    """Return the files of a remote folder, glob or tar; None for another single file."""
     from pyarrow import fs  # noqa: PLC0415 (Arrow only where needed)
 
-    path = path.rstrip("/")
-    if filesystem.get_file_info(path).type != fs.FileType.Directory:
-        return None
+    if location.is_glob:
+        uri, patterns = location.glob_parts
+        filesystem, base = _open_folder(location, uri)
+        names = lambda: _glob_files(patterns, lambda: _remote_names(filesystem, base))  # noqa: E731
+        return _select_files(location, FileSet("media", base, names, filesystem, uri))
+    filesystem, base = _open_folder(location, location.text)
+    kind = filesystem.get_file_info(base).type
+    if kind == fs.FileType.Directory:
+        files = FileSet("media", base, lambda: _remote_names(filesystem, base), filesystem, location.text)
+        return _select_files(location, files)
+    if kind == fs.FileType.File and _is_tar(base):
+        folder, _, name = base.rpartition("/")
+        options = location.text[len(location.uri_path) :]
+        uri = location.uri_path.rpartition("/")[0] + options
+        return FileSet("tar", folder, lambda: [name], filesystem, uri)
+    return None
 
-    def names() -> Iterator[str]:
-        found = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
-        paths = sorted(info.path.removeprefix(path).lstrip("/") for info in found if info.is_file)
-        return (name for name in paths if not any(part.startswith(".") for part in name.split("/")))
 
-    return _select_files(location, path, names, filesystem)
+def _open_folder(location: Location, uri: str) -> tuple[Any, str]:
+    filesystem, base = remote_file_system(location, uri)
+    return filesystem, base.rstrip("/")
 
 
-def _select_files(location: Location, base: Path | str, names: _Names, filesystem: Any = None) -> FileSet:
-    """Return the pictures and videos, or the Parquet files, among the files that `names` lists.
+def _remote_names(filesystem: Any, base: str) -> Iterator[str]:
+    """Yield the sorted paths, relative to `base`, of all files below a folder of a remote file system."""
+    from pyarrow import fs  # noqa: PLC0415 (Arrow only where needed)
 
-    The function `names` returns the names of all files, relative to `base`; `location` is for messages.
+    found = filesystem.get_file_info(fs.FileSelector(base, allow_not_found=True, recursive=True))
+    paths = sorted(info.path.removeprefix(base).lstrip("/") for info in found if info.is_file)
+    return (name for name in paths if not any(part.startswith(".") for part in name.split("/")))
+
+
+def _check_tar(location: Location) -> None:
+    name = location.uri_path if location.is_remote else location.text
+    if name.lower().endswith((".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")):
+        raise ManifestError(
+            f"{location.name}: this tar is compressed, so its files cannot be read one by one",
+            hint="Unpack it to a .tar: media are compressed by themselves.",
+        )
+
+
+def _select_files(location: Location, found: FileSet) -> FileSet:
+    """Return the pictures and videos, the Parquet files, or the tars among the files of a folder or a glob.
 
     Raises:
-        ManifestError: the files are both media and Parquet, or neither, or images and videos on a remote file system.
+        ManifestError: the files are both media and Parquet, or none of the kinds, or images and videos on a remote file
+            system, or tars at a URI with a key.
     """
-    media, parquet, others = 0, 0, 0
+    media, parquet, tars, others = 0, 0, 0, 0
     example = ""
-    for name in names():
+    for name in found.list_names():
         if "_delta_log" in name.split("/"):
             raise ManifestError(
                 f"{location.name}: this is a Delta table, whose files are not all its rows",
@@ -170,6 +220,8 @@ def _select_files(location: Location, base: Path | str, names: _Names, filesyste
             parquet += 1
         elif _is_media(name):
             media += 1
+        elif _is_tar(name):
+            tars += 1
         else:
             others, example = others + 1, example or name
     if media and parquet:
@@ -178,16 +230,16 @@ def _select_files(location: Location, base: Path | str, names: _Names, filesyste
             "one or the other",
             hint="Say which with a glob in quotes, such as 'FOLDER/**/*.jpg' or 'FOLDER/**/*.parquet'.",
         )
-    if not (media or parquet):
+    if not (media or parquet or tars):
         raise _no_files_error(location, others, example)
-    if media and filesystem is not None:
+    if media and found.filesystem is not None:
         raise ManifestError(
             f"{location.name}: {media} pictures and videos are there, which are read from this machine alone",
-            hint="Name them by https URLs, one a line, or copy the folder here.",
+            hint="Name them by https URLs, one a line, pack them into tars, or copy the folder here.",
         )
-    chosen = _is_parquet if parquet else _is_media
-    base_path = str(base.absolute()) if isinstance(base, Path) else base
-    return FileSet("parquet" if parquet else "media", base_path, lambda: filter(chosen, names()), filesystem)
+    kind: _Kind = "parquet" if parquet else "media" if media else "tar"
+    chosen = {"parquet": _is_parquet, "media": _is_media, "tar": _is_tar}[kind]
+    return replace(found, kind=kind, list_names=lambda: filter(chosen, found.list_names()))
 
 
 def _no_files_error(location: Location, others: int, example: str) -> ManifestError:
@@ -197,12 +249,16 @@ def _no_files_error(location: Location, others: int, example: str) -> ManifestEr
     other_files = f" ({others} other files, such as {example})" if others else ""
     return ManifestError(
         f"{location.name}: {what} is no picture, no video and no Parquet file{other_files}",
-        hint="Name one file of CSV, TSV, JSON, text or Parquet, or a folder of media or of Parquet files.",
+        hint="Name one file of CSV, TSV, JSON, text or Parquet, or a folder of media, Parquet files or tars.",
     )
 
 
 def _is_media(name: str) -> bool:
     return PurePosixPath(name).suffix.lower() in MEDIA_SUFFIXES
+
+
+def _is_tar(name: str) -> bool:
+    return name.lower().endswith(".tar")
 
 
 def _is_parquet(name: str) -> bool:
@@ -224,12 +280,25 @@ def _list_files(folder: Path, base: Path, max_depth: int | None = None) -> Itera
             yield from _list_files(folder / name, base, None if max_depth is None else max_depth - 1)
 
 
-def _glob_files(base: Path, patterns: tuple[str, ...]) -> Iterator[str]:
-    """Yield the sorted paths of the files in `base` that match a glob; `patterns` is that glob split at `/`."""
-    if not base.is_dir():
+def _list(base: Path, patterns: list[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the sorted paths, relative to `base`, of its files as deep as `patterns` reach."""
+    if base.is_dir():
+        is_deep = any("**" in pattern for pattern in patterns)
+        yield from _list_files(base, base, None if is_deep else max(map(len, patterns)))
+
+
+def _glob_files(patterns: list[tuple[str, ...]], names: _Names) -> Iterator[str]:
+    """Yield the files that match a glob, given as patterns split at `/`, in the order of `names`.
+
+    Without wildcards, as in `{a,b}.tar`, the patterns themselves are the files, whether they exist or not: a missing
+    one is then reported.
+    """
+    if not any(glob.has_magic(part) for pattern in patterns for part in pattern):
+        yield from ("/".join(pattern) for pattern in patterns)
         return
-    for name in _list_files(base, base, None if "**" in patterns else len(patterns)):
-        if _matches_pattern(tuple(name.split("/")), patterns):
+    for name in names():
+        parts = tuple(name.split("/"))
+        if any(_matches_pattern(parts, pattern) for pattern in patterns):
             yield name
 
 

@@ -26,7 +26,7 @@ class Item:
         item_id: The row's own `id` as text, else `stable_id` of the canonical URL or path. Rows with the same URL
             have the same `item_id`; the planner makes the ids unique later.
         url: URL or path as written in the manifest, without surrounding white space.
-        path: Absolute path of a local file; None for a URL.
+        path: Absolute path of a local file, or `TarMember.path` of a file in a tar; None for a URL.
         kind: `image` or `video`, as the row's column `kind` says; None if it says nothing.
         extra: Cells of all columns but those of the URL, path, id and kind, unchanged, by column name.
         problem: Why this row cannot be analyzed, as a sentence; None if it can.

@@ -17,7 +17,9 @@ from lightmeter.manifest.folders import FileSet, file_set, stored_digest
 from lightmeter.manifest.in_memory import column_values, sequence_rows
 from lightmeter.manifest.item import Item
 from lightmeter.manifest.row_parser import RawRow, ReadOptions, column_roles, make_item, missing_column, observe_types
+from lightmeter.manifest.tar_samples import tar_rows
 from lightmeter.manifest.text_formats import guess_format, json_rows, jsonl_rows, table_rows, text_rows
+from lightmeter.redaction import has_credentials
 
 _FORMATS: Final = {
     ".csv": "csv",
@@ -71,7 +73,8 @@ class ManifestReader:
 
     Formats: `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json` (one array), `.txt`, each also with `.gz`, and `.parquet`. In
     a folder or a glob of pictures and videos, each file is a row. Of Parquet files in a folder or a glob, the rows of
-    all are read in order, and the key of a folder such as `year=2024` is a column.
+    all are read in order, and the key of a folder such as `year=2024` is a column. Of WebDataset tars, the pictures and
+    videos of each sample are rows (`tar_samples`).
 
     Args:
         source: The manifest; `ManifestSource` lists what it may be.
@@ -156,6 +159,8 @@ class ManifestReader:
                     digest.update(file_state)
                     yield row
                 self._sha256 = digest.hexdigest()
+            elif files.kind == "tar":
+                yield from self._tar_rows(files, location)
             else:
                 from lightmeter.manifest.arrow_reader import parquet_set_rows  # noqa: PLC0415 (Arrow only where needed)
 
@@ -164,6 +169,17 @@ class ManifestReader:
                 self._sha256 = stored
         except (OSError, UnicodeError) as error:
             raise cannot_open(location, error) from error
+
+    def _tar_rows(self, files: FileSet, location: Location) -> Iterator[RawRow]:
+        if has_credentials(location.text):
+            raise ManifestError(
+                f"{self.name}: the files in a tar are read again when they are sent, and a key in a URI is not stored",
+                hint="Set the key in the environment, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+            )
+        stored = files.digest()
+        rows = (row for name, archive in files.archives() for row in tar_rows(archive, name))
+        yield from self._typed_rows(rows)
+        self._sha256 = stored
 
     def _stored_rows(self, location: Location) -> Iterator[RawRow]:
         """Yield the rows of a manifest file or of standard input; after the last row, set `sha256`."""

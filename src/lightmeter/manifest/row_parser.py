@@ -18,10 +18,17 @@ from lightmeter.manifest.item import JSON, MEDIA_KINDS, Item, MediaKind, stable_
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """Manifest row: its values by column name, and why the row cannot be analyzed (such as broken JSON) or None."""
+    """One row of a manifest before it is parsed.
+
+    Attributes:
+        cells: The values by column name.
+        problem: Why the row cannot be analyzed, such as broken JSON; None if nothing is known.
+        stored_path: The field `path` of the item if no cell holds it, as for a file in a tar; else None.
+    """
 
     cells: Mapping[str, JSON]
     problem: str | None = None
+    stored_path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,8 @@ def make_item(seq: int, row: RawRow, folder: Path | None, options: ReadOptions) 
     """
     roles = column_roles(tuple(row.cells), options)
     url, path, identity, problem = _target(roles, row.cells, folder)
+    if row.stored_path is not None:
+        path, problem = row.stored_path, None
     kind, kind_problem = _kind(row.cells.get(roles.kind) if roles.kind else None)
     id_cell = row.cells.get(roles.item_id) if roles.item_id else None
     own_id = "" if id_cell is None else str(id_cell).strip()

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from lightmeter import telemetry
 from lightmeter.cache.reuse import find_planned_answers, reuse_answers
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import ManifestError, PlanChanged, SettingsError, UsageError
@@ -84,7 +85,7 @@ async def stream_plan(
     reader = ManifestReader(source, options=options.read_options)
     service = await preflight(options, settings, required=require_service)
     prices = price_meta(options, settings, service)
-    with temp_dir_unless_error() as temp_dir:
+    with telemetry.span("lightmeter.plan") as span, temp_dir_unless_error() as temp_dir:
         with Journal(temp_dir.path) as journal:
             async with aclosing(write_checked_rows(reader, options, settings, clock, journal)) as steps:
                 async for progress in steps:
@@ -93,7 +94,16 @@ async def stream_plan(
             await asyncio.to_thread(reuse_answers, journal, options, settings, clock.now())
             await asyncio.to_thread(set_send_order, journal, options)
         plan = plan_from_journal(temp_dir, options, settings, service)
+        span.set(_plan_attributes(plan))
     yield plan
+
+
+def _plan_attributes(plan: Plan) -> telemetry.Attributes:
+    return {
+        "lightmeter.backends": tuple(plan.options.backends or ()),
+        "lightmeter.features": tuple(plan.options.features or ()),
+        "lightmeter.rows": plan.rows,
+    }
 
 
 def _check_options(options: Options) -> None:

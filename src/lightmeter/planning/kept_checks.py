@@ -25,6 +25,7 @@ import orjson
 from lightmeter import __version__, sqlite
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, remove_thumbnails
 from lightmeter.manifest.item import Item
+from lightmeter.manifest.tar_members import file_state
 from lightmeter.media.distinct_frames import DistinctFrame
 from lightmeter.options import Options
 from lightmeter.prechecks.finding import CheckResult, Finding
@@ -201,8 +202,7 @@ def result_key(item: Item) -> bytes:
     if item.path is not None:
         parts = (item.kind, item.path)
         with suppress(OSError, ValueError):
-            stat = Path(item.path).stat()
-            parts = (*parts, stat.st_size, stat.st_mtime_ns)
+            parts = (*parts, *file_state(item.path))
     return hashlib.blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 

@@ -16,6 +16,7 @@ from typing import Final, Self, TypedDict
 
 from lightmeter.errors import FetchError
 from lightmeter.manifest.item import Item
+from lightmeter.manifest.tar_members import local_file
 from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, kind_from_name, sniff
 from lightmeter.prechecks.decode_check import DecodedImage, check_image, check_image_head
 from lightmeter.prechecks.finding import CheckResult, Finding
@@ -152,7 +153,7 @@ class Checker:
         expected = item.kind or kind_from_name(item.path or item.url)
         if item.path is not None:
             async with self._rows:
-                return await self._check_file(Path(item.path), expected)
+                return await self._check_local(item.path, expected)
         key = (item.url, expected)
         if key not in self._url_checks:
             self._url_checks[key] = asyncio.create_task(self._check_url_or_warn(item, expected))
@@ -161,6 +162,14 @@ class Checker:
                 if (oldest := next(finished, None)) is not None:
                     del self._url_checks[oldest]
         return await asyncio.shield(self._url_checks[key])
+
+    async def _check_local(self, path: str, expected: MediaKind | None) -> CheckResult:
+        try:
+            async with local_file(path) as file:
+                return await self._check_file(file, expected)
+        except OSError as error:
+            message = f"The file cannot be read: {error.strerror or error}."
+            return CheckResult(expected, (Finding("file", "error", message),))
 
     async def _check_url_or_warn(self, item: Item, expected: MediaKind | None) -> CheckResult:
         host = self._hosts.limit_of(item.url)

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metr
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from lightmeter import __version__
+from lightmeter import __version__, telemetry
 from lightmeter.errors import SettingsError
 from lightmeter.service.backends.providers.provider import Usage
 
@@ -127,6 +127,8 @@ class Metrics:
         """
         self._requests(endpoint, str(status)).inc()
         self._request_s(endpoint).observe(seconds)
+        attributes: telemetry.Attributes = {"http.route": endpoint, "http.response.status_code": status}
+        telemetry.record_seconds("http.server.request.duration", seconds, attributes)
 
     def count_pictures(self, backend: str, features: Iterable[str], pictures: int) -> None:
         """Count the images and video frames that a back end has analyzed, for each requested feature."""
@@ -137,6 +139,9 @@ class Metrics:
         """Record the duration of a successful call of a back end, and its number of images and video frames."""
         self._inference_s(backend).observe(seconds)
         self._batch(backend).observe(pictures)
+        attributes = {"lightmeter.backend": backend}
+        telemetry.count("lightmeter.service.pictures", pictures, attributes)
+        telemetry.record_seconds("lightmeter.service.analysis.duration", seconds, attributes)
 
     def count_backend_failure(self, backend: str) -> None:
         """Count a failed call of a back end."""
@@ -149,6 +154,7 @@ class Metrics:
     def count_job(self, state: str) -> None:
         """Count a request that has entered a state: `queued`, `running`, `completed` or `failed`."""
         self._jobs(state).inc()
+        telemetry.count("lightmeter.service.jobs", 1, {"lightmeter.state": state})
 
     def provider_usage(self, backend: str, usage: Usage) -> None:
         """Count a call that an AI provider has answered, with its tokens and cost."""
@@ -167,6 +173,7 @@ class Metrics:
     def count_charge(self, credits_: int) -> None:
         """Count the credits that a finished request was charged."""
         self._credits.inc(credits_)
+        telemetry.count("lightmeter.service.credits_charged", credits_)
 
     def count_refusal(self, queue: str) -> None:
         """Count a request that was refused because the queue called `queue` was full."""

@@ -61,8 +61,9 @@ def plan_command(
     MANIFEST is CSV, TSV, JSONL, a JSON array, Parquet or text (one address a line), also .gz; a path, s3://… (or
     gs://, az://, hf://), or - for standard input. Its column `url` or `path` holds what to analyze; `id` and `kind` are
     optional; --url-column, --id-column and --kind-column name other columns. All other columns are copied to the
-    assets table. MANIFEST may also be a folder of pictures and videos, or of Parquet files, or a glob in quotes for
-    either, or one picture or video. A key in its URI (s3://KEY:SECRET@…) is neither stored nor shown.
+    assets table. MANIFEST may also be a folder of pictures and videos, of Parquet files, or of WebDataset tars, or a
+    glob in quotes for one of them ('shard-{000..099}.tar', s3://bucket/day=*/*.parquet), or one picture, video or tar.
+    A key in its URI (s3://KEY:SECRET@…) is neither stored nor shown.
 
     With --screen, a local back end analyzes all rows before the price is computed, which may take hours for a large
     manifest; the plan shows how many rows pass and what that saves. A stopped command continues where it stopped.

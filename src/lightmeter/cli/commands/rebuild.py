@@ -22,7 +22,7 @@ from lightmeter.tables.remote.write import publish
 @click.command("rebuild")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
-    "--to", "target", metavar="URI", help="Also write the tables to s3://bucket/prefix, or another folder's URI."
+    "--to", "target", metavar="URI", help="Also write the tables to a folder's URI: s3://, gs://, az:// or hf://."
 )
 @click.option(
     "--format",
@@ -39,6 +39,7 @@ def rebuild_command(folder: Path, target: str | None, table_format: TableFormat,
     Examples:
       lightmeter rebuild out/
       lightmeter rebuild out/ --to s3://lake/photos
+      lightmeter rebuild out/ --to hf://datasets/me/photos
       lightmeter rebuild out/ --to s3://lake/photos --format delta
       lightmeter rebuild out/ --executor dask
 

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
+from lightmeter import telemetry
 from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import BackendError, BrokenMedia, FetchError, MediaError, OutOfCredits
 from lightmeter.media.image_transforms import InputTransform
@@ -285,7 +286,7 @@ class Analyzer:
             yield AssetPayload.from_bytes(source, asset.digest)
             return
         async with AsyncExitStack() as stack:
-            with self._metrics.time_step("fetch"):
+            with self._metrics.time_step("fetch"), telemetry.span("lightmeter.fetch"):
                 payload = await stack.enter_async_context(self._fetcher.fetch(source))
             yield payload
 
@@ -335,8 +336,13 @@ class Analyzer:
         self, backend: str, params: InferenceParams, pictures: DecodedPictures, running: _RunningJob
     ) -> tuple[str, list[Entries] | BackendError]:
         view = self._views[backend]
+        attributes: telemetry.Attributes = {
+            "lightmeter.backend": backend,
+            "lightmeter.pictures": pictures.metadata.count,
+        }
         try:
-            entries = await self._inference.infer(backend, pictures.pixels_by_view[view], params, running.caller)
+            with telemetry.span("lightmeter.analysis", attributes):
+                entries = await self._inference.infer(backend, pictures.pixels_by_view[view], params, running.caller)
         except BackendError as error:
             return backend, error
         return backend, in_asset_pixels(entries, view, pictures)

@@ -14,6 +14,7 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from lightmeter import telemetry
 from lightmeter.service import logs
 from lightmeter.service.http import index_page, openapi
 from lightmeter.service.http.connections import Connections
@@ -109,23 +110,40 @@ def _log_requests(context: HttpContext) -> Middleware:
         token = logs.request_id.set(current)
         context.metrics.in_flight.inc()
         status = 499  # the client has closed the connection before the answer (nginx's code)
+        traceparent = request.headers.get("traceparent")
         try:
-            with context.connections.handling(request):
+            with (
+                telemetry.span(f"{request.method} {_route(request)}", kind="server", parent=traceparent) as span,
+                context.connections.handling(request),
+            ):
                 response = await handler(request)
-            status = response.status
+                status = response.status
+                span.set(
+                    {
+                        "http.request.method": request.method,
+                        "http.route": _route(request),
+                        "http.response.status_code": status,
+                        "lightmeter.request_id": request.get(ANALYSIS_ID),
+                    }
+                )
             response.headers[REQUEST_ID] = current
             response.headers["X-Content-Type-Options"] = "nosniff"
             return response
         finally:
             context.metrics.in_flight.dec()
             seconds = time.perf_counter() - start_s
-            resource = request.match_info.route.resource
-            context.metrics.count_answer("other" if resource is None else resource.canonical, status, seconds)
+            context.metrics.count_answer(_route(request), status, seconds)
             ids = request.get(ACCOUNT_ID), request.get(ANALYSIS_ID)
             logs.access(request.method, request.rel_url.raw_path, status, seconds, *ids)
             logs.request_id.reset(token)
 
     return observe
+
+
+def _route(request: web.Request) -> str:
+    """Return the pattern of a request's route, such as `/api/response/{request_id}`; `other` if there is none."""
+    resource = request.match_info.route.resource
+    return "other" if resource is None else resource.canonical
 
 
 @web.middleware

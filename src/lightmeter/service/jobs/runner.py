@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from lightmeter import telemetry
 from lightmeter.clock import Clock
 from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, is_video, kind_from_name
 from lightmeter.service.analysis.analyzer import Analyzer
@@ -238,7 +239,9 @@ class Runner:
             await self._write_patiently(lambda db: requests.hold_more(db, attempt, amount, at))
 
         try:
-            analysis = await self._analyze(attempt, self._analyzer.run(job, hold_more, on_video))
+            with _job_span(attempt, job) as span:
+                analysis = await self._analyze(attempt, self._analyzer.run(job, hold_more, on_video))
+                span.set({"lightmeter.credits_paid": analysis.paid})
         except Superseded:
             raise
         except TempFolderError as error:
@@ -349,3 +352,15 @@ def guess_kinds(request: AnalyzeRequest, uploads: Sequence[bytes]) -> list[Media
     """
     uploaded: list[MediaKind | None] = ["video" if is_video(content[:SNIFF_BYTES]) else "image" for content in uploads]
     return [kind_from_name(url) for url in request.url] + uploaded
+
+
+def _job_span(attempt: Attempt, job: AnalysisJob) -> AbstractContextManager[telemetry.TelemetrySpan]:
+    """Return the span of one attempt to run a request, below that of the HTTP request which brought it."""
+    attributes: telemetry.Attributes = {
+        "lightmeter.request_id": attempt.request_id,
+        "lightmeter.attempt": attempt.number,
+        "lightmeter.assets": len(job.names),
+        "lightmeter.backends": tuple(job.request.backend),
+        "lightmeter.features": tuple(job.request.feature),
+    }
+    return telemetry.span("lightmeter.job", attributes, parent=telemetry.kept_parent(attempt.request_id))

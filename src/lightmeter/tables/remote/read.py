@@ -43,7 +43,7 @@ def remote_datasets(place: str, filesystem: Any = None) -> dict[str, ds.Dataset]
             else ds.dataset(schema(table).empty_table())
             for table, found in parts.items()
         }
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise UsageError(
             f"{uri_name(place)} cannot be read: {error}", hint="Is it there, and may you read it?"
         ) from error

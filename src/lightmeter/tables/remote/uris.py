@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-import pyarrow as pa
 from pyarrow import fs
 
 from lightmeter.errors import UsageError
 from lightmeter.redaction import mask_credentials
+from lightmeter.remote_files import open_file_system
 
 _DELTA_KEYS: Final = ("aws_access_key_id", "aws_secret_access_key")
 
@@ -37,13 +37,11 @@ def file_system(place: str, filesystem: Any = None) -> tuple[fs.FileSystem, str]
         filesystem: A file system of `pyarrow.fs` or of fsspec; None means the one that the URI names.
 
     Raises:
-        OSError, pyarrow.ArrowException: The URI is invalid.
+        OSError, ValueError: The URI is invalid, or a variable that it needs is missing.
+        SettingsError: A package that the URI needs is not installed.
     """
     if filesystem is None:
-        try:
-            remote, root = fs.FileSystem.from_uri(place)
-        except pa.ArrowInvalid as error:  # its message quotes the URI
-            raise pa.ArrowInvalid(mask_credentials(str(error))) from None
+        remote, root = open_file_system(place)
     else:
         handler: Any = fs.FSSpecHandler
         remote = filesystem if isinstance(filesystem, fs.FileSystem) else fs.PyFileSystem(handler(filesystem))

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from lightmeter.errors import UsageError
+from lightmeter.remote_files import upload_to_hub
 from lightmeter.tables.compaction import merge_into
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.remote.uris import file_system, uri_name
@@ -45,7 +46,7 @@ def publish(dataset: Dataset, place: str, filesystem: Any = None) -> dict[str, s
                 for table in reversed(dataset.tables())
                 if dataset.parts(table)
             }
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise UsageError(
             f"{uri_name(place)} cannot be written: {error}", hint="Is it there, and may you write to it?"
         ) from error
@@ -59,16 +60,22 @@ def _single_file(dataset: Dataset, table: str, scratch: Path) -> Path:
 
 def _replace(remote: fs.FileSystem, folder: str, source: Path) -> str:
     remote.create_dir(folder, recursive=True)
-    selector = fs.FileSelector(folder)
+    selector = fs.FileSelector(folder, allow_not_found=True)  # the hub has no empty folders
     others = [found.base_name for found in remote.get_file_info(selector) if found.extension == "parquet"]
     if any(name != _PART_NAME for name in others):
         raise UsageError(f"{folder} holds {', '.join(others)}.", hint="Publish to a place of its own.")
+    if upload_to_hub(remote, source, f"{folder}/{_PART_NAME}"):
+        return f"{folder}/{_PART_NAME}"
     target, hidden = f"{folder}/{_PART_NAME}", f"{folder}/.{_PART_NAME}.{token_hex(4)}.tmp"
     try:
         with source.open("rb") as file, closing(remote.open_output_stream(hidden)) as stream:
             while chunk := file.read(_CHUNK_BYTES):
                 stream.write(chunk)
-        remote.move(hidden, target)
+        try:
+            remote.move(hidden, target)
+        except NotImplementedError:  # Azure without folders of its own copies, which also replaces in one step
+            remote.copy_file(hidden, target)
+            remote.delete_file(hidden)
     except BaseException:
         if remote.get_file_info(hidden).type == fs.FileType.File:
             remote.delete_file(hidden)

@@ -23,6 +23,7 @@ from lightmeter.html_report.thumbnails import (
     ThumbnailSource,
     download_media,
 )
+from lightmeter.manifest.tar_members import local_file
 from lightmeter.media.decoder_client import decoder_session
 from lightmeter.media.image import encode_jpeg, load_rgb, read_image_info, thumbnail
 from lightmeter.media.media_info import SNIFF_BYTES, is_video
@@ -72,7 +73,8 @@ async def enlarge(source: ThumbnailSource, kind: str | None, time_s: float | Non
     """
     try:
         if source.path is not None:
-            return await _decode(Path(source.path), time_s)
+            async with local_file(source.path) as file:
+                return await _decode(file, time_s)
         if kind == "video":
             raise FetchError(_REMOTE_VIDEO)
         async with UrlProber(connections=1) as prober:
@@ -101,11 +103,11 @@ async def make_strip(
     try:
         if source.path is None:
             raise FetchError(_REMOTE_VIDEO)
-        async with decoder_session(Path(source.path), LIMITS) as decoder:
+        async with local_file(source.path) as file, decoder_session(file, LIMITS) as decoder:
             while waiting:
                 (frame,) = await decoder.frames([times_s[waiting[0]]], STRIP_SIDE_PX)
                 on_made(waiting.pop(0), await asyncio.to_thread(_encode, frame.rgb, STRIP_SIDE_PX, None, None))
-    except LightmeterError as error:
+    except (LightmeterError, OSError) as error:
         for left in waiting:
             on_made(left, EnlargedPicture(reason=str(error)))
 

@@ -1,0 +1,84 @@
+"""Spans and metrics of the requests and polls of a run; `lightmeter.telemetry` sends them, if it is on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from lightmeter import telemetry
+from lightmeter.client.classify import Classification
+from lightmeter.client.http_answer import RawAnswer
+from lightmeter.engine.in_flight import InFlightRequest, PolledRequest
+from lightmeter.facts.wire_answer import WireAnswer
+from lightmeter.options import Options
+
+
+class ExchangeTelemetry:
+    """The span of one request or poll; `end` adds what was answered.
+
+    Attributes:
+        outcome: Verdict on the answer, such as `answered` or `throttled`; `no_answer` until there is one.
+        http_status: HTTP status of the answer; None until there is one.
+    """
+
+    def __init__(self, span: telemetry.TelemetrySpan) -> None:
+        self.outcome = "no_answer"
+        self.http_status: int | None = None
+        self._span = span
+
+    def end(self, raw: RawAnswer, classify: Callable[[], Classification]) -> None:
+        """Add the HTTP status, the verdict, the request id and the credits that the service charged.
+
+        `classify` returns the verdict; it is called only if telemetry is on.
+        """
+        if telemetry.is_on():
+            classification = classify()
+            self.outcome, self.http_status = classification.verdict.value, raw.status
+            wire = WireAnswer(classification.data or {})
+            self._span.set(
+                {
+                    "http.response.status_code": raw.status,
+                    "lightmeter.outcome": self.outcome,
+                    "lightmeter.request_id": wire.request_id,
+                    "lightmeter.credits_paid": wire.credits_paid,
+                }
+            )
+
+
+@contextmanager
+def request_span(options: Options, request: InFlightRequest) -> Iterator[ExchangeTelemetry]:
+    """Record the `with` block as one attempt to send a request; the header `traceparent` names its span."""
+    attributes: telemetry.Attributes = {
+        "lightmeter.submission_id": request.submission_id,
+        "lightmeter.rows": len(request.rows) or 1,
+        "lightmeter.credits_held": request.hold,
+        "lightmeter.backends": tuple(options.backends or ()),
+        "lightmeter.features": tuple(options.features or ()),
+    }
+    with _exchange("lightmeter.request", "lightmeter.client.request.duration", attributes) as exchange:
+        yield exchange
+
+
+@contextmanager
+def poll_span(polled: PolledRequest) -> Iterator[ExchangeTelemetry]:
+    """Record the `with` block as one poll for the answer to an accepted request."""
+    attributes: telemetry.Attributes = {
+        "lightmeter.submission_id": polled.request.submission_id,
+        "lightmeter.request_id": polled.request_id,
+        "lightmeter.polls": polled.polls,
+    }
+    with _exchange("lightmeter.poll", "lightmeter.client.poll.duration", attributes) as exchange:
+        yield exchange
+
+
+@contextmanager
+def _exchange(name: str, metric: str, attributes: telemetry.Attributes) -> Iterator[ExchangeTelemetry]:
+    start_s = time.perf_counter()
+    with telemetry.span(name, attributes, kind="client") as span:
+        exchange = ExchangeTelemetry(span)
+        try:
+            yield exchange
+        finally:
+            outcome = {"lightmeter.outcome": exchange.outcome, "http.response.status_code": exchange.http_status}
+            telemetry.record_seconds(metric, time.perf_counter() - start_s, outcome)

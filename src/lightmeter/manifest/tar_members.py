@@ -1,0 +1,157 @@
+"""Media files inside tars: how the journal names them, and how their bytes are read.
+
+The field `path` of an item in a tar is `tar:OFFSET:ARCHIVE#/MEMBER`, for example
+`tar:1024:/data/shard-000.tar#/000123.jpg`. ARCHIVE is an absolute path or a URI without credentials; OFFSET is the
+position of the member's header in it, so that one member is read without the members before it. The paths of all
+other items begin with `/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import re
+import tarfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from errno import EIO
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Self
+from urllib.parse import quote, unquote
+
+from lightmeter.errors import LightmeterError
+from lightmeter.remote_files import open_file_system
+from lightmeter.tempdirs import LockedTempDir
+
+MAX_HEADER_BYTES: Final = 1024 * 1024
+"""Longest extended header of a member that is read."""
+
+TAR_ERRORS: Final = (tarfile.TarError, OSError, ValueError, ArithmeticError, LookupError, RecursionError)
+"""What `tarfile` raises for damaged tars; Arrow's errors of remote files are among them."""
+
+_READ_AHEAD_BYTES: Final = 256 * 1024
+_COPY_BYTES: Final = 1024 * 1024
+_REFERENCE: Final = re.compile(r"tar:(\d+):([^#]+)#/(.+)", re.DOTALL)
+
+
+class HeaderReader(io.BufferedReader):
+    """Stream of a tar that reads ahead, and refuses headers that would fill the memory."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return the next `size` bytes.
+
+        Raises:
+            tarfile.ReadError: `size` is more than `MAX_HEADER_BYTES`.
+        """
+        if size is None or not 0 <= size <= MAX_HEADER_BYTES:
+            raise tarfile.ReadError("a header is too long")
+        return super().read(size)
+
+
+@contextmanager
+def open_archive(archive: str) -> Iterator[tuple[HeaderReader, int]]:
+    """Open a tar, given as a local path or as a URI; yield the stream and its size in bytes.
+
+    Raises:
+        OSError: the tar is missing or cannot be read.
+    """
+    try:
+        if "://" in archive:
+            filesystem, path = open_file_system(archive)
+            raw: Any = filesystem.open_input_file(path)
+        else:
+            raw = Path(archive).open("rb", buffering=0)  # noqa: SIM115 (closed below)
+    except (ValueError, LightmeterError) as error:
+        raise OSError(EIO, str(error)) from error
+    with HeaderReader(raw, _READ_AHEAD_BYTES) as stream:
+        size_bytes = stream.seek(0, io.SEEK_END)
+        stream.seek(0)
+        yield stream, size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TarMember:
+    """One file in a tar.
+
+    Attributes:
+        archive: Absolute path or URI of the tar.
+        offset: Position of the member's header in the tar, in bytes.
+        name: Name of the member in the tar.
+    """
+
+    archive: str
+    offset: int
+    name: str
+
+    @classmethod
+    def from_path(cls, path: str) -> Self | None:
+        """Return the member that the field `path` of an item names; None for a path of an ordinary file."""
+        found = _REFERENCE.fullmatch(path)
+        return cls(unquote(found[2]), int(found[1]), found[3]) if found else None
+
+    @property
+    def path(self) -> str:
+        """The text for the field `path` of an item; `from_path` reads it."""
+        return f"tar:{self.offset}:{quote(self.archive, safe='/:?=&,+@!$()~*')}#/{self.name}"
+
+    def copy_to(self, target: Path) -> None:
+        """Write the member's bytes to a new local file.
+
+        Raises:
+            OSError: the tar cannot be read, is cut off there, or holds another member there.
+        """
+        try:
+            with open_archive(self.archive) as (stream, _):
+                stream.seek(self.offset)
+                with tarfile.TarFile(fileobj=stream, encoding="utf-8") as tar:
+                    self._copy(tar, target)
+        except OSError:
+            raise
+        except TAR_ERRORS as error:
+            raise OSError(EIO, f"the tar {self.archive} is damaged: {error}") from error
+
+    def _copy(self, tar: tarfile.TarFile, target: Path) -> None:
+        member: Any = tar.firstmember  # type: ignore[attr-defined]  # known to Python, not to its stubs
+        content = tar.extractfile(member) if member is not None and member.name == self.name else None
+        if content is None:
+            raise OSError(EIO, f"the tar {self.archive} has changed: plan again")
+        with content, target.open("xb") as file:
+            copied = 0
+            while chunk := content.read(_COPY_BYTES):
+                copied += file.write(chunk)
+        if copied != member.size:
+            raise OSError(EIO, f"the tar {self.archive} is cut off in this file")
+
+
+@asynccontextmanager
+async def local_file(path: str) -> AsyncIterator[Path]:
+    """Yield the local file for the field `path` of an item; a member of a tar is a copy for the time of the block.
+
+    Raises:
+        OSError: the member of the tar cannot be read. An ordinary file is not opened.
+    """
+    member = TarMember.from_path(path)
+    if member is None:
+        yield Path(path)
+        return
+    with LockedTempDir() as folder:
+        copy = folder.path / PurePosixPath(member.name).name
+        await asyncio.to_thread(member.copy_to, copy)
+        yield copy
+
+
+def file_state(path: str) -> tuple[object, ...]:
+    """Return size and time of change for the field `path` of an item: of its file, or of its tar.
+
+    A tar elsewhere is not asked for them: each call returns another value.
+
+    Raises:
+        OSError, ValueError: the file cannot be found.
+    """
+    member = TarMember.from_path(path)
+    if member is not None and "://" in member.archive:
+        return (os.urandom(16),)
+    stat = Path(member.archive if member else path).stat()
+    return stat.st_size, stat.st_mtime_ns

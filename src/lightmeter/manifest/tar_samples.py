@@ -1,0 +1,151 @@
+"""Reads WebDataset tars: each picture or video of a sample is a row, and its texts are columns.
+
+A sample is a run of members with the same key: the name up to the first dot of its last part. `000123.jpg` and
+`000123.json` are the sample `000123` with the extensions `jpg` and `json`. A member `json`, `txt` or `cls` becomes a
+column of that name: a JSON value, a text, a number. Other members are left out. Only headers and these texts are read.
+"""
+
+from __future__ import annotations
+
+import re
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Final
+
+import orjson
+
+from lightmeter.manifest.item import JSON, MEDIA_SUFFIXES
+from lightmeter.manifest.row_parser import RawRow
+from lightmeter.manifest.tar_members import TAR_ERRORS, HeaderReader, TarMember, open_archive
+
+MAX_TEXT_BYTES: Final = 512 * 1024
+"""Longest text of a sample that becomes the value of a column."""
+
+_NAME: Final = re.compile(r"((?:.*/)?[^./][^.]*)\.([^/]+)", re.DOTALL)
+_TEXT_SUFFIXES: Final = (".json", ".txt", ".cls")
+
+
+@dataclass(slots=True)
+class _Sample:
+    """Members of one sample: texts by extension, media members with the problem of each or None, other extensions."""
+
+    key: str
+    texts: dict[str, JSON] = field(default_factory=dict)
+    media: list[tuple[str, TarMember, str | None]] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    problem: str | None = None
+
+    def rows(self, shown: str) -> Iterator[RawRow]:
+        for extension, member, problem in self.media:
+            item_id = self.key if len(self.media) == 1 else f"{self.key}.{extension}"
+            path = f"{shown}/{member.name.removeprefix('./')}"
+            yield _row(path, item_id, self.texts, problem or self.problem, member)
+        if not self.media:
+            found = ", ".join([*self.texts, *self.others])
+            yield _row(f"{shown}/{self.key}", self.key, self.texts, f"the sample has no picture and no video: {found}")
+
+
+def _row(
+    path: str, item_id: str | None, texts: dict[str, JSON], problem: str | None, member: TarMember | None = None
+) -> RawRow:
+    cells: dict[str, JSON] = {"path": path, "id": item_id, **texts}
+    try:
+        f"{path}{item_id}".encode()
+    except UnicodeEncodeError:
+        cells |= {"path": _valid(path), "id": item_id and _valid(item_id)}
+        return RawRow(cells, "its name is not UTF-8")
+    return RawRow(cells, problem, member.path if member else None)
+
+
+def _valid(name: str) -> str:
+    return name.encode("utf-8", "replace").decode()
+
+
+def tar_rows(archive: str, shown: str) -> Iterator[RawRow]:
+    """Yield the rows of a WebDataset tar; the memory does not grow with the tar.
+
+    A tar that is missing, damaged or cut off gives a row that says so, after the rows before the damage.
+
+    Args:
+        archive: Absolute path or URI of the tar.
+        shown: Name of the tar in the rows.
+    """
+    try:
+        with open_archive(archive) as (stream, size_bytes):
+            yield from _samples(stream, size_bytes, archive, shown)
+    except TAR_ERRORS as error:
+        yield _row(shown, None, {}, f"the tar cannot be read further: {error}")
+
+
+def _samples(stream: HeaderReader, size_bytes: int, archive: str, shown: str) -> Iterator[RawRow]:
+    sample: _Sample | None = None
+    damage = None
+    with tarfile.TarFile(fileobj=stream, encoding="utf-8") as tar:
+        try:
+            for member in _members(tar):
+                found = _NAME.fullmatch(member.name.removeprefix("./"))
+                if found is None or not member.isreg():
+                    continue
+                if sample is None or sample.key != found[1]:
+                    if sample is not None:
+                        yield from sample.rows(shown)
+                    sample = _Sample(found[1])
+                _add(sample, tar, member, found[2], TarMember(archive, member.offset, member.name), size_bytes)
+            damage = _end_problem(stream, tar.offset)
+        except TAR_ERRORS as error:
+            damage = f"the tar is damaged or cut off after {min(tar.offset, size_bytes)} bytes: {error}"
+    if sample is not None:
+        yield from sample.rows(shown)
+    if damage is not None:
+        yield _row(shown, None, {}, damage)
+
+
+def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yield the members of a tar without keeping them; raise one of TAR_ERRORS if they do not follow each other."""
+    end = -1
+    while (member := tar.next()) is not None:
+        if member.offset <= end or member.size < 0:
+            raise tarfile.ReadError("a header has a wrong size")
+        end = member.offset
+        yield member
+        tar.members.clear()  # type: ignore[attr-defined]  # known to Python, not to its stubs
+
+
+def _end_problem(stream: HeaderReader, offset: int) -> str | None:
+    """Return what is wrong with the end of a tar, which `tarfile` ends silently; None if the end mark is there."""
+    stream.seek(offset)
+    block = stream.read(tarfile.BLOCKSIZE)
+    if block == bytes(tarfile.BLOCKSIZE):
+        return None
+    return f"the tar is cut off or damaged at byte {offset}: its end mark is missing"
+
+
+def _add(
+    sample: _Sample, tar: tarfile.TarFile, member: tarfile.TarInfo, extension: str, place: TarMember, size_bytes: int
+) -> None:
+    suffix = PurePosixPath(f"x.{extension.lower()}").suffix
+    is_cut = member.offset_data + member.size > size_bytes and not member.issparse()
+    if suffix in MEDIA_SUFFIXES:
+        sample.media.append((extension, place, "the tar is cut off in this file" if is_cut else None))
+    elif suffix not in _TEXT_SUFFIXES:
+        sample.others.append(extension)
+    elif is_cut or member.size > MAX_TEXT_BYTES:
+        sample.problem = f"its .{extension} " + ("is cut off" if is_cut else f"has {member.size} bytes")
+    else:
+        content = tar.extractfile(member)
+        try:
+            sample.texts[extension] = _value(suffix, content.read() if content else b"")
+        except ValueError as error:
+            sample.problem = f"its .{extension} cannot be read: {error}"
+
+
+def _value(suffix: str, content: bytes) -> JSON:
+    """Return the value of a text member: JSON for `.json`, a number for `.cls` if it is one, else the text."""
+    if suffix == ".json":
+        value: JSON = orjson.loads(content)
+        return value
+    text = content.decode().strip("\r\n")
+    is_number = suffix == ".cls" and re.fullmatch(r"\s*-?\d{1,18}\s*", text) is not None
+    return int(text) if is_number else text

@@ -1,0 +1,223 @@
+"""OpenTelemetry traces and metrics of runs and of the service; needs `pip install 'lightmeter[otel]'`.
+
+Telemetry is on if OTEL_EXPORTER_OTLP_ENDPOINT, or its form for traces or metrics alone, is set. All OTEL_… variables of
+the SDK apply. While telemetry is off, no function of this module does anything, and the SDK is not imported. Spans hold
+counts, ids and names of back ends, and of errors only the type: never a key, a URL, a prompt or an answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache
+from threading import Lock
+from typing import Any, Final, Literal
+
+SpanKind = Literal["internal", "client", "server"]
+Attributes = Mapping[str, str | int | float | bool | tuple[str, ...] | None]
+
+_ENDPOINTS: Final = {
+    "traces": ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+    "metrics": ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"),
+}
+_MAX_KEPT_PARENTS: Final = 10_000
+_NAME: Final = "lightmeter"
+
+log = logging.getLogger("lightmeter")
+
+
+@dataclass(slots=True)
+class Telemetry:
+    """The parts of OpenTelemetry that this process uses while telemetry is on.
+
+    Attributes:
+        tracer: Makes spans.
+        meter: Makes instruments.
+        providers: What sends spans and metrics to the collector.
+        instruments: Counters and histograms by name.
+        parents: `traceparent` by key, for `keep_parent`.
+        lock: Protects `instruments` and `parents`.
+    """
+
+    tracer: Any
+    meter: Any
+    providers: tuple[Any, ...]
+    instruments: dict[str, Any] = field(default_factory=dict)
+    parents: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    lock: Lock = field(default_factory=Lock)
+
+
+class TelemetrySpan:
+    """A span that runs now; without `span`, it does nothing."""
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: Any = None) -> None:
+        self._span = span
+
+    def set(self, attributes: Attributes) -> None:
+        """Add attributes to the span; those that are None are left out."""
+        if self._span is not None:
+            self._span.set_attributes({name: value for name, value in attributes.items() if value is not None})
+
+
+_NO_SPAN: Final = TelemetrySpan()
+_current: ContextVar[Any] = ContextVar("lightmeter_span", default=None)
+
+
+def is_on() -> bool:
+    """Return whether this process sends telemetry."""
+    return _start() is not None
+
+
+@cache
+def _start() -> Telemetry | None:
+    """Import and set up the SDK if the environment names a collector; return None otherwise. Called once."""
+    wanted = {signal: any(os.environ.get(name) for name in names) for signal, names in _ENDPOINTS.items()}
+    for signal in wanted:
+        wanted[signal] &= os.environ.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp") == "otlp"
+    if not any(wanted.values()) or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    try:
+        return _set_up(traces=wanted["traces"], metrics=wanted["metrics"])
+    except ImportError as error:
+        missing = (error.name or "opentelemetry").partition(".")[0]
+        log.warning(
+            "OTEL_… variables are set, but the package %s is not installed, so nothing is sent. "
+            "Install it: pip install 'lightmeter[otel]'",
+            missing,
+        )
+        return None
+    except Exception as error:  # noqa: BLE001 (a wrong OTEL_… variable must not stop a run)
+        log.warning("OpenTelemetry cannot be set up, so nothing is sent: %s", error)
+        return None
+
+
+def _set_up(*, traces: bool, metrics: bool) -> Telemetry:
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415 (an extra)
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+    from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+    resource = Resource.create({} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": _NAME})
+    tracer_provider = TracerProvider(resource=resource)
+    if traces:
+        tracer_provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    readers = [PeriodicExportingMetricReader(OTLPMetricExporter())] if metrics else []
+    meter_provider = MeterProvider(resource=resource, metric_readers=readers)
+    providers = (tracer_provider, meter_provider)  # both send what is left when the process exits
+    return Telemetry(tracer_provider.get_tracer(_NAME), meter_provider.get_meter(_NAME), providers)
+
+
+def flush() -> None:
+    """Send all finished spans and all metrics now; return when the collector has them or the SDK gives up."""
+    if (telemetry := _start()) is not None:
+        for provider in telemetry.providers:
+            provider.force_flush()
+
+
+@contextmanager
+def span(
+    name: str, attributes: Attributes | None = None, *, kind: SpanKind = "internal", parent: str | None = None
+) -> Iterator[TelemetrySpan]:
+    """Record the `with` block as a span, the parent of spans within it and in tasks and threads that it starts.
+
+    An exception marks the span as failed, with the type of the exception alone.
+
+    Args:
+        name: Name of the span, such as `lightmeter.request`.
+        attributes: Attributes; those that are None are left out.
+        kind: Whether the span waits for a service (`client`), answers a client (`server`), or neither.
+        parent: The `traceparent` of another process or task; by default the span around this one.
+    """
+    telemetry = _start()
+    if telemetry is None:
+        yield _NO_SPAN
+        return
+    from opentelemetry import trace  # noqa: PLC0415 (an extra)
+
+    started = telemetry.tracer.start_span(
+        name,
+        context=_context(parent),
+        kind=trace.SpanKind[kind.upper()],
+        record_exception=False,
+        set_status_on_exception=False,
+    )
+    running = TelemetrySpan(started)
+    running.set(attributes or {})
+    token = _current.set(started)
+    try:
+        yield running
+    except BaseException as error:
+        started.set_status(trace.Status(trace.StatusCode.ERROR, type(error).__name__))
+        raise
+    finally:
+        with suppress(ValueError):  # a generator that was closed from another task
+            _current.reset(token)
+        started.end()
+
+
+def _context(parent: str | None) -> Any:
+    from opentelemetry import trace  # noqa: PLC0415 (an extra)
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+
+    if parent:
+        return TraceContextTextMapPropagator().extract({"traceparent": parent})
+    current = _current.get()
+    return None if current is None else trace.set_span_in_context(current)
+
+
+def trace_headers() -> dict[str, str]:
+    """Return the HTTP header `traceparent` of the current span; no header without one."""
+    if _start() is None or (current := _current.get()) is None:
+        return {}
+    context = current.get_span_context()
+    return {"traceparent": f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"}
+
+
+def keep_parent(key: str) -> None:
+    """Keep the current span for `kept_parent`, in this process; of very many, only the latest are kept."""
+    if (telemetry := _start()) is not None and (header := trace_headers()):
+        with telemetry.lock:
+            telemetry.parents[key] = header["traceparent"]
+            while len(telemetry.parents) > _MAX_KEPT_PARENTS:
+                telemetry.parents.popitem(last=False)
+
+
+def kept_parent(key: str) -> str | None:
+    """Return the `traceparent` that `keep_parent` kept under this key, and forget it; None if there is none."""
+    if (telemetry := _start()) is None:
+        return None
+    with telemetry.lock:
+        return telemetry.parents.pop(key, None)
+
+
+def count(name: str, amount: float = 1, attributes: Attributes | None = None) -> None:
+    """Add `amount` to the counter `name`; each set of attributes is counted by itself."""
+    if (telemetry := _start()) is not None:
+        _instrument(telemetry, name, "create_counter", "1").add(amount, _given(attributes))
+
+
+def record_seconds(name: str, seconds: float, attributes: Attributes | None = None) -> None:
+    """Add a duration to the histogram `name`; each set of attributes has its own."""
+    if (telemetry := _start()) is not None:
+        _instrument(telemetry, name, "create_histogram", "s").record(seconds, _given(attributes))
+
+
+def _given(attributes: Attributes | None) -> dict[str, Any]:
+    return {name: value for name, value in (attributes or {}).items() if value is not None}
+
+
+def _instrument(telemetry: Telemetry, name: str, create: str, unit: str) -> Any:
+    with telemetry.lock:
+        if name not in telemetry.instruments:
+            telemetry.instruments[name] = getattr(telemetry.meter, create)(name, unit=unit)
+        return telemetry.instruments[name]
