@@ -21,7 +21,7 @@ from pydantic import (
 from lightmeter.ask.question import Ask, coerce_ask
 from lightmeter.errors import SettingsError, UsageError
 from lightmeter.manifest.row_parser import ReadOptions
-from lightmeter.option_arguments import DuplicateRule
+from lightmeter.option_arguments import DuplicateRule, TableFormat
 from lightmeter.pricing.rates import OwnPrices, read_own_prices
 from lightmeter.redaction import check_no_credentials
 from lightmeter.wire.constants import (
@@ -121,7 +121,7 @@ class Options(BaseModel):
     reuse: bool = True
     careful: bool = False
     sole_spender: bool = False
-    table_format: Literal["parquet", "delta"] = "parquet"
+    table_format: TableFormat = "parquet"
     base_url: Annotated[str | None, AfterValidator(check_no_credentials)] = None
     url_column: str | None = Field(default=None, min_length=1)
     id_column: str | None = Field(default=None, min_length=1)

@@ -12,7 +12,7 @@ from pathlib import Path
 from stat import S_ISREG
 from time import monotonic
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypedDict
 
 from lightmeter.errors import FetchError
 from lightmeter.manifest.item import Item
@@ -52,17 +52,30 @@ class CheckLimits:
 
     Attributes:
         max_checks: Most rows that are checked at the same time; lowered to a quarter of the files that the process may
-            open. Decoding uses at most one thread per processor.
+            open.
         max_checks_per_host: Most requests to one host at the same time; `HostLimit` may allow fewer.
         max_image_bytes: Length of the longest image at a URL that is read whole.
+        max_decoders: Most images and videos that are decoded at the same time; None means one for each processor.
     """
 
     max_checks: int = 256
     max_checks_per_host: int = 64
     max_image_bytes: int = MAX_FILE_BYTES
+    max_decoders: int | None = None
 
 
 _DEFAULT_LIMITS: Final = CheckLimits()
+
+
+class CheckerArguments(TypedDict):
+    """The keyword arguments of `Checker`, which describes them; they can be pickled."""
+
+    capture_interval_s: int
+    max_frames: int
+    limits: CheckLimits
+    thresholds: QualityThresholds
+    robots: RobotsPolicy
+    max_distinct_frames: int | None
 
 
 class Checker:
@@ -108,7 +121,7 @@ class Checker:
         self._robots = robots.mode
         reads_robots_txt = robots.reads_robots_txt and robots.mode != "ignore"
         self._robots_files = RobotsFiles(self._prober, self._rows) if reads_robots_txt else None
-        self._decoders = asyncio.Semaphore(os.cpu_count() or 1)
+        self._decoders = asyncio.Semaphore(limits.max_decoders or os.cpu_count() or 1)
         self._stack = AsyncExitStack()
         self._folder = Path()
         self._url_checks: dict[tuple[str, MediaKind | None], asyncio.Task[CheckResult]] = {}
