@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lightmeter.errors import BrokenMedia, MediaError
-from lightmeter.media.decoder_client import DecoderLimits, VideoFrame, decoder_session
+from lightmeter.media.decoder_client import DecoderLimits, DecoderPool, VideoFrame, decoder_session
 from lightmeter.media.frame_differences import FrameFeatures, cut_indices, frame_features, is_near_identical
 from lightmeter.media.image import is_blank, thumbnail
 from lightmeter.media.media_info import VideoInfo
@@ -53,7 +53,12 @@ class DecodedVideo:
 
 
 async def check_video(
-    path: Path, *, capture_interval_s: int, max_frames: int, limits: DecoderLimits = _DEFAULT_LIMITS
+    path: Path,
+    *,
+    capture_interval_s: int,
+    max_frames: int,
+    limits: DecoderLimits = _DEFAULT_LIMITS,
+    pool: DecoderPool | None = None,
 ) -> DecodedVideo:
     """Decode frames of a video that a run would capture, and check them.
 
@@ -64,6 +69,7 @@ async def check_video(
         capture_interval_s: Seconds between captured frames.
         max_frames: Maximum number of captured frames; 0 means no limit.
         limits: Time and memory of the decoder.
+        pool: Decoder processes that are used again for the next video; None: a new process for this video alone.
 
     Raises:
         UsageError: no video decoder is installed.
@@ -71,7 +77,7 @@ async def check_video(
     info: VideoInfo | None = None
     frames: list[VideoFrame] = []
     try:
-        async with decoder_session(path, limits) as decoder:
+        async with decoder_session(path, limits, pool) as decoder:
             info = decoder.info
             times = frame_times(info.duration_s, capture_interval_s, max_frames)
             most = len(times) if len(times) <= MAX_CHECKED_FRAMES else MAX_SPREAD_FRAMES
