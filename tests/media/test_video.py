@@ -234,11 +234,15 @@ async def test_a_fault_ends_a_kept_decoder(video, end):
     async with DecoderPool(2) as pool:
         expected = await decoded(video, pool)
         (first,) = children()
-        with pytest.raises((BrokenMedia, MediaTimeout)):
+
+        async def decode_with_a_fault():
             async with decoder_session(video, DecoderLimits(wall_s=2), pool) as decoder:
                 (fork,) = set(children()) - {first}
                 os.kill(fork, end)
                 await decoder.frames([0.0, 1.0], None)
+
+        with pytest.raises((BrokenMedia, MediaTimeout)):
+            await decode_with_a_fault()
         assert children() == []
         assert await decoded(video, pool) == expected
     assert children() == []

@@ -189,7 +189,7 @@ class _DecoderProcessError(Exception):
 
 
 class DecoderPool:
-    """Keeps the decoder processes of sound videos for the next videos, which saves their start; an async context manager.
+    """Keeps the decoder processes of sound videos for the next ones, to save their start; an async context manager.
 
     Each video is decoded in a fork of a kept process. A process is killed after any error, so no fault is passed on.
 
