@@ -35,6 +35,7 @@ VERBS: Final = {
     "backends": "List the back ends of a service with features, prices and availability.",
     "serve": "Start the analysis service.",
     "worker": "Process requests of a database that services share.",
+    "migrate": "Create or migrate the database of the service.",
     "keys": "Manage the accounts of the service: keys and credits.",
     "jobs": "List and cancel the unfinished requests of the service.",
     "demo": "Run the whole pipeline on sample data with the embedded service.",

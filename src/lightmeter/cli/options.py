@@ -180,7 +180,9 @@ database_option = click.option(
     "--database",
     default="sqlite:///lightmeter.db",
     show_default=True,
-    help="Database: sqlite:///PATH or postgresql://…",
+    envvar="LIGHTMETER_DATABASE",
+    show_envvar=True,
+    help="Database: sqlite:///PATH or postgresql://…; PostgreSQL's password may stand in PGPASSWORD.",
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line.")
