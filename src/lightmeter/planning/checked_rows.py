@@ -13,7 +13,7 @@ import orjson
 
 from lightmeter import __version__
 from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
-from lightmeter.journal.commands.odd_sizes import add_odd_size_findings
+from lightmeter.journal.commands.odd_sizes import add_odd_size_findings, skip_odd_sizes
 from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedFrame, PlannedRow, add_rows, index_images
 from lightmeter.journal.commands.submissions import put_meta
 from lightmeter.journal.header import CHECKED_ONLY, fresh_run_id
@@ -107,6 +107,8 @@ async def write_checked_rows(
             await asyncio.to_thread(copy_thumbnails, pictures, own)
     if options.precheck:
         await journal.write(add_odd_size_findings(settings.quality.odd_size))
+        if "odd_size" in options.skip:
+            await journal.write(skip_odd_sizes)
 
 
 def plan_meta(reader: ManifestReader, options: Options, clock: Clock, sha256: str | None = None) -> dict[str, str]:

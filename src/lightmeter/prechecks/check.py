@@ -17,6 +17,7 @@ from typing import Final, Self, TypedDict
 from lightmeter.errors import FetchError
 from lightmeter.manifest.item import Item
 from lightmeter.manifest.tar_members import local_file
+from lightmeter.media.decoder_client import DecoderPool
 from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, kind_from_name, sniff
 from lightmeter.prechecks.decode_check import DecodedImage, check_image, check_image_head
 from lightmeter.prechecks.finding import CheckResult, Finding
@@ -121,7 +122,9 @@ class Checker:
         self._robots = robots.mode
         reads_robots_txt = robots.reads_robots_txt and robots.mode != "ignore"
         self._robots_files = RobotsFiles(self._prober, self._rows) if reads_robots_txt else None
-        self._decoders = asyncio.Semaphore(limits.max_decoders or os.cpu_count() or 1)
+        decoders = limits.max_decoders or os.cpu_count() or 1
+        self._decoders = asyncio.Semaphore(decoders)
+        self._video_decoders = DecoderPool(decoders)
         self._stack = AsyncExitStack()
         self._folder = Path()
         self._url_checks: dict[tuple[str, MediaKind | None], asyncio.Task[CheckResult]] = {}
@@ -129,6 +132,7 @@ class Checker:
     async def __aenter__(self) -> Self:
         self._folder = self._stack.enter_context(LockedTempDir()).path
         await self._stack.enter_async_context(self._prober)
+        await self._stack.enter_async_context(self._video_decoders)
         return self
 
     async def __aexit__(
@@ -269,7 +273,12 @@ class Checker:
 
     async def _decode_video(self, path: Path, checked: CheckResult) -> CheckResult:
         async with self._decoders:
-            decoded = await check_video(path, capture_interval_s=self._capture_interval_s, max_frames=self._max_frames)
+            decoded = await check_video(
+                path,
+                capture_interval_s=self._capture_interval_s,
+                max_frames=self._max_frames,
+                pool=self._video_decoders,
+            )
             found = replace(_add_content(checked, decoded), duration_s=decoded.duration_s)
             if self._max_distinct_frames is None or found.fatal is not None or found.duration_s is None:
                 return found
