@@ -48,9 +48,8 @@ def test_answers_that_wait_are_told_with_their_end(sent):
     """The answer of an acknowledged request waits for 24 hours, and resume collects it."""
     folder, do = sent
     do(acknowledge(1, "q", 0.0))
-    assert (
-        f"1 answer can be collected from the service until 1970-01-02 00:00 UTC: lightmeter resume {folder}"
-        in told(folder)
+    assert f"1 answer can be collected from the service until 1970-01-02 00:00 UTC: lightmeter resume {folder}" in told(
+        folder
     )
 
 
