@@ -1,4 +1,7 @@
-"""Notebooks run without errors (three of them; in the sweeps all, and twice), leave usable widgets behind, and are stored without outputs."""
+"""Notebooks run without errors, leave usable widgets behind, and are stored without outputs.
+
+Three run once in `make test`; all run, also twice in one kernel, in the sweeps.
+"""
 
 from __future__ import annotations
 
