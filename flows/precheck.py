@@ -59,7 +59,7 @@ async def check_rows(manifest: str, out: str, options: dict[str, Any]) -> dict[s
     Args:
         manifest: A path or `s3://` URL of a manifest, a folder or a glob.
         out: The output folder.
-        options: Fields of `lightmeter.option_arguments.CheckOptions`.
+        options: Fields of `lightmeter.option_arguments.CheckArguments`.
     """
     report = await lm.check(manifest, out, **options)
     get_run_logger().info("%s", report)
@@ -81,7 +81,7 @@ async def precheck(
         manifest: A path or `s3://` URL of a manifest, a folder or a glob. Prefect stores it as given: set keys in the
             worker's environment (`AWS_ACCESS_KEY_ID`, …).
         out: The output folder; the result of an earlier check there is replaced.
-        options: How the manifest is read and checked.
+        options: How the manifest is read and checked, and what executor does it.
 
     Returns:
         The report, as `lightmeter check --json` prints it; or a failed state.

@@ -31,6 +31,7 @@
     ├── FetchError               exit 1   a URL that could not be fetched
     │   └── ForbiddenAddress              a URL that must not be fetched
     ├── BackendError             exit 1   a back end could not analyze an asset
+    ├── WorkersLost              exit 1   worker processes of Dask or Ray died during the same shard of rows
     └── Interrupted              exit 130 stopped by the user; nothing is lost
 
 An invalid row of the manifest is never an exception: it gets a status and a reason.
@@ -206,6 +207,10 @@ class ForbiddenAddress(FetchError):
 
 class BackendError(LightmeterError):
     """A back end could not analyze an asset."""
+
+
+class WorkersLost(LightmeterError):
+    """Worker processes of Dask or Ray died during the same shard of rows; finished shards are kept."""
 
 
 class Interrupted(LightmeterError):

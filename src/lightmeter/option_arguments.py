@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from lightmeter.ask.question import Ask
 from lightmeter.pricing.rates import OwnPrices
 
 DuplicateRule: TypeAlias = Literal["exact", "near", "off"]
 """Which rows share the answer of an earlier row; `PlanOptions` describes the values."""
+
+
+TableFormat: TypeAlias = Literal["parquet", "delta", "iceberg"]
+TABLE_FORMATS: Final[tuple[TableFormat, ...]] = get_args(TableFormat)
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -29,7 +33,7 @@ class ResumeOptions(TypedDict, total=False):
         careful: Send one request at a time: if its answer is lost, the balance proves whether it was charged.
         sole_spender: Nobody else spends from this account during the run. The balance then also proves which requests
             were charged.
-        table_format: Format of the tables.
+        table_format: Format of the tables; "delta" and "iceberg" are written beside Parquet, at the end of the run.
         base_url: The service; None means the embedded one.
     """
 
@@ -42,8 +46,33 @@ class ResumeOptions(TypedDict, total=False):
     reuse: bool
     careful: bool
     sole_spender: bool
-    table_format: Literal["parquet", "delta"]
+    table_format: TableFormat
     base_url: str | None
+
+
+Executor: TypeAlias = Literal["local", "dask", "ray"]
+"""What runs shards of rows: this machine alone, or the workers of a Dask or Ray cluster."""
+
+EXECUTORS: Final[tuple[Executor, ...]] = get_args(Executor)
+
+DEFAULT_SHARD_ROWS: Final = 2000
+"""Rows of a manifest in one shard, if the user names no number."""
+
+
+class ScaleOutOptions(TypedDict, total=False):
+    """Keyword arguments of `check` that distribute the checks; rows go to workers and back in files.
+
+    Attributes:
+        executor: What checks the rows: "local", "dask", "ray" or a `distributed.Client`. See
+            `lightmeter.scale_out.executors.open_executor`.
+        shard_rows: Rows of one shard, which a worker checks as a whole. Use thousands: a shard has a fixed cost.
+        shard_dir: Folder or URI, such as `s3://bucket/prefix`, that this machine and all workers reach; files are only
+            there during the check. None means a folder in the cache folder, which is right for one machine.
+    """
+
+    executor: Executor | object
+    shard_rows: int
+    shard_dir: str | PathLike[str] | None
 
 
 class CheckOptions(TypedDict, total=False):
@@ -76,6 +105,10 @@ class CheckOptions(TypedDict, total=False):
     id_column: str | None
     kind_column: str | None
     lenient: bool
+
+
+class CheckArguments(CheckOptions, ScaleOutOptions, total=False):
+    """All keyword arguments of `check`."""
 
 
 class PlanOptions(ResumeOptions, CheckOptions, total=False):

@@ -21,7 +21,7 @@ from pydantic import (
 from lightmeter.ask.question import Ask, coerce_ask
 from lightmeter.errors import SettingsError, UsageError
 from lightmeter.manifest.row_parser import ReadOptions
-from lightmeter.option_arguments import DuplicateRule
+from lightmeter.option_arguments import DuplicateRule, TableFormat
 from lightmeter.pricing.rates import OwnPrices, read_own_prices
 from lightmeter.redaction import check_no_credentials
 from lightmeter.wire.constants import (
@@ -44,7 +44,19 @@ REQUEST_OPTIONS: Final = (
 
 SKIPPABLE: Final = (
     *("blank", "dark", "light", "low_information", "blurry", "odd_aspect_ratio", "tiny", "animated", "grayscale"),
-    *("rotated", "frozen", "robots", "reach", "type", "size", "decode", "pixels", "frames", "distinct_frames"),
+    *(
+        "rotated",
+        "frozen",
+        "odd_size",
+        "robots",
+        "reach",
+        "type",
+        "size",
+        "decode",
+        "pixels",
+        "frames",
+        "distinct_frames",
+    ),
 )
 """Findings of the pre-checks that the option `skip` may name. All findings with severity `error` skip rows anyway."""
 
@@ -121,7 +133,7 @@ class Options(BaseModel):
     reuse: bool = True
     careful: bool = False
     sole_spender: bool = False
-    table_format: Literal["parquet", "delta"] = "parquet"
+    table_format: TableFormat = "parquet"
     base_url: Annotated[str | None, AfterValidator(check_no_credentials)] = None
     url_column: str | None = Field(default=None, min_length=1)
     id_column: str | None = Field(default=None, min_length=1)
@@ -153,11 +165,6 @@ class Options(BaseModel):
     @field_validator("skip")
     @classmethod
     def _check_skip(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if "odd_size" in value:
-            raise ValueError(
-                "odd_size compares a picture with all others, so it is found after the last row, and no row can be "
-                "skipped for it; list such rows with check --out DIR, and remove them from the manifest"
-            )
         if value and not info.data.get("precheck", True):
             raise ValueError("rows are skipped for what the checks find: do not turn the checks off")
         return _check_names(value, SKIPPABLE, "finding")

@@ -36,6 +36,20 @@ async def check(manifest, out):
     report = await state.aresult() if state.is_completed() else None
     return {"type": state.type.value, "name": state.name, "message": state.message, "report": report}
 
+async def answered(manifest, out, **form):
+    async def answer():  # as the button Resume on the web page does
+        async with get_client() as client:
+            while True:
+                for paused in filter(lambda found: found.state.is_paused(), await client.read_flow_runs()):
+                    await client.resume_flow_run(paused.id, run_input=form)
+                    return
+                await asyncio.sleep(0.3)
+    answering = asyncio.create_task(answer())
+    asked = {"approve_above": 4, "report": False, "return_state": True}
+    state = await analyze(manifest, out, {"features": ["colors"], "budget": 50}, **asked)
+    await answering
+    return {"name": state.name, "message": state.message, "requests": lm.open(out).summary().requests}
+
 async def tasks(client):
     return [task.name for task in await client.read_task_runs(limit=100, sort=TaskRunSort.NAME_ASC)]
 
@@ -46,21 +60,28 @@ async def main():
     again = await run(manifest, out, budget=50)
     async with get_client() as client:
         ran = await tasks(client)
-        keyless = await run(manifest, out, base_url="http://127.0.0.1:9")
-        keyless["tasks"] = len(await tasks(client)) - len(ran)
         sound = await check(folder + "/sound.txt", folder + "/sound")
         bad = await check(folder + "/bad.txt", folder + "/bad")
         # Prefect's own reader of artifacts sends nulls that its server refuses; the endpoint itself is well.
         found = (await client._client.post("/artifacts/latest/filter", json={})).json()
         artifacts = [(artifact["key"], artifact["type"], artifact["data"]) for artifact in found]
         missing = await check(folder + "/none.txt", folder + "/none")
+        refused = await answered(manifest, out + "-asked", approve=False, reason="too dear")
+        approved = await answered(manifest, out + "-asked", approve=True)
+        asked = {"approve_above": 4, "approval_hours": 0.0001, "return_state": True}
+        unanswered = await analyze(manifest, out + "-late", {"features": ["colors"]}, **asked)
+        unanswered = {"name": unanswered.name, "requests": lm.open(out + "-late").summary().requests}
+        ran_before = await tasks(client)
+        keyless = await run(manifest, out, base_url="http://127.0.0.1:9")
+        keyless["tasks"] = len(await tasks(client)) - len(ran_before)
         with sqlite3.connect(os.environ["PREFECT_HOME"] + "/prefect.db") as db:
             for verb in ("INSERT", "UPDATE"):
                 db.execute(f"CREATE TRIGGER no_{verb} BEFORE {verb} ON artifact BEGIN SELECT RAISE(FAIL, 'full'); END")
         no_artifacts = [await run(manifest, out, budget=50), await check(folder + "/sound.txt", folder + "/sound")]
-    analyzed = {"first": first, "again": again, "keyless": keyless, "tasks": ran}
-    checked = {"sound": sound, "bad": bad, "missing": missing}
-    print(json.dumps({**analyzed, **checked, "no_artifacts": no_artifacts, "artifacts": artifacts}))
+    runs = {"first": first, "again": again, "keyless": keyless, "no_artifacts": no_artifacts}
+    runs |= {"refused": refused, "approved": approved, "unanswered": unanswered}
+    runs |= {"sound": sound, "bad": bad, "missing": missing}
+    print(json.dumps({**runs, "tasks": ran, "artifacts": artifacts}))
 
 asyncio.run(main())
 """
@@ -120,6 +141,16 @@ def test_a_flow_completes_without_artifacts(flows):
     assert [flow["type"] for flow in flows[0]["no_artifacts"]] == ["COMPLETED"] * 2
 
 
+def test_a_price_above_the_limit_needs_approval(flows):
+    """A run whose price a person refuses, or nobody approves in time, sends nothing and says so; approved, it runs."""
+    refused, approved = flows[0]["refused"], flows[0]["approved"]
+    assert (refused["name"], refused["requests"]) == ("Refused", 0)
+    assert "at most 10 credits" in refused["message"]
+    assert "too dear" in refused["message"]
+    assert (approved["name"], approved["requests"]) == ("Completed", 10)
+    assert flows[0]["unanswered"] == {"name": "NotApproved", "requests": 0}
+
+
 def test_tasks_are_shards_of_rows(flows):
     """Ten rows in shards of four are three tasks in each run; no task is a single URL."""
     output, _ = flows
@@ -159,6 +190,16 @@ def test_the_summary_of_a_check_is_an_artifact(flows):
     assert (rows["rows"]["rows"], rows["skipped"]["rows"]) == (5, 2)
     assert rows["reach (error)"]["rows"] == 1
     assert "HTTP 404" in rows["reach (error)"]["example"]
+
+
+def test_credits_colors_and_report_are_artifacts(flows):
+    """Prefect's web page shows the statement, the main colors as a picture, and a link to the report."""
+    artifacts = {key: data for key, _, data in flows[0]["artifacts"]}
+    assert "paid        10 credits" in artifacts["analyze-statement"]
+    assert artifacts["analyze-palette"].startswith("![Main colors](data:image/svg+xml;base64,")
+    assert "analyze-tags" not in artifacts
+    assert "report.html" in artifacts["analyze-report"]
+    assert (flows[1] / "report.html").exists()
 
 
 def test_deployments_exist():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lightmeter.errors import BrokenMedia, MediaTimeout, MediaTooLarge, UnsupportedMedia
-from lightmeter.media.decoder_client import DecoderLimits
+from lightmeter.media.decoder_client import DecoderLimits, DecoderPool, decoder_session
 from lightmeter.media.media_info import VideoInfo
 from lightmeter.media.video import iter_video, read_video_info, sample_video
 from lightmeter.testing import stamped_video, tiny_jpeg, tiny_picture, tiny_video
@@ -25,13 +25,22 @@ def open_files():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def children():
-    """Return the process ids of our decoders; other tests may have other children."""
+def descendants(pid):
+    """Return the process ids of the living children of a process, and of their children."""
     found = []
-    for task in Path("/proc/self/task").iterdir():
+    for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(OSError):  # threads and processes end while they are looked at
-            pids = (task / "children").read_text().split()
-            found += [int(pid) for pid in pids if b"decoder_process.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            for child in map(int, (task / "children").read_text().split()):
+                found += [child, *descendants(child)]
+    return found
+
+
+def children():
+    """Return the process ids of our decoders and of their forks; other tests may have other children."""
+    found = []
+    for pid in descendants("self"):
+        with suppress(OSError):
+            found += [pid] if b"decoder_process.py" in Path(f"/proc/{pid}/cmdline").read_bytes() else []
     return found
 
 
@@ -189,9 +198,53 @@ async def test_cancelling_leaves_no_process_and_no_open_file(long_video):
 async def test_a_stopped_decoder_is_ended_at_the_deadline(long_video):
     """A decoder that hangs without CPU time is killed, and MediaTimeout is raised."""
     task = asyncio.create_task(sample_video(long_video, interval_s=1, max_frames=0, limits=DecoderLimits(wall_s=1.0)))
-    os.kill(await started_child(), signal.SIGSTOP)  # SIGSTOP: no handler and no thread of the child runs any more
+    # SIGSTOP: no handler and no thread of the child and its fork runs any more
+    os.killpg(await started_child(), signal.SIGSTOP)
     with pytest.raises(MediaTimeout, match="did not finish"):
         await task
+    assert children() == []
+
+
+async def decoded(path, pool, limits=DecoderLimits()):  # noqa: B008 (a frozen value)
+    """Return the length of a video and its first frame, decoded by a process of the pool."""
+    async with decoder_session(path, limits, pool) as decoder:
+        (frame,) = await decoder.frames([0.0], None)
+        return decoder.info.duration_s, frame.rgb.tobytes()
+
+
+@on_linux
+async def test_a_kept_decoder_decodes_the_next_video(tmp_path, video):
+    """One process decodes one video after another, each in a fork, and ends with the pool."""
+    videos = [video, *(tiny_video(tmp_path / f"{count}.avi", frames=count) for count in (1, 5))]
+    alone = [await decoded(path, None) for path in videos]
+    before, found, seen = open_files(), [], set()
+    async with DecoderPool(1) as pool:
+        for path in videos * 3:
+            found.append(await decoded(path, pool))
+            seen |= set(children())
+    assert found == alone * 3
+    assert len(seen) == 1
+    assert (children(), open_files()) == ([], before)
+
+
+@on_linux
+@pytest.mark.parametrize("end", [signal.SIGSEGV, signal.SIGSTOP, signal.SIGKILL])
+async def test_a_fault_ends_a_kept_decoder(video, end):
+    """A decoder that crashes or hangs costs its own video; the next video has another process."""
+    async with DecoderPool(2) as pool:
+        expected = await decoded(video, pool)
+        (first,) = children()
+
+        async def decode_with_a_fault():
+            async with decoder_session(video, DecoderLimits(wall_s=2), pool) as decoder:
+                (fork,) = set(children()) - {first}
+                os.kill(fork, end)
+                await decoder.frames([0.0, 1.0], None)
+
+        with pytest.raises((BrokenMedia, MediaTimeout)):
+            await decode_with_a_fault()
+        assert children() == []
+        assert await decoded(video, pool) == expected
     assert children() == []
 
 

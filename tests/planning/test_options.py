@@ -33,7 +33,6 @@ from lightmeter.prechecks.finding import CheckName
         ({"screen_rule": "tags.score > 1"}, "screen-rule: it has no effect without --screen BACKEND"),
         ({"screen_positive": "tags.score > 1"}, "screen-positive: it has no effect without --screen BACKEND"),
         ({"skip": "blank,ugly"}, "skip: there is no finding 'ugly'"),
-        ({"skip": "odd_size"}, "skip: odd_size compares a picture with all others, .*; list such rows"),
         ({"skip": "blank", "precheck": False}, "skip: rows are skipped for what the checks find"),
     ],
 )
@@ -60,6 +59,6 @@ def test_how_the_manifest_is_read_is_an_option():
 
 
 def test_findings_that_skip_rows_are_checks():
-    """Every check may skip rows, except those that are always errors, and the one that needs all rows."""
-    assert set(get_args(CheckName)) - set(SKIPPABLE) == {"manifest", "file", "odd_size"}
+    """Every check may skip rows, except those that are always errors."""
+    assert set(get_args(CheckName)) - set(SKIPPABLE) == {"manifest", "file"}
     assert set(SKIPPABLE) < set(get_args(CheckName))

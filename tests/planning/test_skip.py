@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from io import BytesIO
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
 import lightmeter as lm
 from lightmeter.errors import SettingsError, UsageError
-from lightmeter.testing import blank_picture, tiny_jpeg
+from lightmeter.media.image import encode_jpeg
+from lightmeter.media.shrink import shrink
+from lightmeter.testing import blank_picture, tiny_jpeg, tiny_picture
 
 
 @pytest.fixture(autouse=True)
@@ -108,11 +111,39 @@ async def test_images_of_an_unusual_size_are_found(tmp_path):
     assert plan.counts["pending"] == 7
 
 
+async def test_images_of_an_unusual_size_are_skipped(tmp_path):
+    """`skip=["odd_size"]` skips them and their exact copies; a near-duplicate of a usual size is sent instead."""
+    picture = tiny_picture(9, width=400, height=400)
+    large = encode_jpeg(picture)
+    (tmp_path / "0.jpg").write_bytes(large)
+    (tmp_path / "1.jpg").write_bytes(large)
+    (tmp_path / "2.jpg").write_bytes(encode_jpeg(shrink(picture, 64)))
+    (tmp_path / "3.jpg").write_bytes(encode_jpeg(shrink(picture, 63)))
+    for seed, side in enumerate([60, 61, 62, 63, 64, 65, 66]):
+        (tmp_path / f"4-{side}.jpg").write_bytes(tiny_jpeg(seed, width=side, height=side))
+    plan = await lm.plan(tmp_path, features=["colors"], duplicates="near", skip=["odd_size"])
+    listed = json.loads(plan.save(tmp_path / "plan.json").read_text())["listed"]
+    rows = {Path(row["url"]).name: row for row in listed}
+    assert [(rows[name]["status"], rows[name]["reason"]) for name in ("0.jpg", "1.jpg")] == [
+        ("skipped", "odd_size")
+    ] * 2
+    assert [rows[name]["status"] for name in ("2.jpg", "3.jpg")] == ["pending", "duplicate"]
+    assert (plan.counts["pending"], plan.credits.high) == (8, 8)
+    run = await lm.run(plan, tmp_path / "out")
+    assert run.summary().paid == 8
+
+
 async def test_thresholds_come_from_the_settings(folder, monkeypatch):
     """The thresholds of the settings decide, also after a plan with others was interrupted."""
     monkeypatch.setenv("LIGHTMETER_QUALITY", '{"tiny": 100}')
     plan = await lm.plan(folder / "m.csv", features=["colors"], skip=["tiny"])
     assert plan.counts["pending"] == 0
+
+
+async def test_a_stream_does_not_skip_odd_sizes(folder):
+    """A run that pays before the last row is read refuses to skip for a size that only all rows make unusual."""
+    with pytest.raises(UsageError, match="odd_size compares"):
+        await lm.run(folder / "m.csv", folder / "out", features=["colors"], skip="odd_size", budget=9, stream=True)
 
 
 def test_wrong_uses_are_exit_code_2(command, folder):

@@ -132,7 +132,7 @@ async def test_a_check_that_ends_while_a_video_decodes_leaves_nothing(site, tmp_
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     async with Checker(capture_interval_s=1, max_frames=3) as checker:
         task = asyncio.create_task(checker.check(row(f"{site.base_url}/clip.avi")))
-        os.kill(await started_child(), signal.SIGSTOP)
+        os.killpg(await started_child(), signal.SIGSTOP)
         assert len(downloads(tmp_path)) == 1
     with pytest.raises(asyncio.CancelledError):
         await task

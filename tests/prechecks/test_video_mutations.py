@@ -10,10 +10,11 @@ from collections import Counter
 import pytest
 
 from lightmeter.manifest.item import Item
-from lightmeter.media.decoder_client import DecoderLimits
+from lightmeter.media.decoder_client import DecoderLimits, DecoderPool
 from lightmeter.media.media_info import SNIFF_BYTES, is_video
 from lightmeter.prechecks.check import Checker
 from lightmeter.prechecks.video_check import check_video
+from lightmeter.testing import tiny_video
 from tests.media.test_video import children, open_files
 from tests.service.mutations import mutations
 
@@ -38,20 +39,21 @@ def damaged_videos(folder, count):
 
 
 async def survive(paths):
-    """Check all files, some at once; return how often each combination of findings came, by check and severity."""
+    """Check all files with kept decoders, some at once; return how often each severity of `decode` came."""
     outcomes, gate = Counter(), asyncio.Semaphore(AT_ONCE)
 
     async def check(path):
         async with gate:
-            video = await check_video(path, capture_interval_s=1, max_frames=3, limits=LIMITS)
+            video = await check_video(path, capture_interval_s=1, max_frames=3, limits=LIMITS, pool=pool)
         (decode, *more) = video.findings
         assert decode.check == "decode"
         assert decode.message
-        assert {one.check for one in more} <= {"blank", "frames", "frozen"}
+        assert {one.check for one in more} <= {"blank", "frames", "frozen", "size"}
         assert not more or decode.severity != "error"
         outcomes[decode.severity] += 1
 
-    await asyncio.gather(*(check(path) for path in paths))
+    async with DecoderPool(AT_ONCE) as pool:
+        await asyncio.gather(*(check(path) for path in paths))
     return outcomes
 
 
@@ -72,6 +74,16 @@ async def leaves_nothing(folder, count, monkeypatch):
 async def test_damaged_videos_leave_nothing(tmp_path, monkeypatch):
     """Twelve damaged videos give one finding about decoding each, and leave no process, file or descriptor."""
     await leaves_nothing(tmp_path, 12, monkeypatch)
+
+
+async def test_a_damaged_video_does_not_change_the_next(tmp_path):
+    """A sound video has the same findings after each damaged one, with the same pool of decoders."""
+    sound = tiny_video(tmp_path / "sound.avi", frames=12, fps=4)
+    expected = await check_video(sound, capture_interval_s=1, max_frames=3)
+    async with DecoderPool(1) as pool:
+        for path in damaged_videos(tmp_path, 8):
+            await check_video(path, capture_interval_s=1, max_frames=3, limits=LIMITS, pool=pool)
+            assert await check_video(sound, capture_interval_s=1, max_frames=3, pool=pool) == expected
 
 
 @pytest.mark.sweep

@@ -5,16 +5,19 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from lightmeter.option_arguments import CheckOptions
+from lightmeter.option_arguments import CheckArguments, ScaleOutOptions
 from lightmeter.options import make_options
 from lightmeter.prefect_integration.check_parameters import CheckParameters
+from lightmeter.scale_out.check_manifest import LOCAL, ScaleOut
 
 
 def test_the_parameters_are_those_of_check():
     """Each option of `check` is a parameter with a description, and its default is that of the option."""
-    assert {*CheckParameters.model_fields} == CheckOptions.__optional_keys__
+    assert {*CheckParameters.model_fields} == CheckArguments.__optional_keys__
     assert all(field.description for field in CheckParameters.model_fields.values())
-    assert make_options(**CheckParameters().to_options()) == make_options()
+    values = CheckParameters().to_options()
+    assert ScaleOut(**{name: values.pop(name) for name in ScaleOutOptions.__optional_keys__}) == LOCAL
+    assert make_options(**values) == make_options()
 
 
 def test_names_of_findings_are_choices():

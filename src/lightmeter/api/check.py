@@ -18,12 +18,13 @@ from lightmeter.journal.header import read_run_header
 from lightmeter.journal.queries.items import count_by_reason, count_by_status, count_findings
 from lightmeter.journal.store import open_read_only
 from lightmeter.manifest.readers import ManifestSource
-from lightmeter.option_arguments import CheckOptions
+from lightmeter.option_arguments import CheckArguments, ScaleOutOptions
 from lightmeter.options import Options, make_options
 from lightmeter.planning.checked_rows import stream_check
 from lightmeter.planning.plan import ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import counted
+from lightmeter.scale_out.check_manifest import LOCAL, ScaleOut, stream_shard_checks
 from lightmeter.settings import read_settings
 
 
@@ -103,7 +104,7 @@ async def check(
     *,
     reuse: bool = True,
     progress: bool | None = None,
-    **options: Unpack[CheckOptions],
+    **options: Unpack[CheckArguments],
 ) -> CheckReport:
     """Read a manifest and check its rows. Needs no key and no service, and requests only the URLs of the manifest.
 
@@ -116,18 +117,22 @@ async def check(
             writes no tables.
         reuse: Whether to use kept results of earlier checks.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
-        options: How the manifest is read and checked: see `lightmeter.option_arguments.CheckOptions`.
+        options: How the manifest is read and checked: see `lightmeter.option_arguments.CheckOptions`. With
+            `executor="dask"` or "ray", workers check shards of the rows: see `ScaleOutOptions` there.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
         SettingsError: an option is wrong, or the folder holds a run or cannot be written to.
+        WorkersLost: several worker processes died during the same shard.
     """
-    steps = stream_check_report(manifest, out, make_options(**options, reuse=reuse))
+    values: dict[str, Any] = {**options}
+    scale_out = ScaleOut(**{name: values.pop(name) for name in ScaleOutOptions.__annotations__ if name in values})
+    steps = stream_check_report(manifest, out, make_options(**values, reuse=reuse), scale_out)
     return await last_step(steps, show=progress)
 
 
 async def stream_check_report(
-    manifest: ManifestSource, out: Path | str | None, options: Options
+    manifest: ManifestSource, out: Path | str | None, options: Options, scale_out: ScaleOut = LOCAL
 ) -> AsyncGenerator[Progress | CheckReport]:
     """Check a manifest as `check` does: yield progress, and the report at the end.
 
@@ -135,16 +140,27 @@ async def stream_check_report(
         manifest: The manifest.
         out: The output folder; None writes no tables.
         options: Validated options; only those in `CheckOptions` and the option `reuse` matter.
+        scale_out: What checks the rows: this process, or the workers of a cluster.
     """
     folder, clock = None if out is None else Path(out), SystemClock()
     if folder is not None:
         refuse_folder_of_run(folder)
     started = clock.monotonic()
-    async with aclosing(stream_check(manifest, options, read_settings(), clock)) as steps:
+    settings, checker = read_settings(), None
+    if scale_out.executor != "local":
+        async with aclosing(stream_shard_checks(manifest, options, settings, scale_out)) as shards:
+            async for result in shards:
+                if isinstance(result, Progress):
+                    yield result
+                else:
+                    checker = result
+    async with aclosing(stream_check(manifest, options, settings, clock, checker)) as steps:
         async for step in steps:
             if isinstance(step, Progress):
                 yield step
                 continue
+            if checker is not None:
+                await asyncio.to_thread(checker.remove)
             try:
                 if folder is not None:
                     await asyncio.to_thread(write_checked_journal, step.path, folder)

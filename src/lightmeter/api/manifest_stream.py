@@ -44,6 +44,11 @@ def check_streamable(options: Options, source: ManifestSource | None = None) -> 
             "--screen looks at all rows before the first one is paid for, but --stream pays while rows are read: "
             "leave out one of the two."
         )
+    if "odd_size" in options.skip:
+        raise UsageError(
+            "--skip odd_size compares a picture with all others, but --stream pays while rows are read: "
+            "leave out one of the two."
+        )
     location = None if source is None else location_of(source)
     if location is not None and location.is_stdin:
         raise UsageError(

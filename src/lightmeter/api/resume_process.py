@@ -1,9 +1,8 @@
-"""Run a range of rows in a process with its own session, which finishes its requests when its caller is killed.
+"""The program of the process that sends the rows of a run; `lightmeter.api.sending_process` starts it.
 
-Schedulers cancel a job with SIGTERM to its process group, and send SIGKILL soon after (Prefect: after 30 s). A request
-in flight may take longer, and its answer may have been charged. The process that this module starts gets neither
-signal. It stops early when its standard input ends, because the caller closed it or no longer exists: it then sends no
-more requests, stores the answers of those in flight, and writes the tables.
+It reads one line of JSON from its standard input, sends all rows with one session, and prints a line of JSON whenever
+the run has got further. It stops early when its standard input ends, because its caller closed it or no longer exists:
+it then sends no more requests, stores the answers of those in flight, and writes the tables.
 """
 
 from __future__ import annotations
@@ -13,77 +12,87 @@ import json
 import os
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from time import monotonic
+from typing import Any, Final
 
-from lightmeter import errors
+from pydantic import SecretStr
+
+from lightmeter.api.manifest_stream import stream_manifest
 from lightmeter.api.run_result import Run
-from lightmeter.api.runs import stream_resume
+from lightmeter.api.run_steps import StartLimits, stream_folder
 from lightmeter.errors import LightmeterError
 from lightmeter.export.export_tables import export_tables
+from lightmeter.journal.header import read_run_header
+from lightmeter.journal.queries.items import has_unfinished_rows, planned_rows
+from lightmeter.journal.store import open_read_only
+from lightmeter.options import make_options
+from lightmeter.planning.progress import Progress
+from lightmeter.settings import read_settings
+
+_INTERVAL_S: Final = 0.5
+"""Least seconds between two lines of progress."""
+
+_SHARDS_AHEAD: Final = 64
+"""Unfinished shards that each line of progress looks at. With thousands of shards, it need not look at all."""
 
 
-async def resume_in_process(out: Path | str, first: int, last: int) -> LightmeterError | None:
-    """Continue a run, for some of its rows, in a process of its own; return the error that stopped the run, or None.
+class _Shards:
+    """Finds finished shards of a run: ranges of `rows_each` rows, in the order of sending, all with a final status."""
 
-    If the caller's task is canceled, wait until the requests in flight are answered and stored. Tables are written
-    only when the run stops early by cancellation.
+    def __init__(self, folder: Path, rows_each: int) -> None:
+        self._folder = folder
+        self._rows_each = rows_each
+        self._waiting: list[int] = []
+        self._known = 0
 
-    Args:
-        out: The output folder of the run.
-        first: Index of the first row in the order in which rows are sent, from 0.
-        last: Index of the last row in that order, included.
+    def newly_finished(self, *, planning: bool, most: int | None) -> tuple[int, list[int]]:
+        """Return the number of rows of the run, and the numbers of the shards that are finished since the last call.
 
-    Raises:
-        LightmeterError: what `lightmeter.resume` raises.
-        RuntimeError: the process was killed.
-    """
-    command = (sys.executable, "-m", __spec__.name, str(out), str(first), str(last))
-    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
-    assert process.stdin is not None  # noqa: S101 (it is a pipe)
-    assert process.stdout is not None  # noqa: S101 (likewise)
-    try:
-        printed = await process.stdout.read()
-    finally:
-        process.stdin.close()
-        await _wait_for_end(process)
-    if process.returncode != 0:
-        raise RuntimeError(
-            f"The process of rows {first} to {last} of {out} ended with code {process.returncode}. Continue the run: "
-            "requests in flight are settled first."
-        )
-    result = json.loads(printed)
-    if result["error"] is not None:
-        raise _error_from_json(result["error"])
-    return None if result["stopped_by"] is None else _error_from_json(result["stopped_by"])
+        Args:
+            planning: Whether rows may still be added, so that the last shard may be incomplete.
+            most: Most unfinished shards to look at, from the first; None means all.
+        """
+        finished = []
+        with open_read_only(self._folder) as db:
+            rows = planned_rows(db)
+            known = rows // self._rows_each if planning else -(-rows // self._rows_each)
+            self._waiting.extend(range(self._known, known))
+            self._known = max(known, self._known)
+            for number in self._waiting[:most]:
+                first = number * self._rows_each
+                if not has_unfinished_rows(db, first, first + self._rows_each - 1):
+                    finished.append(number)
+        self._waiting = sorted(set(self._waiting) - set(finished))
+        return rows, finished
 
 
-async def _wait_for_end(process: Process) -> None:
-    """Wait until a process has ended; if this task is canceled meanwhile, raise CancelledError afterwards."""
-    cancelled: asyncio.CancelledError | None = None
-    while process.returncode is None:
-        try:
-            await process.wait()
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-
-
-def _error_from_json(value: dict[str, str]) -> LightmeterError:
-    error: LightmeterError = getattr(errors, value["type"])(value["message"], hint=value["hint"])
-    return error
-
-
-def _error_to_json(error: LightmeterError | None) -> dict[str, str] | None:
+def error_to_json(error: LightmeterError | None) -> dict[str, str] | None:
+    """Return an error as a JSON object: its type, its message and its hint."""
     return None if error is None else {"type": type(error).__name__, "message": str(error), "hint": error.hint}
 
 
-async def _resume(out: str, first: int, last: int) -> LightmeterError | None:
-    """Continue the run in folder `out` until rows `first` to `last` are done, standard input ends, or a signal comes.
+def _print(line: dict[str, Any]) -> None:
+    with suppress(OSError):  # nobody reads it any more
+        os.write(sys.stdout.fileno(), json.dumps(line).encode() + b"\n")
+
+
+def _steps(request: dict[str, Any], stop: asyncio.Event) -> AsyncGenerator[Progress | Run]:
+    """Return a generator that sends the rows of a planned run, or of a manifest while it is read, yielding progress."""
+    given = {"base_url": request["base_url"]} if request["base_url"] else {}
+    if request["api_key"] is not None:
+        given["api_key"] = SecretStr(request["api_key"])
+    settings, out, limits = read_settings().model_copy(update=given), Path(request["out"]), StartLimits(tables=False)
+    if request["source"] is None:
+        return stream_folder(out, read_run_header(out).options, limits, stop, settings)
+    return stream_manifest(request["source"], out, make_options(**request["options"]), limits, stop, settings)
+
+
+async def _send(request: dict[str, Any]) -> LightmeterError | None:
+    """Send the rows until all are done, standard input ends, or a signal comes; print the progress.
 
     Return the error that stopped the run early, or None.
     """
@@ -99,25 +108,47 @@ async def _resume(out: str, first: int, last: int) -> LightmeterError | None:
     with suppress(NotImplementedError):  # on Windows
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-    async with aclosing(stream_resume(out, stop=stop, rows=(first, last), tables=False)) as steps:
+    shards, printed_at, latest = _Shards(Path(request["out"]), request["shard_rows"]), 0.0, None
+    async with aclosing(_steps(request, stop)) as steps:
         async for step in steps:
-            if isinstance(step, Run):
-                if stop.is_set():
-                    await asyncio.to_thread(export_tables, step.folder)
-                return step.stopped_by
+            if isinstance(step, Progress):
+                latest = step
+                if monotonic() - printed_at >= _INTERVAL_S and step.phase in {"running", "draining"}:
+                    _print(await asyncio.to_thread(_progress_line, shards, step, _SHARDS_AHEAD))
+                    printed_at = monotonic()
+                continue
+            if latest is not None:
+                _print(await asyncio.to_thread(_progress_line, shards, latest, None))
+            if stop.is_set():
+                await asyncio.to_thread(export_tables, step.folder, whole=request["source"] is not None)
+            return step.stopped_by
     raise AssertionError("a run ends with a run")
 
 
+def _progress_line(shards: _Shards, step: Progress, most: int | None) -> dict[str, Any]:
+    """Return the JSON object that reports the progress `step` and newly finished shards to the parent process."""
+    rows, finished = shards.newly_finished(planning=step.planning, most=most)
+    return {
+        "rows": rows,
+        "share_done": step.finished / step.rows if step.rows else 1.0,
+        "planning": step.planning,
+        "paid": step.paid,
+        "finished_shards": finished,
+    }
+
+
 def main() -> None:
-    """Continue the run that the command line names (folder, first row, last row); print its outcome as JSON."""
-    out, first, last = sys.argv[1:]
+    """Read from standard input what to send; send it; print the progress, and last the outcome."""
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as pipe:
+        line = pipe.readline()
+    if not line:  # the caller is gone
+        return
     result: dict[str, Any] = {"stopped_by": None, "error": None}
     try:
-        result["stopped_by"] = _error_to_json(asyncio.run(_resume(out, int(first), int(last))))
+        result["stopped_by"] = error_to_json(asyncio.run(_send(json.loads(line))))
     except LightmeterError as error:
-        result["error"] = _error_to_json(error)
-    with suppress(OSError):  # nobody reads it any more
-        os.write(sys.stdout.fileno(), json.dumps(result).encode())
+        result["error"] = error_to_json(error)
+    _print(result)
 
 
 if __name__ == "__main__":

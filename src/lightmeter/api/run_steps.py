@@ -25,7 +25,7 @@ from lightmeter.manifest.readers import ManifestSource
 from lightmeter.options import Options
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.progress import Progress
-from lightmeter.settings import Settings, read_settings
+from lightmeter.settings import Settings
 
 T = TypeVar("T")
 
@@ -84,9 +84,9 @@ async def stream_folder(
             yield step
 
 
-async def prepare_new_run(plan: Plan, folder: Path) -> RunHeader:
+async def prepare_new_run(plan: Plan, folder: Path, settings: Settings) -> RunHeader:
     """Collect pending answers of the folder's earlier run, and create the journal of the plan; return its header."""
-    async with aclosing(settle_former_run(plan, folder, None, read_settings(), accept_journal=False)) as settling:
+    async with aclosing(settle_former_run(plan, folder, None, settings, accept_journal=False)) as settling:
         async for _ in settling:
             pass
     return await asyncio.to_thread(prepare_run_journal, plan, folder)

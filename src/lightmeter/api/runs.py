@@ -176,11 +176,13 @@ async def run(
     return await last_step(stream_run(plan, out, consent=consent, accept_journal=accept_journal), show=progress)
 
 
-async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack[PlanOptions]) -> RunSummary:
+async def prepare_run(
+    source: ManifestSource, out: Path | str, *, settings: Settings | None = None, **options: Unpack[PlanOptions]
+) -> RunSummary:
     """Plan a manifest and write the plan to the output folder `out`, so that `stream_resume` can run it.
 
     Spends nothing. If the folder already holds a run of this manifest, that run gets the new options.
-    `source` and `options` are as for `plan`.
+    `source` and `options` are as for `plan`; `settings` None means the user's.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
@@ -194,16 +196,18 @@ async def prepare_run(source: ManifestSource, out: Path | str, **options: Unpack
     if header is not None and not header.planning_open:
         await store_options(folder, merged_options(folder, header, new_options))
     else:
-        settings = read_settings()
+        settings = settings or read_settings()
         must_be_explicit(new_options, settings)
         steps = stream_screened_plan(source, new_options, settings, out=folder, require_service=True)
         plan = await last_step(steps, show=False)
-        await prepare_new_run(plan, folder)
+        await prepare_new_run(plan, folder, settings)
     return summarize(folder)
 
 
-async def prepare_run_from_plan(path: Path | str, out: Path | str) -> RunSummary:
+async def prepare_run_from_plan(path: Path | str, out: Path | str, *, settings: Settings | None = None) -> RunSummary:
     """Write the plan file `path` to the output folder `out`, so that `stream_resume` can run it. Spends nothing.
+
+    `settings` None means the user's.
 
     Raises:
         SettingsError: the file is not a plan file, there is no key, or the folder holds a run with other options.
@@ -216,8 +220,8 @@ async def prepare_run_from_plan(path: Path | str, out: Path | str) -> RunSummary
     folder, plan = Path(out), await asyncio.to_thread(load_plan, path)
     plan.must_not_need_consent()
     if find_run_of_plan(folder, plan) is None:
-        plan = await refresh_service_info(plan)
-    header = await prepare_new_run(plan, folder)
+        plan = await refresh_service_info(plan, settings)
+    header = await prepare_new_run(plan, folder, settings or read_settings())
     await store_options(folder, merged_options(folder, header, plan.options))
     return summarize(folder)
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from lightmeter.option_arguments import DEFAULT_SHARD_ROWS, EXECUTORS, TABLE_FORMATS
 from lightmeter.options import SKIPPABLE
 from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES, ROLES
 
@@ -166,7 +167,7 @@ execution_options = add_options(
 )
 
 table_format_option = click.option(
-    "--format", "table_format", type=click.Choice(["parquet", "delta"]), help="Format of the tables (parquet)."
+    "--format", "table_format", type=click.Choice(TABLE_FORMATS), help="Format of the tables (parquet)."
 )
 
 price_limit_options = add_options(
@@ -202,6 +203,23 @@ database_option = click.option(
     envvar="LIGHTMETER_DATABASE",
     show_envvar=True,
     help="Database: sqlite:///PATH or postgresql://…; PostgreSQL's password may stand in PGPASSWORD.",
+)
+
+executor_option = click.option(
+    "--executor",
+    type=click.Choice(EXECUTORS),
+    help="What works on shards of rows: this machine alone (local), or the workers of a Dask or Ray cluster.",
+)
+
+executor_options = add_options(
+    executor_option,
+    click.option("--shard-rows", metavar="N", type=int, help=f"Rows in one shard ({DEFAULT_SHARD_ROWS})."),
+    click.option(
+        "--shard-dir",
+        metavar="DIR|URI",
+        help="Folder or s3://bucket/prefix that this machine and all workers reach, for the files of the shards; "
+        "default: the cache folder.",
+    ),
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line.")

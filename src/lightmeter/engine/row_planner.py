@@ -38,7 +38,7 @@ from lightmeter.journal.queries.items import count_requests_by_status, count_row
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, add_thumbnails
 from lightmeter.manifest.readers import ManifestReader, ManifestSource
-from lightmeter.planning.checked_rows import stored_location, write_checked_rows
+from lightmeter.planning.checked_rows import write_checked_rows
 from lightmeter.planning.plan import Plan, plan_from_journal
 from lightmeter.planning.preflight import preflight
 from lightmeter.settings import Settings
@@ -113,9 +113,7 @@ class RowPlanner:
         out = self._session.out
         earlier = [folder for folder in comparable_runs(plan, out) if folder != out]
         reader = ManifestReader(source, options=self._options.read_options)
-        steps = write_checked_rows(
-            reader, stored_location(source), self._options, self._settings, self._session.clock, self._journal
-        )
+        steps = write_checked_rows(reader, self._options, self._settings, self._session.clock, self._journal)
         async with aclosing(steps):
             async for _ in steps:
                 if monotonic() - self._added_at_s >= WAIT_S:

@@ -6,8 +6,9 @@ Any process can export a shard, because it only reads journals and writes files 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from lightmeter import __version__
@@ -85,6 +86,22 @@ def export_shard(shard: Shard) -> dict[str, int]:
         for part in parts.values():
             part.close()
         return {table: part.rows for table, part in parts.items()}
+
+
+def export_shard_aside(shard: Shard) -> dict[str, int]:
+    """Do the same as `export_shard`, but move the files to the staging folder once they are complete.
+
+    So a worker process may be killed in the middle, and two workers may export the same shard. The files are written
+    beside the index of the shard first.
+    """
+    own = shard.index.parent / f"shard-{shard.number}-{token_hex(4)}"
+    own.mkdir()
+    rows = export_shard(replace(shard, staging=own))
+    for path in own.glob("*/*.parquet"):
+        folder = shard.staging / path.parent.name
+        folder.mkdir(exist_ok=True)
+        path.replace(folder / path.name)
+    return rows
 
 
 def _write_run(

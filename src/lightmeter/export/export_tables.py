@@ -9,40 +9,48 @@ broken or missing.
 The decisions of people (`reviews.sqlite`) become the table `reviews`, one file for all of them.
 
 The export also writes `views.sql` and `catalog.duckdb`, which open the tables in DuckDB. If the option `table_format`
-is "delta", it writes Delta tables to `delta/` as well.
+is "delta" or "iceberg", it writes such tables to `delta/` or `iceberg/` as well.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from lightmeter.errors import TablesError
-from lightmeter.export.export_shard import ExportRun, Shard, export_shard
+from lightmeter.export.export_shard import ExportRun, Shard, export_shard, export_shard_aside
 from lightmeter.export.published_shards import SHARD_ANSWERS, unpublished_range
 from lightmeter.export.review_table import write_reviews
 from lightmeter.facts.columns import OPTIONAL_TABLES, REVIEWS
+from lightmeter.journal.files import journal_path, snapshot_journal
 from lightmeter.journal.header import archived_runs, read_run_header
 from lightmeter.journal.queries.export import SubmissionRange, journal_mark, settled_ranges
 from lightmeter.journal.queries.latest_runs import build_latest_runs, share_items
 from lightmeter.journal.store import open_read_only
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.query.duckdb_catalog import CATALOG, write_catalog
-from lightmeter.tables.remote.delta import write_delta
+from lightmeter.tables.remote.table_formats import write_table_format
 from lightmeter.tempdirs import LockedTempDir
 
 _SHARDS_EACH: Final = 4
 """Number of ranges of rows for each process of an export: several, because some ranges take longer than others."""
 
+MapShards: TypeAlias = Callable[[Callable[[Shard], dict[str, int]], Sequence[Shard]], Iterator[dict[str, int] | None]]
+"""Applies a function to shards, and yields the results in any order. None between them means nothing."""
+
 _Ranges = tuple[tuple[ExportRun, SubmissionRange], ...]
 
 
-def export_tables(out: Path, *, whole: bool = False, processes: int = 1) -> dict[str, int]:
+def export_tables(
+    out: Path, *, whole: bool = False, processes: int = 1, map_shards: MapShards | None = None
+) -> dict[str, int]:
     """Write the tables of all runs in `out` from their journals. Return table → number of rows written.
 
     Each item (row of a manifest, by its id) has one row in `assets`: its status is that of its latest run, and its
@@ -53,6 +61,9 @@ def export_tables(out: Path, *, whole: bool = False, processes: int = 1) -> dict
         whole: Write all tables anew, even if it would be enough to add new rows.
         processes: Most processes that share a large export. If more than one, `multiprocessing` imports the module
             `__main__` again in each, so a script must guard its top-level code.
+        map_shards: Applies a function to shards on the workers of a cluster, which must reach `out` by the same path,
+            such as `lightmeter.scale_out.executors.ShardExecutor.map`; `processes` is their number. They read copies
+            of the journals.
 
     Raises:
         JournalError: There is no run in `out`.
@@ -65,11 +76,10 @@ def export_tables(out: Path, *, whole: bool = False, processes: int = 1) -> dict
             runs = _runs(out)
             rest = None if whole or _shares_items(runs) else unpublished_range(dataset, runs)
             ranges = _all_ranges(runs, processes) if rest is None else [((runs[-1], rest),)]
-            rows = _export(dataset, runs, ranges, keep_others=rest is not None, processes=processes)
+            rows = _export(dataset, runs, ranges, keep_others=rest is not None, map_shards=map_shards or processes)
             rows[REVIEWS] = write_reviews(dataset)
             write_catalog(out)
-        if runs[-1].header.options.table_format == "delta":
-            write_delta(dataset, str(out / "delta"))
+        write_table_format(dataset, runs[-1].header.options.table_format)
     except OSError as error:
         raise TablesError(
             f"The tables cannot be written: {error}.",
@@ -146,11 +156,21 @@ def _split_run(run: ExportRun, answers_each: int) -> Iterator[SubmissionRange]:
 
 
 def _export(
-    dataset: Dataset, runs: Sequence[ExportRun], ranges: Sequence[_Ranges], *, keep_others: bool, processes: int = 1
+    dataset: Dataset,
+    runs: Sequence[ExportRun],
+    ranges: Sequence[_Ranges],
+    *,
+    keep_others: bool,
+    map_shards: MapShards | int = 1,
 ) -> Counter[str]:
     """Write ranges of requests to new Parquet files of every table. Return table → number of rows written.
 
-    If `keep_others` is true, the files of other requests stay; if not, the new files replace all files of the tables.
+    Args:
+        dataset: The tables.
+        runs: All runs of the output folder.
+        ranges: The ranges of requests, one for each file.
+        keep_others: Keep the files of other requests; if false, the new files replace all files of the tables.
+        map_shards: Applies a function to shards on a cluster; or a number of processes on this machine.
     """
     rows: Counter[str] = Counter()
     exported = {run.folder: run for shard in ranges for run, _ in shard}.values()
@@ -160,13 +180,38 @@ def _export(
         index = temporary.path / "latest.sqlite"
         build_latest_runs(several, index)
         shards = [Shard(number, part, tuple(runs), index, staging) for number, part in enumerate(ranges)]
-        processes = min(processes, len(shards))
         with ExitStack() as stack:
-            map_shards: Callable[..., Iterator[dict[str, int]]] = map
-            if processes > 1:  # not by fork: this process has threads
+            if not isinstance(map_shards, int):
+                shared = stack.enter_context(dataset.staging())
+                written = map_shards(export_shard_aside, _for_cluster(shards, shared))
+            elif min(map_shards, len(shards)) > 1:  # not by fork: this process has threads
                 spawn = multiprocessing.get_context("spawn")
-                map_shards = stack.enter_context(ProcessPoolExecutor(processes, spawn)).map
-            for written in map_shards(export_shard, shards):  # an error of one shard fails the export
-                rows.update(written)
+                pool = ProcessPoolExecutor(min(map_shards, len(shards)), spawn)
+                written = stack.enter_context(pool).map(export_shard, shards)
+            else:
+                written = map(export_shard, shards)
+            for rows_of_shard in written:  # an error of one shard fails the export
+                rows.update(rows_of_shard)
         dataset.publish(staging, keep_others=keep_others, only_with_rows={*OPTIONAL_TABLES} - requested)
     return rows
+
+
+def _for_cluster(shards: Sequence[Shard], shared: Path) -> list[Shard]:
+    """Return the shards with copies of all that they read, in a folder that the workers of a cluster reach."""
+    copies = {}
+    for run in shards[0].all_runs:
+        folder = shared / f"run-{run.position}"
+        folder.mkdir()
+        snapshot_journal(journal_path(run.folder), journal_path(folder))
+        copies[run.position] = replace(run, folder=folder)
+    index = shutil.copyfile(shards[0].index, shared / shards[0].index.name)
+    return [
+        replace(
+            shard,
+            ranges=tuple((copies[run.position], submissions) for run, submissions in shard.ranges),
+            all_runs=tuple(copies.values()),
+            index=index.absolute(),
+            staging=shard.staging.absolute(),
+        )
+        for shard in shards
+    ]

@@ -63,6 +63,22 @@ def copy_journal(
             raise JournalError(f"{target} cannot be written: {error}.") from error
 
 
+def snapshot_journal(source: Path, target: Path) -> None:
+    """Write a copy of a journal that readers on other machines may open, on a file system that machines share.
+
+    The copy has no write-ahead log, which only the processes of one machine can read. An incomplete copy may remain
+    after an error.
+
+    Raises:
+        JournalError: the copy cannot be written.
+    """
+    try:
+        with closing(sqlite.connect(source, create=False)) as connection:
+            connection.execute("VACUUM INTO ?", (str(target),))
+    except sqlite.Error as error:
+        raise JournalError(f"{target} cannot be written: {error}.") from error
+
+
 def replace_journal(source: Path, target: Path) -> None:
     """Move the journal file `source` to `target`, where it replaces another journal, if there is one.
 

@@ -107,6 +107,11 @@ class ManifestReader:
         return {name: "string" if kind == "null" else kind for name, kind in self._types.items()}
 
     @property
+    def stored_at(self) -> str | None:
+        """The absolute path or URI of the manifest; None if it is in memory or comes from standard input."""
+        return None if self._location is None or self._location.is_stdin else self._location.absolute
+
+    @property
     def sha256(self) -> str:
         """SHA-256 of the manifest, in hexadecimal digits.
 

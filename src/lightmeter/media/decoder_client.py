@@ -1,7 +1,8 @@
 """Decodes a video in a child process (`decoder_process.py`): starts it, sends requests, checks the answers, kills it.
 
-Each video has a child process of its own. It ends after the last request, at the deadline, or when the calling task is
-cancelled. A hostile file can waste only the time and memory of one child.
+Each video has a process of its own: a new one, or a fork of one that a `DecoderPool` keeps. It ends after the last
+request, at the deadline, or when the calling task is cancelled. A hostile file can waste only the time and memory of
+one process.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, BinaryIO, Final
+from types import TracebackType
+from typing import Any, BinaryIO, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +49,10 @@ _EXIT_TIMEOUT_S: Final = 2.0
 """Longest wait for the exit code of a child that closed its pipe, in seconds."""
 _PIPE_BYTES: Final = 4 * 1024 * 1024
 _MAX_REASON_CHARS: Final = 200
-_OUT_OF_MEMORY: Final = ("MemoryError", "bad_alloc", "llocate memory", "emory allocation", "failed to map segment")
+_OUT_OF_MEMORY: Final = (
+    *("MemoryError", "bad_alloc", "llocate memory", "emory allocation", "failed to map segment"),
+    "Resource temporarily unavailable",  # no address space for the stack of a thread
+)
 _NO_VIDEO_TRACK: Final = "cannot find video stream"
 
 
@@ -145,6 +150,12 @@ class Decoder:
             frames.append(VideoFrame(index, time_s, rgb))
         return frames
 
+    async def end(self) -> bool:
+        """Let the child process close the video; return whether the process can decode another one."""
+        await self._send()
+        header, _ = await self._receive(0)
+        return header.get("ended") is True
+
     async def _frame(self, index: int, max_side: int | None) -> NDArray[np.uint8]:
         await self._send(index=index, max_side=max_side, in_order=not self._starts)
         header, body = await self._receive(self._limits.max_pixels * 3)
@@ -177,9 +188,56 @@ class _DecoderProcessError(Exception):
     """Error that the decoder process reported: `large` (too many pixels), `missing` (no decoder) or `broken`."""
 
 
+class DecoderPool:
+    """Reuses decoder processes for further videos, which saves starting new ones; an async context manager.
+
+    Each video is decoded in a fork of a kept process. After any error, the process is killed, not kept.
+
+    Args:
+        most_idle: Most processes that wait for a video.
+    """
+
+    def __init__(self, most_idle: int) -> None:
+        self._most_idle = most_idle
+        self._idle: list[tuple[Process, BinaryIO]] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._most_idle = 0
+        idle, self._idle = self._idle, []
+        for process, log in idle:
+            await self.put_back(process, log, is_sound=False)
+
+    async def take(self) -> tuple[Process, BinaryIO]:
+        """Return an idle decoder process, either a kept or a new one, and its log file, which is empty."""
+        if self._idle:
+            process, log = self._idle.pop()
+            log.seek(0)
+            log.truncate()
+            return process, log
+        new_log = tempfile.TemporaryFile()  # noqa: SIM115 (`put_back` closes the file)
+        try:
+            return await _start_child(new_log), new_log
+        except BaseException:
+            new_log.close()
+            raise
+
+    async def put_back(self, process: Process, log: BinaryIO, *, is_sound: bool) -> None:
+        """Keep a process for later videos if `is_sound` (no error) and there is room; else kill it and close `log`."""
+        if is_sound and process.returncode is None and len(self._idle) < self._most_idle:
+            self._idle.append((process, log))
+            return
+        with log:
+            await _kill_child(process)
+
+
 @asynccontextmanager
-async def decoder_session(path: Path, limits: DecoderLimits) -> AsyncIterator[Decoder]:
-    """Open a video in a new decoder process, and kill the process when the block ends.
+async def decoder_session(path: Path, limits: DecoderLimits, pool: DecoderPool | None = None) -> AsyncIterator[Decoder]:
+    """Open a video in a decoder process; when the block ends, kill the process, or return it to `pool`.
 
     Raises:
         UnsupportedMedia: the container is not supported.
@@ -189,25 +247,26 @@ async def decoder_session(path: Path, limits: DecoderLimits) -> AsyncIterator[De
         UsageError: no decoder is installed.
     """
     path, size_bytes = _check_container(path)
-    with tempfile.TemporaryFile() as log:
-        process = await _start_child(log)
-        try:
-            async with asyncio.timeout(limits.wall_s):
-                decoder = Decoder(process, limits)
-                await decoder.open(path, size_bytes)
-                yield decoder
-        except TimeoutError as error:
-            raise MediaTimeout(f"The decoder did not finish within {limits.wall_s:g} s and was ended.") from error
-        except _DecoderProcessError as error:
-            await _kill_child(process)
-            kind, reason = error.args
-            raise _media_error(kind, reason, _read_log(log), path) from error
-        except (asyncio.IncompleteReadError, ConnectionError) as error:
-            raise _exit_error(await _exit_code(process), _read_log(log), path) from error
-        except (ValueError, TypeError, UnicodeDecodeError) as error:
-            raise BrokenMedia("The decoder's answer is invalid.") from error
-        finally:
-            await asyncio.shield(_kill_child(process))
+    processes, is_sound = pool or DecoderPool(0), False
+    process, log = await processes.take()
+    try:
+        async with asyncio.timeout(limits.wall_s):
+            decoder = Decoder(process, limits)
+            await decoder.open(path, size_bytes)
+            yield decoder
+            is_sound = pool is not None and await decoder.end()
+    except TimeoutError as error:
+        raise MediaTimeout(f"The decoder did not finish within {limits.wall_s:g} s and was ended.") from error
+    except _DecoderProcessError as error:
+        await _kill_child(process)
+        kind, reason = error.args
+        raise _media_error(kind, reason, _read_log(log), path) from error
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        raise _exit_error(await _exit_code(process), _read_log(log), path) from error
+    except (ValueError, TypeError, UnicodeDecodeError) as error:
+        raise BrokenMedia("The decoder's answer is invalid.") from error
+    finally:
+        await asyncio.shield(processes.put_back(process, log, is_sound=is_sound))
 
 
 def _check_container(path: Path) -> tuple[Path, int]:

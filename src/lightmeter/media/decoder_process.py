@@ -1,16 +1,19 @@
-"""Child process that decodes one video. `decoder_client` runs it as a script; it imports nothing of lightmeter.
+"""Child process that decodes videos, each in a fork. `decoder_client` runs it as a script; it imports no lightmeter.
 
 Decoders crash, use too much memory, or hang for hours while they hold the interpreter's lock, so that no thread or
-signal handler of the same process can stop them. Here the kernel enforces limits, which are set before the decoder is
-loaded, and the parent kills the whole process group when time is up.
+signal handler of the same process can stop them. Here the kernel enforces limits on the fork that decodes a video, and
+the parent kills the whole process group when time is up. The process itself loads the decoder once and opens no video,
+so no video affects the next one. If a fork ends by a signal or an exit code, so does the process.
 
-The protocol uses bytes and JSON, no pickle: a hostile file that takes over the child must not reach the parent::
+The protocol uses bytes and JSON, no pickle: a hostile file that takes over the fork must not reach the parent::
 
     parent → a line of JSON: the job        {"path", "wall_s", "cpu_s", "memory_bytes", "max_pixels"}
     child  → metadata, or an error          and the frames' start times, with the last one's end, as float32
     parent → a line of JSON: a frame        {"index", "max_side", "in_order"}
     child  → the frame, or an error         height x width x 3 bytes
                                             (in_order: no request for an earlier frame follows)
+    parent → a line of JSON: the end        {}
+    child  → {"ended": true}                once the fork has ended; the next job may follow
     parent closes the pipe → the child ends
 
 Each message of the child is two big-endian uint32 (length of the header, of the body), a JSON header, and the body.
@@ -40,7 +43,7 @@ class _NoDecoderError(Exception):
 
 
 def _set_limits(job: dict[str, Any]) -> None:
-    """Set the limits in `job`, the parent's first message; the kernel enforces them even if the interpreter hangs."""
+    """Set the limits on memory and time in `job` on this process; the kernel enforces them even if Python hangs."""
     limits = {
         resource.RLIMIT_AS: (job["memory_bytes"], job["memory_bytes"]),
         resource.RLIMIT_CPU: (job["cpu_s"], job["cpu_s"] + 1),
@@ -72,7 +75,9 @@ def _import_decoder() -> Any:
     # decord2 loads every library of the packages nvidia-*, which are larger than the address space allows.
     sys.modules["nvidia"] = None  # type: ignore[assignment] # None makes Python treat a module as missing
     try:
-        import decord  # noqa: PLC0415 (imported after the limits are set)
+        import decord  # noqa: PLC0415 (a failure is reported to the parent)
+        import numpy  # noqa: F401, ICN001, PLC0415 (loaded here once, not in each fork)
+        from PIL import Image  # noqa: F401, PLC0415 (likewise)
 
         decord.logging.set_level(decord.logging.ERROR)
     except (ImportError, AttributeError, OSError, RuntimeError) as error:
@@ -80,10 +85,12 @@ def _import_decoder() -> Any:
     return decord
 
 
-def _open(job: dict[str, Any]) -> tuple[_OpenVideo, dict[str, Any], bytes]:
-    """Open the file `job["path"]`; return the video, its metadata, and when each frame starts and the last ends."""
-    decord = _import_decoder()
-    import numpy as np  # noqa: PLC0415 (imported after the limits are set)
+def _open(job: dict[str, Any], decord: Any) -> tuple[_OpenVideo, dict[str, Any], bytes]:
+    """Open the video file `job["path"]`.
+
+    Return the video, its metadata, and the start of each frame and the end of the last in seconds, as float32 bytes.
+    """
+    import numpy as np  # noqa: PLC0415 (loaded with the decoder)
 
     # One thread: the order of frames is deterministic, and memory is predictable.
     reader = decord.VideoReader(job["path"], num_threads=1)
@@ -132,7 +139,7 @@ def _without_padding(pixels: Any) -> Any:
 def _read_frame(video: _OpenVideo, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     pixels, max_side = video.pixels(request["index"], in_order=request["in_order"]), request["max_side"]
     if max_side is not None and max(pixels.shape[:2]) > max_side:
-        from PIL import Image  # noqa: PLC0415 (most runs do not resize)
+        from PIL import Image  # noqa: PLC0415 (loaded with the decoder)
 
         picture = Image.fromarray(pixels)
         picture.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
@@ -141,27 +148,52 @@ def _read_frame(video: _OpenVideo, request: dict[str, Any]) -> tuple[dict[str, A
     return {"width": width, "height": height}, pixels.tobytes()
 
 
-def _serve(requests: BinaryIO, output: BinaryIO) -> None:
-    job = json.loads(requests.readline())
-    _set_limits(job)
-    video, metadata, times = _open(job)
-    _send(output, metadata, times)
-    while line := requests.readline():
-        _send(output, *_read_frame(video, json.loads(line)))
+def _decode(job: dict[str, Any], decord: Any, requests: BinaryIO, output: BinaryIO) -> None:
+    """In a forked process, decode one video: answer the parent's requests for frames, or report an error."""
+    try:
+        _set_limits(job)
+        video, metadata, times = _open(job, decord)
+        _send(output, metadata, times)
+        while request := json.loads(requests.readline() or b"{}"):
+            _send(output, *_read_frame(video, request))
+    except _TooLargeError as error:
+        _send(output, {"error": "large", "reason": str(error)})
+    except Exception as error:  # noqa: BLE001 (every error is reported to the parent)
+        _send(output, {"error": "broken", "reason": f"{type(error).__name__}: {error}"})
+
+
+def _end_like(code: int) -> None:
+    """End this process as its fork ended: by the signal `-code` if `code` is negative, else with exit code `code`."""
+    if code < 0:
+        with suppress(OSError):  # SIGKILL needs no handler and takes none
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(abs(code))
 
 
 def _main() -> None:
     # The decoder's libraries may print: only the protocol uses the original standard output.
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    requests = sys.stdin.buffer
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        _serve(sys.stdin.buffer, output)
-    except _TooLargeError as error:
-        _send(output, {"error": "large", "reason": str(error)})
+        decord = _import_decoder()
     except (_NoDecoderError, ModuleNotFoundError) as error:
+        requests.readline()
         _send(output, {"error": "missing", "reason": str(error)})
-    except Exception as error:  # noqa: BLE001 (every error is reported to the parent)
-        _send(output, {"error": "broken", "reason": f"{type(error).__name__}: {error}"})
+        return
+    while line := requests.readline():
+        fork = os.fork()
+        if fork == 0:
+            _decode(json.loads(line), decord, requests, output)
+            sys.stderr.flush()
+            os._exit(0)  # skips the decoder's clean-up, which may hang
+        code = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
+        if code:
+            _end_like(code)
+        _send(output, {"ended": True})
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from lightmeter.errors import BrokenMedia, MediaError, MediaTooLarge, Unsupporte
 from lightmeter.media.image_quality import differing_share
 from lightmeter.media.image_transforms import InputTransform, apply_transform
 from lightmeter.media.media_info import IMAGE_FORMATS, ImageInfo, sniff
+from lightmeter.media.shrink import shrink
 
 MAX_PIXELS: Final = 50_000_000
 """Number of pixels of the largest image that is decoded: 150 MB as RGB."""
@@ -61,8 +62,6 @@ _BAND_ROWS: Final = 256
 """Rows of a 16-bit picture that are converted at a time, to bound memory."""
 
 _SHARP: Final = Image.Resampling.LANCZOS
-_QUICK: Final = Image.Resampling.HAMMING
-"""Filter for thumbnails and measures, about as sharp as bicubic where pictures are shrunk."""
 
 _SOURCE_SIDE: Final = 1024
 """Least pixels of the shorter side of an image that is shrunk before transforms; four times that of a model's input."""
@@ -162,7 +161,12 @@ def load_rgb(content: bytes, *, max_side: int | None = None) -> NDArray[np.uint8
         MediaTooLarge: it has more than `MAX_PIXELS`.
     """
     with _load_picture(content, max_side) as (picture, rotation):
-        return _shrink(picture, rotation, max_side)
+        if max_side is not None and _can_shrink(picture):
+            picture.thumbnail((max_side, max_side), _SHARP)
+        flat = _flatten(picture)
+        if max_side is not None:
+            flat.thumbnail((max_side, max_side), _SHARP)
+        return np.array(flat if rotation is None else flat.transpose(rotation))
 
 
 def load_rgb_and_levels(content: bytes, max_side: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -178,20 +182,16 @@ def load_rgb_and_levels(content: bytes, max_side: int) -> tuple[NDArray[np.uint8
         factor = max(1.0, max(picture.size) / max_side)
         size = max(1, int(picture.width / factor)), max(1, int(picture.height / factor))
         points = _flatten(picture.resize(size, Image.Resampling.NEAREST))
-        levels = np.array(points.histogram()).reshape(3, 256)
-        shrunk = _shrink(picture, rotation, max_side, _QUICK)
-        return shrunk, levels[:1] if picture.mode in _GRAY_MODES else levels
+        levels = np.array(points.histogram()).reshape(3, 256)[: 1 if picture.mode in _GRAY_MODES else 3]
+        flat = _flatten(_reduce(picture, max_side) if _can_shrink(picture) else picture)
+        upright = flat if rotation is None else flat.transpose(rotation)
+        return shrink(np.asarray(_reduce(upright, max_side)), max_side), levels
 
 
-def _shrink(
-    picture: Image.Image, rotation: Image.Transpose | None, max_side: int | None, resampling: Image.Resampling = _SHARP
-) -> NDArray[np.uint8]:
-    if max_side is not None and _can_shrink(picture):
-        picture.thumbnail((max_side, max_side), resampling)
-    flat = _flatten(picture)
-    if max_side is not None:
-        flat.thumbnail((max_side, max_side), resampling)
-    return np.array(flat if rotation is None else flat.transpose(rotation))
+def _reduce(picture: Image.Image, least_side: int) -> Image.Image:
+    """Average the pixels of a picture in whole squares, so that its longer side keeps `least_side` pixels or more."""
+    factor = max(picture.size) // least_side
+    return picture.reduce(factor) if factor > 1 else picture
 
 
 def load_views(content: bytes, views: Iterable[InputTransform]) -> dict[InputTransform, NDArray[np.uint8]]:
@@ -389,9 +389,7 @@ def encode_jpeg(rgb: NDArray[np.uint8], quality: int = 90) -> bytes:
 
 def thumbnail(rgb: NDArray[np.uint8], side: int = 160) -> bytes:
     """Return an image as a JPEG whose longest side is at most `side` pixels; a smaller image is not enlarged."""
-    small = Image.fromarray(rgb)
-    small.thumbnail((side, side), _QUICK)
-    return encode_jpeg(np.asarray(small), quality=80)
+    return encode_jpeg(shrink(rgb, side), quality=80)
 
 
 def is_blank(rgb: NDArray[np.uint8]) -> bool:

@@ -7,12 +7,16 @@ and at most 256 pixels wide and high. `differing_share` and `color_difference` h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
+
+from lightmeter.media.shrink import to_channels, to_gray
 
 BLANK_LEVELS: Final = 12
 """Largest distance of a channel (0 to 255) from its median that counts as equal; the noise of codecs is below."""
@@ -36,12 +40,12 @@ class ImageQuality:
     """Measures of a decoded picture; `measure_quality` makes them.
 
     Attributes:
-        differing_share: Share of points whose color is not the picture's median color.
-        bright_level: Brightness that 99 % of the points do not exceed, 0 to 1.
-        dark_level: Brightness that 5 % of the points do not exceed, 0 to 1.
+        differing_share: Share of pixels whose color is not close to the picture's median color.
+        bright_level: Brightness that 99 % of the pixels do not exceed, 0 to 1.
+        dark_level: Brightness that 5 % of the pixels do not exceed, 0 to 1.
         information: Entropy of the histogram of the stored channels in bits, divided by 10; at most 1.
         sharpness: Strength of edges, 0 (none) to 1; pictures of few gray levels count as sharp.
-        color_difference: Largest difference between two channels of a point, 0 to 255; 0 in a picture without color.
+        color_difference: Largest difference between two channels of a pixel, 0 to 255; 0 in a picture without color.
     """
 
     differing_share: float
@@ -53,57 +57,54 @@ class ImageQuality:
 
 
 def measure_quality(rgb: NDArray[np.uint8], levels: NDArray[np.int64] | None = None) -> ImageQuality:
-    """Measure a picture.
+    """Return measures of the quality of a picture.
 
     Args:
         rgb: The picture, height x width x 3; the measures take about a millisecond at 256 x 256 pixels.
         levels: Histogram of the stored picture, 256 numbers for each channel; None means that of `rgb`.
     """
-    picture = Image.fromarray(rgb)
-    channels = np.moveaxis(rgb, 2, 0).copy()
-    histogram = np.array(picture.histogram()).reshape(3, 256)
+    channels = to_channels(rgb)
+    histogram = _histogram(channels)
     rows, columns = (max(1, side // _BRIGHTNESS_GRID) for side in rgb.shape[:2])
-    dark_level, bright_level = _brightness_levels(channels[:, ::rows, ::columns])
+    dark_level, bright_level = _brightness_levels(rgb[::rows, ::columns])
     return ImageQuality(
-        differing_share=_differing_share(channels, histogram),
+        differing_share=_differing_share(rgb, histogram),
         bright_level=bright_level,
         dark_level=dark_level,
         information=_information(histogram if levels is None else levels),
-        sharpness=_sharpness(picture),
+        sharpness=_sharpness(to_gray(rgb)),
         color_difference=_color_difference(channels),
     )
 
 
 def differing_share(rgb: NDArray[np.uint8]) -> float:
-    """Return the share of points with a channel more than `BLANK_LEVELS` from the channel's median."""
-    channels = np.moveaxis(rgb, 2, 0).copy()
-    return _differing_share(channels, np.array([np.bincount(channel.ravel(), minlength=256) for channel in channels]))
+    """Return the share of pixels with a channel that is more than `BLANK_LEVELS` (of 255) from its median."""
+    return _differing_share(rgb, _histogram(to_channels(rgb)))
 
 
-def _differing_share(channels: NDArray[np.uint8], histogram: NDArray[np.int64]) -> float:
+def _histogram(channels: Sequence[NDArray[np.uint8]]) -> NDArray[np.int64]:
+    counts = [cv2.calcHist([channel], [0], None, [256], [0, 256]).ravel() for channel in channels]
+    return np.array(counts).astype(np.int64)
+
+
+def _differing_share(rgb: NDArray[np.uint8], histogram: NDArray[np.int64]) -> float:
     below = histogram.cumsum(axis=1)
-    differs = np.zeros(channels.shape[1:], dtype=np.bool_)
-    for channel, median in zip(channels, (below < below[:, -1:] / 2).sum(axis=1), strict=True):
-        differs |= channel > min(median + BLANK_LEVELS, 255)
-        differs |= channel < max(median - BLANK_LEVELS, 0)
-    return float(differs.mean())
+    medians = (below < below[:, -1:] / 2).sum(axis=1)
+    lowest, highest = (np.clip(medians + change, 0, 255) for change in (-BLANK_LEVELS, BLANK_LEVELS))
+    return float(1 - cv2.countNonZero(cv2.inRange(rgb, lowest, highest)) / (rgb.shape[0] * rgb.shape[1]))
 
 
-def _brightness_levels(channels: NDArray[np.uint8]) -> tuple[float, float]:
-    """Return the perceived brightness, 0 to 1, that 5 % and that 99 % of the points do not exceed."""
-    brightness = np.zeros(channels[0].size, dtype=np.float32)
-    for channel, weight in zip(channels, _WEIGHTS, strict=True):
-        level = channel.ravel().astype(np.float32)
-        level *= level
-        level *= weight
-        brightness += level
+def _brightness_levels(rgb: NDArray[np.uint8]) -> tuple[float, float]:
+    """Return the perceived brightness, 0 to 1, that 5 % and that 99 % of the pixels do not exceed."""
+    levels = rgb.astype(np.float32)
+    brightness = cv2.transform(levels * levels, np.array([_WEIGHTS], dtype=np.float32)).ravel()
     places = [round(share * (brightness.size - 1)) for share in (_DARK_SHARE, _BRIGHT_SHARE)]
     brightness.partition(places)
     dark, bright = np.sqrt(brightness[places]) / 255
     return float(dark), float(bright)
 
 
-def _color_difference(channels: NDArray[np.uint8]) -> int:
+def _color_difference(channels: Sequence[NDArray[np.uint8]]) -> int:
     red, green, blue = channels
     highest, lowest = np.maximum(np.maximum(red, green), blue), np.minimum(np.minimum(red, green), blue)
     return int((highest - lowest).max())
@@ -115,16 +116,16 @@ def _information(histogram: NDArray[np.int64]) -> float:
     return min(1.0, float(-(shares * np.log2(shares)).sum()) / _BITS_OF_FULL_INFORMATION)
 
 
-def _sharpness(picture: Image.Image) -> float:
-    """Return the strength of edges: their standard deviation on a scale of 0 to 1.
+def _sharpness(gray: NDArray[np.uint8]) -> float:
+    """Return the strength of edges in a gray picture: their standard deviation on a scale of 0 to 1.
 
-    The spread of the histogram is added where it is large, as for drawings: flat areas are no sign of blur there.
+    Pictures of few gray levels, such as drawings, get a higher value, because their flat areas are no sign of blur.
     """
+    picture = Image.fromarray(gray)
     factor = max(picture.size) / _EDGE_SIDE
-    gray = picture.convert("L")
     if factor > 1:
-        gray = gray.resize((max(1, int(picture.width / factor)), max(1, int(picture.height / factor))))
-    edges = np.asarray(gray.filter(ImageFilter.FIND_EDGES), dtype=np.float32)
-    strength = 1 - np.exp(-float(edges.std()) / _EDGE_SCALE)
-    flatness = 1 - np.exp(-float(np.std(gray.histogram())) / _EDGE_SCALE)
+        picture = picture.resize((max(1, int(picture.width / factor)), max(1, int(picture.height / factor))))
+    _, deviation = cv2.meanStdDev(np.asarray(picture.filter(ImageFilter.FIND_EDGES)))
+    strength = 1 - np.exp(-float(deviation[0, 0]) / _EDGE_SCALE)
+    flatness = 1 - np.exp(-float(np.std(picture.histogram())) / _EDGE_SCALE)
     return float(min(1.0, strength + (flatness if flatness > _FEWEST_FLAT_LEVELS else 0.0)))

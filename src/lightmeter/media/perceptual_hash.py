@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from lightmeter.media.shrink import to_gray
+
 _SIDE: Final = 32
 _LOW: Final = 8
 
@@ -23,6 +25,6 @@ _DCT: Final = np.cos(np.arange(_LOW)[:, None] * _PLACES[None, :]).astype(np.floa
 
 def perceptual_hash(rgb: NDArray[np.uint8]) -> int:
     """Return the hash of a picture (height x width x 3, RGB): a number of 64 bits."""
-    gray = Image.fromarray(rgb).convert("L").resize((_SIDE, _SIDE), Image.Resampling.LANCZOS, reducing_gap=2.0)
+    gray = Image.fromarray(to_gray(rgb)).resize((_SIDE, _SIDE), Image.Resampling.LANCZOS, reducing_gap=2.0)
     low = (_DCT @ np.asarray(gray, dtype=np.float32) @ _DCT.T).ravel()
     return int.from_bytes(np.packbits(low > np.median(low)).tobytes(), "big")

@@ -1,8 +1,9 @@
-"""Name of the video codec of a file, by the header of its container. The file is not decoded."""
+"""Codec and stated length of a video file, by the header of its container. The file is not decoded."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -59,8 +60,25 @@ def _first_bytes(file: BinaryIO) -> bytes:
     return file.read(_MAX_HEADER_BYTES)
 
 
-def _iso_header(file: BinaryIO) -> bytes:
-    """Return the content of the box `moov` of an MP4 or MOV file (ISO 14496-12), at most `_MAX_HEADER_BYTES`."""
+def stated_bytes(path: Path) -> int | None:
+    """Return the length in bytes that an MP4 or MOV file must have, by the lengths of its boxes; None if unknown.
+
+    A file that was cut is shorter. Its index, which may be at its start, still lists the frames that are missing.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        found = sniff(file.read(SNIFF_BYTES))
+        if found is None or found[1] not in {"mp4", "mov"}:
+            return None
+        # Other boxes may be garbage at the end of the file.
+        ends = (start + length for name, start, length in _iso_boxes(file) if name in {b"mdat", b"moov"})
+        return max(ends, default=None)
+
+
+def _iso_boxes(file: BinaryIO) -> Iterator[tuple[bytes, int, int]]:
+    """Yield name, position and length in bytes of the outer boxes of an MP4 or MOV file (ISO 14496-12)."""
     position = 0
     for _ in range(_MAX_BOXES):
         file.seek(position)
@@ -68,9 +86,16 @@ def _iso_header(file: BinaryIO) -> bytes:
         length = int.from_bytes(head[:4], "big")
         if length == 1:  # the length follows as 64 bits
             length = int.from_bytes(head[8:16], "big")
-        if head[4:8] == b"moov":
-            return file.read(min(length, _MAX_HEADER_BYTES))
         if length < 8 or position + length >= 1 << 63:  # noqa: PLR2004 (a box is no shorter than its header)
-            break
+            return
+        yield head[4:8], position, length
         position += length
+
+
+def _iso_header(file: BinaryIO) -> bytes:
+    """Return the content of the box `moov` of an MP4 or MOV file, at most `_MAX_HEADER_BYTES`."""
+    for name, position, length in _iso_boxes(file):
+        if name == b"moov":
+            file.seek(position + 16)
+            return file.read(min(length, _MAX_HEADER_BYTES))
     return b""

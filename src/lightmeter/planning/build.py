@@ -27,7 +27,7 @@ from lightmeter.manifest.byte_sources import Location
 from lightmeter.manifest.folders import stored_digest
 from lightmeter.manifest.readers import ManifestReader, ManifestSource, digest_of
 from lightmeter.options import Options, parse_options
-from lightmeter.planning.checked_rows import plan_meta, stored_location, write_checked_rows
+from lightmeter.planning.checked_rows import plan_meta, write_checked_rows
 from lightmeter.planning.plan import Plan, plan_from_journal
 from lightmeter.planning.plan_file import PlanFile, read_head_without_rows, read_plan_file, thumbnails_beside
 from lightmeter.planning.preflight import ServiceInfo, preflight
@@ -38,7 +38,7 @@ from lightmeter.planning.send_order import set_send_order
 from lightmeter.pricing.rates import load_prices
 from lightmeter.redaction import mask_credentials
 from lightmeter.settings import Settings, read_settings
-from lightmeter.tables.remote.delta import import_deltalake
+from lightmeter.tables.remote.table_formats import check_table_format
 from lightmeter.tempdirs import temp_dir_unless_error
 
 _GIVE_KEY: Final = (
@@ -76,21 +76,21 @@ async def stream_plan(
         SettingsError: an option cannot be priced, the column in the option `sample` does not exist, or the service
             lacks a back end. With `require_service` also: there is no key, or no analysis service answers at the base
             URL.
-        UsageError: Delta tables are requested, but the package that writes them is not installed; or near-duplicates
-            are to be found without pre-checks.
+        UsageError: the package that writes the requested table format is not installed; or near-duplicates are to be
+            found without pre-checks.
     """
     clock = clock or SystemClock()
     _check_options(options)
     options = with_prices_from_settings(options, settings)
-    reader, stored_at = ManifestReader(source, options=options.read_options), stored_location(source)
+    reader = ManifestReader(source, options=options.read_options)
     service = await preflight(options, settings, required=require_service)
     prices = price_meta(options, settings, service)
     with telemetry.span("lightmeter.plan") as span, temp_dir_unless_error() as temp_dir:
         with Journal(temp_dir.path) as journal:
-            async with aclosing(write_checked_rows(reader, stored_at, options, settings, clock, journal)) as steps:
+            async with aclosing(write_checked_rows(reader, options, settings, clock, journal)) as steps:
                 async for progress in steps:
                     yield progress
-            await journal.write(put_meta(plan_meta(reader, stored_at, options, clock) | prices))
+            await journal.write(put_meta(plan_meta(reader, options, clock) | prices))
             await asyncio.to_thread(reuse_answers, journal, options, settings, clock.now())
             await asyncio.to_thread(set_send_order, journal, options)
         plan = plan_from_journal(temp_dir, options, settings, service)
@@ -107,8 +107,7 @@ def _plan_attributes(plan: Plan) -> telemetry.Attributes:
 
 
 def _check_options(options: Options) -> None:
-    if options.table_format == "delta":
-        import_deltalake()
+    check_table_format(options.table_format)
     if options.duplicates == "near" and not options.precheck:
         raise UsageError(
             "Near-duplicates are found by the pre-checks, which decode the images.",
@@ -131,18 +130,19 @@ async def plan_without_rows(source: ManifestSource, options: Options, settings: 
         AccessDenied: the service does not accept the key.
         Unreachable: the service cannot be reached.
         SettingsError: there is no key, an option cannot be priced, or the service lacks a back end.
-        UsageError: as `stream_plan` says.
+        UsageError: the package that writes the requested table format is not installed; or near-duplicates are to be
+            found without pre-checks.
     """
     clock = SystemClock()
     _check_options(options)
     options = with_prices_from_settings(options, settings)
-    reader, stored_at = ManifestReader(source, options=options.read_options), stored_location(source)
+    reader = ManifestReader(source, options=options.read_options)
     digest = await asyncio.to_thread(digest_of, source, options.read_options)
     service = await preflight(options, settings, required=True)
     prices = price_meta(options, settings, service)
     with temp_dir_unless_error() as temp_dir:
         with Journal(temp_dir.path) as journal:
-            meta = plan_meta(reader, stored_at, options, clock, digest)
+            meta = plan_meta(reader, options, clock, digest)
             await journal.write(put_meta(meta | prices | {PLANNING_OPEN: "1"}))
         return plan_from_journal(temp_dir, options, settings, service)
 
@@ -162,7 +162,7 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
         SettingsError: the file is not a plan file of this version.
         ManifestError: the manifest is no longer there.
         PlanChanged: something changed since the plan was saved; the message says what.
-        UsageError: Delta tables are requested, but the package that writes them is not installed.
+        UsageError: Delta or Iceberg tables are requested, but the package that writes them is not installed.
     """
     settings, path = settings or read_settings(), Path(path)
     if (head := read_head_without_rows(path)) is not None:
@@ -170,8 +170,7 @@ def load_plan(path: Path | str, settings: Settings | None = None) -> Plan:
     saved = read_plan_file(path)
     try:
         options = _with_planned_service(saved, parse_options(**saved.head["options"]), settings)
-        if options.table_format == "delta":
-            import_deltalake()
+        check_table_format(options.table_format)
         _check_manifest(saved)
         own = options.prices
         if own is not None and own.path and Path(own.path).exists() and load_prices(Path(own.path)) != own:
@@ -250,7 +249,7 @@ def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
 
 
 def _with_planned_service(saved: PlanFile, options: Options, settings: Settings) -> Options:
-    """Return the options with the plan's base URL; raise PlanChanged if the plan has none, but one is set now."""
+    """Return the options with the plan's base URL; raise PlanChanged if it has none, but options or settings do."""
     planned, now = saved.head["base_url"], options.base_url or settings.base_url
     if planned is None and now is not None:
         raise PlanChanged(
@@ -279,7 +278,7 @@ def _check_manifest(saved: PlanFile) -> None:
 
 
 def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
-    """Return the plan's values for a journal's table `meta`, by name; raise PlanChanged if `prices` differ."""
+    """Return a plan file's values for a journal's table `meta`; raise PlanChanged if the price in `prices` differs."""
     head: dict[str, Any] = saved.head
     _check_price(head["price_per_image_millicredits"], prices, "the price table")
     manifest = head["manifest"]

@@ -13,7 +13,7 @@ import orjson
 
 from lightmeter import __version__
 from lightmeter.clock import Clock, SystemClock, utc_from_timestamp
-from lightmeter.journal.commands.odd_sizes import add_odd_size_findings
+from lightmeter.journal.commands.odd_sizes import add_odd_size_findings, skip_odd_sizes
 from lightmeter.journal.commands.plan_rows import PlannedFinding, PlannedFrame, PlannedRow, add_rows, index_images
 from lightmeter.journal.commands.submissions import put_meta
 from lightmeter.journal.header import CHECKED_ONLY, fresh_run_id
@@ -22,15 +22,15 @@ from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, ThumbnailStore, copy_thumbnails
 from lightmeter.manifest.canonical_url import canonical_url
 from lightmeter.manifest.item import Item
-from lightmeter.manifest.readers import ManifestReader, ManifestSource, location_of
+from lightmeter.manifest.readers import ManifestReader, ManifestSource
 from lightmeter.media.media_info import kind_from_name
 from lightmeter.options import Options
 from lightmeter.planning.kept_checks import KeptChecks, open_kept_checks
 from lightmeter.planning.near_duplicates import NearDuplicates
 from lightmeter.planning.progress import Progress
-from lightmeter.planning.row_checks import check_rows
+from lightmeter.planning.row_checks import RowChecker, check_rows
 from lightmeter.planning.send_order import check_sample_column
-from lightmeter.prechecks.check import Checker, CheckLimits
+from lightmeter.prechecks.check import Checker, CheckerArguments, CheckLimits
 from lightmeter.prechecks.finding import CheckResult
 from lightmeter.prechecks.robots_rules import RobotsPolicy
 from lightmeter.pricing.estimate import FrameRange, frame_range
@@ -39,9 +39,13 @@ from lightmeter.tempdirs import LockedTempDir, temp_dir_unless_error
 
 
 async def stream_check(
-    source: ManifestSource, options: Options, settings: Settings, clock: Clock | None = None
+    source: ManifestSource,
+    options: Options,
+    settings: Settings,
+    clock: Clock | None = None,
+    checker: RowChecker | None = None,
 ) -> AsyncGenerator[Progress | LockedTempDir]:
-    """Read and check the rows of a manifest: yield progress, and at the end a temporary folder with a journal of them.
+    """Read and check a manifest's rows: yield progress, and at the end a temporary folder with a journal of the rows.
 
     Nothing is priced, and no service is contacted. Check results that an earlier plan or check of the manifest stored
     are used, unless the option `reuse` is off.
@@ -51,61 +55,70 @@ async def stream_check(
         options: The options of the run.
         settings: The user's settings.
         clock: Source of the time; the system clock by default.
+        checker: Checks the rows; None checks them in this process.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
     """
     clock = clock or SystemClock()
-    reader, stored_at = ManifestReader(source, options=options.read_options), stored_location(source)
+    reader = ManifestReader(source, options=options.read_options)
     meta = {"price_per_image_milli": "0", "prices": "{}", CHECKED_ONLY: "1"}
     with temp_dir_unless_error() as temp_dir:
         with Journal(temp_dir.path) as journal:
-            async with aclosing(write_checked_rows(reader, stored_at, options, settings, clock, journal)) as steps:
+            async with aclosing(write_checked_rows(reader, options, settings, clock, journal, checker)) as steps:
                 async for progress in steps:
                     yield replace(progress, phase="checking")
-            await journal.write(put_meta(plan_meta(reader, stored_at, options, clock) | meta))
+            await journal.write(put_meta(plan_meta(reader, options, clock) | meta))
         yield temp_dir
 
 
 async def write_checked_rows(
-    reader: ManifestReader, stored_at: str | None, options: Options, settings: Settings, clock: Clock, journal: Journal
+    reader: ManifestReader,
+    options: Options,
+    settings: Settings,
+    clock: Clock,
+    journal: Journal,
+    checker: RowChecker | None = None,
 ) -> AsyncGenerator[Progress]:
-    """Check the rows of a manifest (stored at `stored_at`, if not None) and write them to a journal; yield progress.
+    """Check the rows of a manifest and write them to a journal; yield progress.
 
     Rows that the journal has already are not written again.
+
+    Args:
+        reader: The manifest.
+        options: The options of the run.
+        settings: The user's settings.
+        clock: Source of the time.
+        journal: Gets the rows.
+        checker: Checks the rows; None checks them in this process.
     """
     started = clock.monotonic()
-    kept = open_kept_checks(stored_at or reader.name, options, settings) if options.precheck and options.reuse else None
+    reuses = options.precheck and options.reuse
+    kept = open_kept_checks(reader.stored_at or reader.name, options, settings) if reuses else None
     own = journal.folder / THUMBNAILS_NAME
     pictures = kept.thumbnails_path if kept else own
+    checker = checker or Checker(**checker_arguments(options, settings))
     with kept or nullcontext():
         with ThumbnailStore(pictures, settings.thumbnail_bytes if options.precheck else 0) as thumbnails:
-            async for rows in _write_rows(reader, options, settings, kept, journal, thumbnails):
+            async for rows in _write_rows(reader, options, checker, kept, journal, thumbnails):
                 seconds = clock.monotonic() - started
                 yield Progress("planning", rows, {}, seconds=seconds, rate=rows / seconds if seconds else 0.0)
         if kept is not None:
             await asyncio.to_thread(copy_thumbnails, pictures, own)
     if options.precheck:
         await journal.write(add_odd_size_findings(settings.quality.odd_size))
+        if "odd_size" in options.skip:
+            await journal.write(skip_odd_sizes)
 
 
-def stored_location(source: ManifestSource) -> str | None:
-    """Return the absolute path or URI of a manifest; None if it is in memory or comes from standard input."""
-    location = location_of(source)
-    return None if location is None or location.is_stdin else location.absolute
-
-
-def plan_meta(
-    reader: ManifestReader, stored_at: str | None, options: Options, clock: Clock, sha256: str | None = None
-) -> dict[str, str]:
+def plan_meta(reader: ManifestReader, options: Options, clock: Clock, sha256: str | None = None) -> dict[str, str]:
     """Return values for a journal's table `meta`, by name, such as the hash of the manifest.
 
     Args:
         reader: The manifest.
-        stored_at: Its location; None without one.
         options: The options of the run.
         clock: Source of the time.
-        sha256: The hash of the manifest; None if the manifest was read to its end.
+        sha256: The hash of the manifest; None takes it from `reader`, which must have read the manifest to its end.
     """
     return {
         "run_id": fresh_run_id(clock),
@@ -115,14 +128,14 @@ def plan_meta(
         "options": options.model_dump_json(),
         "lightmeter": __version__,
         "planned_at": f"{utc_from_timestamp(clock.now()):%Y-%m-%dT%H:%M:%SZ}",
-        **({} if stored_at is None else {"manifest_path": stored_at}),
+        **({} if reader.stored_at is None else {"manifest_path": reader.stored_at}),
     }
 
 
 async def _write_rows(
     reader: ManifestReader,
     options: Options,
-    settings: Settings,
+    checker: RowChecker,
     kept: KeptChecks | None,
     journal: Journal,
     thumbnails: ThumbnailStore,
@@ -133,7 +146,6 @@ async def _write_rows(
         known = count_rows(db)
     if options.duplicates != "near":  # that rule compares later rows with the content of these
         items = islice(items, known, None)
-    checker = _checker(options, settings)
     pending_write = None
     find_near = NearDuplicates() if options.duplicates == "near" else nullcontext()
     async with (
@@ -160,15 +172,16 @@ async def _write_rows(
             await asyncio.wrap_future(pending_write)
 
 
-def _checker(options: Options, settings: Settings) -> Checker:
-    return Checker(
-        capture_interval_s=options.capture_interval,
-        max_frames=options.max_frames,
-        limits=CheckLimits(settings.max_checks, settings.max_checks_per_host, settings.max_image_bytes),
-        thresholds=settings.quality,
-        robots=RobotsPolicy(settings.robots, settings.robots_txt),
-        max_distinct_frames=options.max_distinct_frames if options.video == "frames" else None,
-    )
+def checker_arguments(options: Options, settings: Settings) -> CheckerArguments:
+    """Return the arguments of the `Checker` that pre-checks rows with these options; the API key is not among them."""
+    return {
+        "capture_interval_s": options.capture_interval,
+        "max_frames": options.max_frames,
+        "limits": CheckLimits(settings.max_checks, settings.max_checks_per_host, settings.max_image_bytes),
+        "thresholds": settings.quality,
+        "robots": RobotsPolicy(settings.robots, settings.robots_txt),
+        "max_distinct_frames": options.max_distinct_frames if options.video == "frames" else None,
+    }
 
 
 def _row(item: Item, checked: CheckResult | None, options: Options) -> PlannedRow:

@@ -34,8 +34,8 @@ from lightmeter.settings import Settings
 MAX_AGE_S: Final = 3 * 86_400.0
 """Age after which a result is not used: the content of a URL may change."""
 
-MAX_BYTES: Final = 1024**3
-"""Size of the largest file of results, and of all files together when one is opened."""
+MAX_BYTES: Final = 8 * 1024**3
+"""Size of the largest file of results, and of all files together when one is opened; a row takes about 2 KB."""
 
 _PAGE_BYTES: Final = 4096
 
@@ -67,12 +67,12 @@ class KeptChecks:
 
     def find(self, items: Sequence[Item]) -> list[tuple[bytes, CheckResult | None]]:
         """Return for each row of the manifest the key of its pre-check result in this file, and the result or None."""
-        keys = [_key(item) for item in items]
+        keys = [result_key(item) for item in items]
         places = ",".join("?" * len(keys))
         query = f"SELECT key, result FROM checks WHERE key IN ({places})"  # noqa: S608 (question marks only)
         with self._thread_lock:
             found: dict[Any, Any] = dict(self._db.execute(query, keys))
-        return [(key, _to_result(found[key]) if key in found else None) for key in keys]
+        return [(key, result_from_json(found[key]) if key in found else None) for key in keys]
 
     def add(self, results: Sequence[tuple[bytes, CheckResult]]) -> None:
         """Store pre-check results (with the keys from `find`) of rows without an error; log an error of the disk.
@@ -82,7 +82,7 @@ class KeptChecks:
         if self._is_full:
             return
         now = time.time()
-        rows = [(key, now, _to_json(result)) for key, result in results if _is_sound(result)]
+        rows = [(key, now, result_to_json(result)) for key, result in results if _is_sound(result)]
         try:
             with self._thread_lock, sqlite.write_transaction(self._db):
                 self._db.executemany("INSERT OR REPLACE INTO checks VALUES (?, ?, ?)", rows)
@@ -102,7 +102,7 @@ def open_kept_checks(manifest: str, options: Options, settings: Settings) -> Kep
     Returns:
         The open file; None if the folder cannot be written, or another process checks the same manifest.
     """
-    path = _path(manifest, options, settings)
+    path = kept_checks_path(manifest, options, settings)
     lock = -1
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -124,10 +124,17 @@ def remove_kept_checks(manifest: str, options: Options, settings: Settings) -> N
         options: The options of the run.
         settings: The user's settings, such as the cache folder.
     """
-    _remove_unused(_path(manifest, options, settings))
+    _remove_unused(kept_checks_path(manifest, options, settings))
 
 
-def _path(manifest: str, options: Options, settings: Settings) -> Path:
+def kept_checks_path(manifest: str, options: Options, settings: Settings) -> Path:
+    """Return the path of the file with pre-check results of a manifest; other options that matter give another path.
+
+    Args:
+        manifest: Location of the manifest, or its name if it has none.
+        options: The options of the run.
+        settings: The user's settings, such as the cache folder.
+    """
     relevant = (
         *(manifest, __version__, [field.name for field in fields(CheckResult)]),
         *(options.capture_interval, options.max_frames, options.video, options.max_distinct_frames),
@@ -189,7 +196,7 @@ def _remove_unused(path: Path) -> None:
             os.close(lock)
 
 
-def _key(item: Item) -> bytes:
+def result_key(item: Item) -> bytes:
     """Return the key of a row's pre-check result: a hash, because a URL may hold a secret token."""
     parts: tuple[object, ...] = (item.kind, item.url)
     if item.path is not None:
@@ -204,12 +211,13 @@ def _is_sound(result: CheckResult) -> bool:
     return result.fatal is None and not unreached
 
 
-def _to_json(result: CheckResult) -> bytes:
+def result_to_json(result: CheckResult) -> bytes:
     """Return a pre-check result as JSON, without the thumbnail, which is stored in another file."""
     return orjson.dumps({**asdict(replace(result, thumbnail=None)), "fingerprint": (result.fingerprint or b"").hex()})
 
 
-def _to_result(text: bytes) -> CheckResult:
+def result_from_json(text: bytes) -> CheckResult:
+    """Return the pre-check result that `result_to_json` wrote."""
     fields = orjson.loads(text)
     fields["findings"] = tuple(Finding(**found) for found in fields["findings"])
     fields["fingerprint"] = bytes.fromhex(fields.get("fingerprint", "")) or None

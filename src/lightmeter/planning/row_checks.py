@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final
+from types import TracebackType
+from typing import Final, Protocol, Self
 
 from lightmeter.journal.thumbnails import ThumbnailStore
 from lightmeter.manifest.item import Item
 from lightmeter.planning.kept_checks import KeptChecks
-from lightmeter.prechecks.check import Checker
 from lightmeter.prechecks.finding import CheckResult
 
 CHUNK_ROWS: Final = 256
@@ -27,6 +27,20 @@ MAX_UNFINISHED: Final = 4096
 
 _STEP_S: Final = 1.0
 """Longest time between two steps, in seconds."""
+
+
+class RowChecker(Protocol):
+    """Checks manifest rows, such as `lightmeter.prechecks.check.Checker`; an async context manager."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def check(self, item: Item) -> CheckResult:
+        """Return what the checks found in one row."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +57,7 @@ class CheckedRows:
 
 
 async def check_rows(
-    items: Iterator[Item], checker: Checker | None, kept: KeptChecks | None, thumbnails: ThumbnailStore
+    items: Iterator[Item], checker: RowChecker | None, kept: KeptChecks | None, thumbnails: ThumbnailStore
 ) -> AsyncGenerator[CheckedRows]:
     """Check rows at the same time, and yield them in their order with their results.
 
@@ -75,7 +89,7 @@ async def check_rows(
 class _Window:
     """Queue of manifest rows that are being checked, or are checked and wait for an earlier row."""
 
-    def __init__(self, checker: Checker | None, kept: KeptChecks | None, thumbnails: ThumbnailStore) -> None:
+    def __init__(self, checker: RowChecker | None, kept: KeptChecks | None, thumbnails: ThumbnailStore) -> None:
         self._checker = checker
         self._kept = kept
         self._thumbnails = thumbnails

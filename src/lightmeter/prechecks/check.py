@@ -12,11 +12,12 @@ from pathlib import Path
 from stat import S_ISREG
 from time import monotonic
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypedDict
 
 from lightmeter.errors import FetchError
 from lightmeter.manifest.item import Item
 from lightmeter.manifest.tar_members import local_file
+from lightmeter.media.decoder_client import DecoderPool
 from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, kind_from_name, sniff
 from lightmeter.prechecks.decode_check import DecodedImage, check_image, check_image_head
 from lightmeter.prechecks.finding import CheckResult, Finding
@@ -52,17 +53,30 @@ class CheckLimits:
 
     Attributes:
         max_checks: Most rows that are checked at the same time; lowered to a quarter of the files that the process may
-            open. Decoding uses at most one thread per processor.
+            open.
         max_checks_per_host: Most requests to one host at the same time; `HostLimit` may allow fewer.
         max_image_bytes: Length of the longest image at a URL that is read whole.
+        max_decoders: Most images and videos that are decoded at the same time; None means one for each processor.
     """
 
     max_checks: int = 256
     max_checks_per_host: int = 64
     max_image_bytes: int = MAX_FILE_BYTES
+    max_decoders: int | None = None
 
 
 _DEFAULT_LIMITS: Final = CheckLimits()
+
+
+class CheckerArguments(TypedDict):
+    """The keyword arguments of `Checker`, which describes them; they can be pickled."""
+
+    capture_interval_s: int
+    max_frames: int
+    limits: CheckLimits
+    thresholds: QualityThresholds
+    robots: RobotsPolicy
+    max_distinct_frames: int | None
 
 
 class Checker:
@@ -108,7 +122,9 @@ class Checker:
         self._robots = robots.mode
         reads_robots_txt = robots.reads_robots_txt and robots.mode != "ignore"
         self._robots_files = RobotsFiles(self._prober, self._rows) if reads_robots_txt else None
-        self._decoders = asyncio.Semaphore(os.cpu_count() or 1)
+        decoders = limits.max_decoders or os.cpu_count() or 1
+        self._decoders = asyncio.Semaphore(decoders)
+        self._video_decoders = DecoderPool(decoders)
         self._stack = AsyncExitStack()
         self._folder = Path()
         self._url_checks: dict[tuple[str, MediaKind | None], asyncio.Task[CheckResult]] = {}
@@ -116,6 +132,7 @@ class Checker:
     async def __aenter__(self) -> Self:
         self._folder = self._stack.enter_context(LockedTempDir()).path
         await self._stack.enter_async_context(self._prober)
+        await self._stack.enter_async_context(self._video_decoders)
         return self
 
     async def __aexit__(
@@ -256,7 +273,12 @@ class Checker:
 
     async def _decode_video(self, path: Path, checked: CheckResult) -> CheckResult:
         async with self._decoders:
-            decoded = await check_video(path, capture_interval_s=self._capture_interval_s, max_frames=self._max_frames)
+            decoded = await check_video(
+                path,
+                capture_interval_s=self._capture_interval_s,
+                max_frames=self._max_frames,
+                pool=self._video_decoders,
+            )
             found = replace(_add_content(checked, decoded), duration_s=decoded.duration_s)
             if self._max_distinct_frames is None or found.fatal is not None or found.duration_s is None:
                 return found

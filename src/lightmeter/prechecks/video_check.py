@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 from lightmeter.errors import BrokenMedia, MediaError
-from lightmeter.media.decoder_client import DecoderLimits, VideoFrame, decoder_session
+from lightmeter.media.decoder_client import DecoderLimits, DecoderPool, VideoFrame, decoder_session
 from lightmeter.media.frame_differences import FrameFeatures, cut_indices, frame_features, is_near_identical
 from lightmeter.media.image import is_blank, thumbnail
 from lightmeter.media.media_info import VideoInfo
 from lightmeter.media.sampling import evenly_spaced, frame_count, frame_times
-from lightmeter.media.video_codec import read_codec
+from lightmeter.media.video_codec import read_codec, stated_bytes
 from lightmeter.prechecks.finding import Finding
 
 MAX_CHECKED_FRAMES: Final = 60
@@ -53,7 +53,12 @@ class DecodedVideo:
 
 
 async def check_video(
-    path: Path, *, capture_interval_s: int, max_frames: int, limits: DecoderLimits = _DEFAULT_LIMITS
+    path: Path,
+    *,
+    capture_interval_s: int,
+    max_frames: int,
+    limits: DecoderLimits = _DEFAULT_LIMITS,
+    pool: DecoderPool | None = None,
 ) -> DecodedVideo:
     """Decode frames of a video that a run would capture, and check them.
 
@@ -64,6 +69,7 @@ async def check_video(
         capture_interval_s: Seconds between captured frames.
         max_frames: Maximum number of captured frames; 0 means no limit.
         limits: Time and memory of the decoder.
+        pool: Decoder processes that are used again for the next video; None: a new process for this video alone.
 
     Raises:
         UsageError: no video decoder is installed.
@@ -71,19 +77,26 @@ async def check_video(
     info: VideoInfo | None = None
     frames: list[VideoFrame] = []
     try:
-        async with decoder_session(path, limits) as decoder:
+        async with decoder_session(path, limits, pool) as decoder:
             info = decoder.info
             times = frame_times(info.duration_s, capture_interval_s, max_frames)
             most = len(times) if len(times) <= MAX_CHECKED_FRAMES else MAX_SPREAD_FRAMES
             frames = await decoder.frames(evenly_spaced(times, most), _SIDE)
         codec = await asyncio.to_thread(read_codec, path)
+        needed_bytes = await asyncio.to_thread(stated_bytes, path)
     except BrokenMedia as error:
         return _not_decoded(Finding("decode", "error", str(error)), info)
     except (MediaError, OSError) as error:
         # Too much work, or a format unknown here: the service's decoder may do better.
         return _not_decoded(Finding("decode", "warning", f"{error} {_MAY_READ}"), info)
     captured = None if info.duration_s is None else frame_count(info.duration_s, capture_interval_s, max_frames)
-    return await asyncio.to_thread(_check_frames, info, frames, {"codec": codec, "captured_frames": captured})
+    facts = {"codec": codec, "captured_frames": captured}
+    checked = await asyncio.to_thread(_check_frames, info, frames, facts)
+    if needed_bytes is None or needed_bytes <= info.size_bytes:
+        return checked
+    message = f"The video is truncated: it needs {needed_bytes:,} bytes, but has {info.size_bytes:,}."
+    truncated = Finding("size", "warning", message, info.size_bytes, {"needed_bytes": needed_bytes})
+    return replace(checked, findings=(*checked.findings, truncated))
 
 
 def _not_decoded(finding: Finding, info: VideoInfo | None) -> DecodedVideo:

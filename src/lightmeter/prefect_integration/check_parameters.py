@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from lightmeter.option_arguments import DuplicateRule
+from lightmeter.option_arguments import DEFAULT_SHARD_ROWS, DuplicateRule, Executor
 from lightmeter.options import SKIPPABLE
 from lightmeter.wire.constants import DEFAULT_CAPTURE_INTERVAL_S, DEFAULT_MAX_FRAMES
 
@@ -21,7 +21,7 @@ def _split(names: object) -> object:
 
 
 class CheckParameters(BaseModel):
-    """How a manifest is read and checked; `lightmeter.option_arguments.CheckOptions` describes the fields in full."""
+    """How a manifest is read and checked; `lightmeter.option_arguments.CheckArguments` describes the fields in full."""
 
     model_config = ConfigDict(extra="forbid", use_enum_values=True)
 
@@ -48,6 +48,13 @@ class CheckParameters(BaseModel):
     )
     duplicates: DuplicateRule = Field(
         default="exact", description="Rows that share an earlier answer: same content, same look too, or none."
+    )
+    executor: Executor = Field(
+        default="local", description="What checks the rows: this worker, or a Dask or Ray cluster in shards."
+    )
+    shard_rows: int = Field(default=DEFAULT_SHARD_ROWS, ge=1, description="Rows in one shard of a cluster.")
+    shard_dir: str | None = Field(
+        default=None, description="Folder or s3:// prefix that all workers of the cluster reach; else the cache folder."
     )
 
     def to_options(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import click
 from lightmeter.api.check import CheckReport, stream_check_report
 from lightmeter.cli.options import (
     duplicates_option,
+    executor_options,
     explicit_options,
     json_option,
     manifest_options,
@@ -21,7 +22,9 @@ from lightmeter.cli.output import print_json, show_check
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.errors import SettingsError
 from lightmeter.extras import import_extra
+from lightmeter.option_arguments import ScaleOutOptions
 from lightmeter.options import make_options
+from lightmeter.scale_out.check_manifest import ScaleOut
 
 
 @click.command("check")
@@ -32,6 +35,7 @@ from lightmeter.options import make_options
 @skip_option
 @duplicates_option
 @click.option("--no-reuse", is_flag=True, help="Check all rows, also those that were checked within three days.")
+@executor_options
 @json_option
 def check_command(manifest: str, out: Path | None, as_json: bool, **options: Any) -> int:
     """Read MANIFEST and check every row, as `lightmeter plan` does, but without prices.
@@ -42,6 +46,10 @@ def check_command(manifest: str, out: Path | None, as_json: bool, **options: Any
 
     MANIFEST is a table, a folder, a glob in quotes, or one picture or video: see `lightmeter plan --help`.
 
+    --executor dask or ray lets the workers of a cluster check shards of the rows; sending stays with one process. They
+    connect to the scheduler in DASK_SCHEDULER_ADDRESS or RAY_ADDRESS, or start workers on this machine. A shard whose
+    worker dies is checked again. Workers elsewhere need --shard-dir, and the same paths where MANIFEST names files.
+
     --out writes the tables `assets` and `prechecks` and the page report.html. `lightmeter sql`, `lightmeter report` and
     `lightmeter run MANIFEST --out DIR` accept that folder.
 
@@ -49,10 +57,13 @@ def check_command(manifest: str, out: Path | None, as_json: bool, **options: Any
     Examples:
       lightmeter check photos.csv
       lightmeter check photos.csv --out out/checked
+      lightmeter check photos.csv --executor dask --shard-dir s3://lake/tmp
       lightmeter sql out/checked "SELECT * FROM prechecks WHERE severity = 'error'"
     """
+    given = explicit_options(options)
+    scale_out = ScaleOut(**{name: given.pop(name) for name in ScaleOutOptions.__annotations__ if name in given})
     checked: CheckReport = run_with_progress(
-        lambda _: stream_check_report(manifest, out, make_options(**explicit_options(options))), cancel_on_signal=True
+        lambda _: stream_check_report(manifest, out, make_options(**given), scale_out), cancel_on_signal=True
     )
     show_check(checked, err=as_json)
     if out is not None:

@@ -130,7 +130,8 @@ def demo_command(out: Path, as_json: bool) -> int:
         click.echo("2. a Prefect flow plans, analyses and writes tables (its server needs some seconds)", err=as_json)
         analyze = _load_flow()
         options = {"features": ["tags", "colors", "nsfw"], "budget": 200}
-        state = asyncio.run(analyze(str(manifest), str(out), options, shard_rows=_ROWS_PER_TASK, return_state=True))
+        shown = {"shard_rows": _ROWS_PER_TASK, "report": False, "return_state": True}
+        state = asyncio.run(analyze(str(manifest), str(out), options, **shown))
         if state.name in {"Failed", "Crashed"}:  # other names tell of rows that are left, as the exit code does
             state.result()
         asyncio.run(report(out, fetch_thumbnails=True))  # while the pictures are still served

@@ -7,11 +7,14 @@ from pathlib import Path
 import click
 
 from lightmeter.api.run_result import must_have_tables
+from lightmeter.cli.options import executor_option
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.export.export_tables import export_tables
+from lightmeter.option_arguments import TABLE_FORMATS, Executor, TableFormat
+from lightmeter.scale_out.executors import open_executor
 from lightmeter.tables.compaction import compact
 from lightmeter.tables.dataset import Dataset
-from lightmeter.tables.remote.delta import write_delta
+from lightmeter.tables.remote.table_formats import write_table_format
 from lightmeter.tables.remote.uris import uri_name
 from lightmeter.tables.remote.write import publish
 
@@ -24,11 +27,12 @@ from lightmeter.tables.remote.write import publish
 @click.option(
     "--format",
     "table_format",
-    type=click.Choice(["parquet", "delta"]),
+    type=click.Choice(TABLE_FORMATS),
     default="parquet",
-    help="Format of the tables in --to; delta without --to goes to DIR/delta.",
+    help="Format of the tables in --to; without --to, delta goes to DIR/delta and iceberg to DIR/iceberg.",
 )
-def rebuild_command(folder: Path, target: str | None, table_format: str) -> int:
+@executor_option
+def rebuild_command(folder: Path, target: str | None, table_format: TableFormat, executor: Executor | None) -> int:
     """Write the tables of the runs in DIR again from their journals. Sends nothing, costs nothing.
 
     \b
@@ -37,17 +41,30 @@ def rebuild_command(folder: Path, target: str | None, table_format: str) -> int:
       lightmeter rebuild out/ --to s3://lake/photos
       lightmeter rebuild out/ --to hf://datasets/me/photos
       lightmeter rebuild out/ --to s3://lake/photos --format delta
+      lightmeter rebuild out/ --executor dask
+
+    Workers of a cluster must reach DIR by the same path. They connect to the scheduler in DASK_SCHEDULER_ADDRESS or
+    RAY_ADDRESS, or are started on this machine.
     """
-    for table, rows in export_tables(folder, whole=True, processes=process_cpu_count()).items():
+    for table, rows in _export(folder, executor or "local").items():
         click.echo(f"{rows:>10}  {folder / 'tables' / table}")
-    if table_format == "delta":
-        location = target or str(folder / "delta")
-        for table, version in write_delta(Dataset(folder), location).items():
+    if table_format != "parquet":
+        location = target or str(folder / table_format)
+        for table, version in write_table_format(Dataset(folder), table_format, location).items():
             click.echo(f"version {version:>2}  {uri_name(location)}/{table}")
     elif target is not None:
         for path in publish(Dataset(folder), target).values():
             click.echo(f" published  {path}")
     return 0
+
+
+def _export(folder: Path, executor: Executor) -> dict[str, int]:
+    """Write all tables anew; return table → number of rows."""
+    folder = folder.absolute()
+    if executor == "local":
+        return export_tables(folder, whole=True, processes=process_cpu_count())
+    with open_executor(executor) as cluster:
+        return export_tables(folder, whole=True, processes=cluster.workers, map_shards=cluster.map)
 
 
 @click.command("compact")

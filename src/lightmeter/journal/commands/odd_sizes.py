@@ -1,4 +1,4 @@
-"""Finds images whose size is unusual among all images of a manifest, after its last row was read.
+"""Finds, and may skip, images whose size is unusual among all images of a manifest, after its last row was read.
 
 The definition and the default factor are those of CleanVision 0.3.7 (issue `odd_size`): the side of an image is the
 square root of width x height; it is unusual if it is more than 3 interquartile ranges below the first quartile of all
@@ -10,6 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 from lightmeter import sqlite
+from lightmeter.journal.frame_rows import IS_ROW
+
+_ALL_BITS: Final = (1 << 64) - 1
+"""A perceptual hash is stored as a signed number."""
 
 _COUNT: Final = "SELECT count(*) FROM items WHERE kind = 'image' AND width * height > 0"
 
@@ -29,6 +33,25 @@ SELECT seq, 'odd_size', 'warning',
 FROM items WHERE kind = 'image' AND width * height > 0 AND sqrt(width * height) NOT BETWEEN ?1 AND ?2
 """
 
+_SKIP: Final = f"""
+UPDATE items SET status = 'skipped', reason = 'odd_size', error = f.message, duplicate_of = NULL,
+       duplicate_distance = NULL, frames_low = 0, frames_high = 0
+FROM findings f
+WHERE f.seq = items.seq AND f.name = 'odd_size' AND status IN ('pending', 'duplicate') AND items.{IS_ROW}
+"""  # noqa: S608 (our own words)
+
+_LEFT_COPIES: Final = f"""
+SELECT d.seq, d.item_id, d.duplicate_of, d.perceptual_hash FROM items d JOIN items o ON o.item_id = d.duplicate_of
+WHERE d.status = 'duplicate' AND o.status = 'skipped' AND o.reason = 'odd_size' AND o.{IS_ROW} ORDER BY d.seq
+"""  # noqa: S608 (our own words)
+"""Near-duplicates, of a usual size, of rows that are skipped."""
+
+_SEND: Final = """
+UPDATE items SET status = 'pending', reason = NULL, duplicate_of = NULL, duplicate_distance = NULL,
+       frames_low = 1, frames_high = 1 WHERE seq = ?
+"""
+_COPY: Final = "UPDATE items SET reason = 'near_duplicate', duplicate_of = ?, duplicate_distance = ? WHERE seq = ?"
+
 
 @sqlite.command
 def add_odd_size_findings(db: sqlite.Connection, interquartile_ranges: float) -> None:
@@ -47,6 +70,21 @@ def add_odd_size_findings(db: sqlite.Connection, interquartile_ranges: float) ->
     first, third = _quantile(sides, low), _quantile(sides, high)
     margin = interquartile_ranges * (third - first)
     db.execute(_INSERT, (first - margin, third + margin))
+
+
+def skip_odd_sizes(db: sqlite.Connection) -> None:
+    """Skip the rows of the plan that have the finding `odd_size`, before any row is sent.
+
+    If near-duplicates of a usual size shared the answer of a skipped row, the first of them is sent in its place.
+    """
+    db.execute(_SKIP)
+    first: dict[str, tuple[str, int]] = {}
+    for seq, item_id, skipped_id, bits in list(db.execute(_LEFT_COPIES)):
+        sent_id, sent_bits = first.setdefault(skipped_id, (item_id, bits))
+        if sent_id == item_id:
+            db.execute(_SEND, (seq,))
+        else:
+            db.execute(_COPY, (sent_id, ((bits ^ sent_bits) & _ALL_BITS).bit_count(), seq))
 
 
 def _quantile(sides: dict[int, float], position: float) -> float:

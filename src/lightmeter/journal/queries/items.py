@@ -96,6 +96,23 @@ def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int, 
     return [(group.seconds, group.rows, group.total_s) for group in groups]
 
 
+_UNFINISHED: Final = f"""
+SELECT EXISTS (SELECT 1 FROM items WHERE status = ? AND {SEND_ORDER} BETWEEN ? AND ?)
+"""  # noqa: S608 (a constant expression)
+
+
+def has_unfinished_rows(db: sqlite.Connection, first: int, last: int) -> bool:
+    """Return whether a row in places `first` to `last` of the send order is pending, in doubt or over budget."""
+    statuses = ("pending", "in_doubt", "over_budget")
+    return any(db.execute(_UNFINISHED, (status, first, last)).get for status in statuses)
+
+
+def planned_rows(db: sqlite.Connection) -> int:
+    """Return the number of rows of the manifest that are planned so far, without reading them all."""
+    last = db.execute(f"SELECT max(seq) FROM items WHERE {IS_ROW}").get  # noqa: S608 (a constant expression)
+    return 0 if last is None else int(last) + 1
+
+
 def first_pending_image(db: sqlite.Connection, first: int, last: int) -> PendingRow | None:
     """Return the first pending row with at most one frame, as images have, in places `first` to `last`; or None."""
     row = db.execute(_PENDING.format(condition="AND frames_high = 1"), (first, last, -1, 1)).fetchone()

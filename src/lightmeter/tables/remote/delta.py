@@ -7,6 +7,7 @@ version is never overwritten, not even on S3: if two writers export at the same 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -46,7 +47,8 @@ def write_delta(dataset: Dataset, place: str) -> dict[str, int]:
             for table in reversed(dataset.tables()):
                 if parts := dataset.describe(table):
                     where, how = f"{root}/{table}", {"mode": "overwrite", "schema_mode": "overwrite"}
-                    deltalake.write_deltalake(where, _batches(parts), **how, storage_options=storage)
+                    reader = pa.RecordBatchReader.from_batches(*signed_batches(parts))
+                    deltalake.write_deltalake(where, reader, **how, storage_options=storage)
                     versions[table] = deltalake.DeltaTable(where, storage_options=storage).version()
     except (OSError, deltalake.exceptions.DeltaError) as error:
         if isinstance(error, OSError) and not is_uri(place):
@@ -67,18 +69,18 @@ def import_deltalake() -> Any:
     return import_extra("deltalake", "delta", "Writing Delta tables")
 
 
-def _batches(parts: list[PartInfo]) -> pa.RecordBatchReader:
-    """Return a reader of all rows of a table's Parquet files, with unsigned integers as types that Delta Lake has."""
+def signed_batches(parts: list[PartInfo]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Return the schema and all rows of a table's Parquet files, with signed integers in place of unsigned ones."""
     unified = pa.unify_schemas([read_schema(part.path) for part in parts], **_PERMISSIVE)
     schema = pa.schema([field.with_type(_signed(field.type)).remove_metadata() for field in unified])
 
-    def rows() -> Any:
+    def rows() -> Iterator[pa.RecordBatch]:
         for part in parts:
             for batch in read_batches(part.path):
                 whole = pa.concat_tables([unified.empty_table(), pa.Table.from_batches([batch])], **_PERMISSIVE)
                 yield from whole.cast(schema).to_batches()
 
-    return pa.RecordBatchReader.from_batches(schema, rows())
+    return schema, rows()
 
 
 def _signed(arrow_type: pa.DataType) -> pa.DataType:

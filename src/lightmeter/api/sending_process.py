@@ -1,0 +1,199 @@
+"""Sends the rows of a run in a process of its own, which finishes its requests when its caller is killed.
+
+Schedulers cancel a job with SIGTERM to its process group, and send SIGKILL soon after (Prefect: after 30 s). A request
+in flight may take longer, and its answer may have been charged. The process that this module starts gets neither
+signal. It sends all rows of a run with one session, and stops early when its caller closes its standard input or no
+longer exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from lightmeter import errors
+from lightmeter.api import resume_process
+from lightmeter.errors import LightmeterError
+from lightmeter.options import Options
+from lightmeter.settings import Settings
+
+_LINE_BYTES: Final = 1 << 24
+"""Most bytes of one line of progress; the last one may name thousands of shards."""
+
+
+class SendingProcess:
+    """Handle of a process that sends the rows of one run; `sending` starts the process.
+
+    A shard is a range of `shard_rows` rows in the order in which rows are sent.
+
+    Attributes:
+        shard_rows: Rows of each shard.
+        rows: Rows of the run, as far as they are known.
+        share_done: Share of the rows, 0 to 1, that have a final status.
+        planning: Whether more rows may follow, because the manifest is still being read.
+        paid: Credits that the whole run has paid.
+        ended: Whether the process has sent all that it will send.
+    """
+
+    def __init__(self, process: Process, out: Path | str, shard_rows: int, rows: int | None) -> None:
+        self.shard_rows = shard_rows
+        self.rows = rows or 0
+        self.share_done = 0.0
+        self.planning = rows is None
+        self.paid = 0
+        self.ended = False
+        self._out = out
+        self._process = process
+        self._finished_shards: set[int] = set()
+        self._outcome: dict[str, Any] | None = None
+        self._changed = asyncio.Event()
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def pid(self) -> int:
+        """Id of the process."""
+        return self._process.pid
+
+    def is_finished(self, first: int, last: int) -> bool:
+        """Return whether the rows `first` to `last` in the order of sending (from 0) all have a final status."""
+        numbers = range(first // self.shard_rows, last // self.shard_rows + 1)
+        return all(number in self._finished_shards for number in numbers)
+
+    async def wait_until_known(self, first: int) -> bool:
+        """Wait until all rows of the shard that begins at row `first` are planned; return False if there is none."""
+        while self.planning and not self.ended and self.rows < first + self.shard_rows:
+            await self.wait_for_change()
+        return first < self.rows
+
+    async def wait_until_finished(self, first: int, last: int) -> bool:
+        """Wait until the rows `first` to `last` have a final status; return False if the process ends before."""
+        while not self.ended and not self.is_finished(first, last):
+            await self.wait_for_change()
+        return self.is_finished(first, last)
+
+    async def wait_for_change(self) -> None:
+        """Wait until the process reports progress, or ends."""
+        await self._changed.wait()
+
+    async def wait_until_ended(self) -> None:
+        """Wait until the process has sent all that it will send."""
+        while not self.ended:
+            await self.wait_for_change()
+
+    async def outcome(self) -> LightmeterError | None:
+        """Wait until the process has ended; return the error that stopped the run early, or None.
+
+        Raises:
+            LightmeterError: The run failed in the process with this error.
+            RuntimeError: The process was killed.
+        """
+        await asyncio.shield(self._reading)
+        await _wait_for_end(self._process)
+        if self._outcome is None or self._process.returncode != 0:
+            raise RuntimeError(
+                f"The process that sends the rows of {self._out} ended with code {self._process.returncode}. Continue "
+                "the run: requests in flight are settled first."
+            )
+        if self._outcome["error"] is not None:
+            raise _error_from_json(self._outcome["error"])
+        stopped_by = self._outcome["stopped_by"]
+        return None if stopped_by is None else _error_from_json(stopped_by)
+
+    async def close(self) -> None:
+        """Let the process send nothing more, and wait until it has stored the answers of its requests in flight."""
+        assert self._process.stdin is not None  # noqa: S101 (it is a pipe)
+        self._process.stdin.close()
+        await _wait_for_end(self._process)
+        await asyncio.wait({self._reading})
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101 (it is a pipe)
+        try:
+            while line := await self._process.stdout.readline():
+                with suppress(ValueError):  # a line of a process that was killed while it wrote
+                    self._take(json.loads(line))
+        finally:
+            self.ended = True
+            self._changed.set()
+
+    def _take(self, line: dict[str, Any]) -> None:
+        if "error" in line:
+            self._outcome = line
+            self.ended = True
+        else:
+            self.rows, self.planning = line["rows"], line["planning"]
+            self.share_done, self.paid = line["share_done"], line["paid"]
+            self._finished_shards.update(line["finished_shards"])
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if self.ended:
+            self._changed.set()
+
+
+@asynccontextmanager
+async def sending(
+    out: Path | str,
+    settings: Settings,
+    *,
+    shard_rows: int,
+    rows: int | None = None,
+    source: str | None = None,
+    options: Options | None = None,
+) -> AsyncIterator[SendingProcess]:
+    """Start a process that sends the pending rows of a run; at the end of the block, stop it and wait for its answers.
+
+    If the caller's task is cancelled, the block ends once the requests in flight are answered and stored. The process
+    writes the tables only when it is stopped early.
+
+    Args:
+        out: The output folder of the run.
+        settings: The user's settings; their key and address of the service override those of this machine.
+        shard_rows: Rows of each shard whose end the process reports.
+        rows: Number of rows of the run, if it is planned.
+        source: A manifest to send while it is being read; None sends the run that is planned in `out`.
+        options: The options of the run of `source`.
+    """
+    command = (sys.executable, "-m", resume_process.__name__)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=PIPE, stdout=PIPE, start_new_session=True, limit=_LINE_BYTES
+    )
+    sender = SendingProcess(process, out, shard_rows, rows)
+    assert process.stdin is not None  # noqa: S101 (it is a pipe)
+    request = {
+        "out": str(out),
+        "shard_rows": shard_rows,
+        "source": source,
+        "options": None if options is None else options.model_dump(mode="json"),
+        "api_key": None if settings.api_key is None else settings.api_key.get_secret_value(),
+        "base_url": settings.base_url,
+    }
+    try:
+        with suppress(ConnectionError):  # the process has ended: `outcome` says so
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            await process.stdin.drain()
+        yield sender
+    finally:
+        await sender.close()
+
+
+async def _wait_for_end(process: Process) -> None:
+    """Wait until a process has ended; if this task is canceled meanwhile, raise CancelledError afterwards."""
+    cancelled: asyncio.CancelledError | None = None
+    while process.returncode is None:
+        try:
+            await process.wait()
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+def _error_from_json(value: dict[str, str]) -> LightmeterError:
+    error: LightmeterError = getattr(errors, value["type"])(value["message"], hint=value["hint"])
+    return error

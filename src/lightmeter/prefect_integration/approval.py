@@ -1,0 +1,107 @@
+"""Pauses a flow run until a person allows what it may cost."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, Final
+
+from prefect.client.schemas import State
+from prefect.flow_runs import apause_flow_run
+from prefect.input import RunInput
+from prefect.logging import get_run_logger
+from prefect.states import Failed
+from pydantic import Field
+
+from lightmeter.api.run_result import RunSummary, summarize
+from lightmeter.journal.header import read_run_header
+from lightmeter.journal.queries.items import UNSENT, frames_to_send
+from lightmeter.journal.store import open_read_only
+from lightmeter.prefect_integration.events import emit_event
+from lightmeter.pricing.estimate import CreditRange, run_price
+
+REFUSED: Final = "Refused"
+"""Name of the failed state of a flow run whose price a person refused."""
+
+NOT_APPROVED: Final = "NotApproved"
+"""Name of the failed state of a flow run whose price nobody approved in time."""
+
+_POLL_S: Final = 2
+"""Seconds between two looks at whether somebody has answered."""
+
+_SPARE_S: Final = 3600
+"""Seconds after the end of the waiting time at which Prefect itself would fail the run, in a state without our name."""
+
+
+class Approval(RunInput):
+    """The form that a paused flow run shows: whether to spend the credits."""
+
+    approve: bool = Field(default=False, description="Spend the credits. Otherwise the run ends, and nothing is sent.")
+    reason: str = Field(default="", description="Why; it appears in the log.")
+
+
+def price_of_rest(out: Path) -> CreditRange:
+    """Return what the rows of the run in `out` cost that are not sent yet, by the prices of its plan."""
+    header = read_run_header(out)
+    with open_read_only(out) as db:
+        return run_price(header.price_per_image_milli, *frames_to_send(db, UNSENT), header.retry_per_image_milli)
+
+
+def most_credits(price: CreditRange, summary: RunSummary) -> int | None:
+    """Return the most that a run can still spend: its price, or what its budget leaves; None if neither is bounded."""
+    budget_left = None if summary.budget is None else max(0, summary.budget - summary.paid - summary.held)
+    bounds = [bound for bound in (price.high, budget_left) if bound is not None]
+    return min(bounds, default=None)
+
+
+async def approve_run(out: Path, above: int, hours: float, manifest: str) -> State[Any] | None:
+    """Ask a person if the planned run in `out` may cost more than `above` credits; return None if it may start.
+
+    Args:
+        out: The output folder of the run.
+        above: Credits that need no approval.
+        hours: Hours to wait for the answer.
+        manifest: The row of the Markdown table of the plan that names the manifest.
+    """
+    price, summary = price_of_rest(out), summarize(out)
+    most = most_credits(price, summary)
+    counts = ", ".join(f"{rows:,} {status.replace('_', ' ')}" for status, rows in summary.counts.items() if rows)
+    plan = [
+        manifest,
+        f"| rows | {summary.rows:,}: {counts} |",
+        f"| price of the rest | {price} |",
+        f"| paid so far | {summary.paid:,} |",
+        f"| budget | {'none' if summary.budget is None else f'{summary.budget:,}'} |",
+    ]
+    if most is None or most > above:
+        values = {"rows": summary.rows, "price_high": price.high, "approve_above": above}
+        emit_event("lightmeter.run.approval_required", str(out), **values)
+    return await ask_for_approval(most, above, hours, plan)
+
+
+async def ask_for_approval(most: int | None, above: int, hours: float, plan: list[str]) -> State[Any] | None:
+    """Pause the flow run until a person answers; return a failed state if they refuse or nobody answers in time.
+
+    Args:
+        most: The most credits that the run may spend; None if that is not known.
+        above: Credits that need no approval.
+        hours: Hours to wait for the answer.
+        plan: What the form shows about the plan: rows of a Markdown table with two columns.
+    """
+    if most is not None and most <= above:
+        return None
+    cost = "an amount that is not known" if most is None else f"at most {most:,} credits"
+    text = "\n".join([f"This run costs {cost}; {above:,} need no approval.", "", "| plan | |", "|---|---|", *plan])
+    form = Approval.with_initial_data(description=text)
+    get_run_logger().info("The run costs %s: it waits %g h for approval.", cost, hours)
+    wait_s = hours * 3600
+    try:
+        async with asyncio.timeout(wait_s):
+            answer = await apause_flow_run(wait_for_input=form, timeout=round(wait_s) + _SPARE_S, poll_interval=_POLL_S)
+    except TimeoutError:
+        return Failed(name=NOT_APPROVED, message=f"Nobody approved {cost} within {hours:g} h. Nothing was sent.")
+    if answer is None or not answer.approve:
+        reason = "" if answer is None or not answer.reason else f": {answer.reason}"
+        return Failed(name=REFUSED, message=f"The price, {cost}, was refused{reason}. Nothing was sent.")
+    get_run_logger().info("The price was approved. %s", answer.reason)
+    return None

@@ -1,0 +1,95 @@
+"""Task runs that show the progress of a sending process: one for each range of rows, none of which sends anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, Final
+
+from prefect import task
+from prefect.artifacts import acreate_progress_artifact, aupdate_progress_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas import State
+from prefect.states import Failed
+
+from lightmeter.api.sending_process import SendingProcess
+from lightmeter.prefect_integration.flow_results import write_artifact
+
+STOPPED: Final = "Stopped"
+"""Name of the failed state of a task run whose rows are not all done, such as at the budget."""
+
+_AT_ONCE: Final = 4
+"""Task runs that wait at the same time: enough to hide that Prefect takes some 50 ms for each."""
+
+_PAUSE_S: Final = 4.0
+"""Seconds after a task run in which its follower starts no other: thousands of shards would keep Prefect busy."""
+
+_PROGRESS_INTERVAL_S: Final = 2.0
+"""Least seconds between two updates of the progress on Prefect's web page, each of which takes some 20 ms."""
+
+
+@task(cache_policy=NO_CACHE, retries=0, task_run_name="rows {first} to {last}")
+async def wait_for_rows(sender: SendingProcess, first: int, last: int) -> State[None] | None:
+    """Wait until a range of rows is done; return a failed state if the sending process ends before.
+
+    Args:
+        sender: The process that sends the rows.
+        first: Place of the first row, from 0, in the order in which rows are sent, so that the budget buys the sample.
+        last: Place of the last row.
+    """
+    if await sender.wait_until_finished(first, last):
+        return None
+    return Failed(name=STOPPED, message="The run ended before all these rows were done; the flow run says why.")
+
+
+async def follow_shards(sender: SendingProcess, name: str) -> None:
+    """Show a sending process in Prefect: a task run for each shard, a few at a time, and a progress artifact.
+
+    Where rows are done faster than Prefect takes task runs, one task run stands for several shards that are done.
+
+    Args:
+        sender: The process that sends the rows.
+        name: Name of the manifest for the progress artifact.
+    """
+    showing = asyncio.create_task(_show_progress(sender, name))
+    shards = count(step=sender.shard_rows)
+    try:
+        await asyncio.gather(*(_follow(sender, shards) for _ in range(_AT_ONCE)))
+        await showing
+    finally:
+        showing.cancel()
+
+
+async def _follow(sender: SendingProcess, shards: Iterator[int]) -> None:
+    each = sender.shard_rows
+    for first in shards:
+        if not await sender.wait_until_known(first):
+            return
+        last = min(first + each, sender.rows) - 1
+        if first >= _AT_ONCE * each:  # further shards that are done need no task run of their own
+            while last < sender.rows - 1 and (sender.ended or sender.is_finished(last, last)):
+                last = min(next(shards) + each, sender.rows) - 1
+        waiting = asyncio.create_task(sender.wait_until_ended())
+        await _wait(sender, first, last)
+        await asyncio.wait({waiting}, timeout=_PAUSE_S)
+        waiting.cancel()
+
+
+async def _wait(sender: SendingProcess, first: int, last: int) -> State[Any]:
+    return await wait_for_rows(sender, first, last, return_state=True)  # type: ignore[no-any-return, misc]  # (typed as no awaitable)
+
+
+async def _show_progress(sender: SendingProcess, name: str) -> None:
+    """Keep a progress artifact up to date until the process has ended."""
+    artifact = await write_artifact(
+        acreate_progress_artifact(progress=0.0, key="analyze-progress", description=f"Rows of {name}")
+    )
+    while artifact is not None:
+        ended = sender.ended
+        await write_artifact(aupdate_progress_artifact(artifact, progress=100.0 * sender.share_done))
+        if ended:
+            return
+        waiting = asyncio.create_task(sender.wait_until_ended())
+        await asyncio.wait({waiting}, timeout=_PROGRESS_INTERVAL_S)
+        waiting.cancel()

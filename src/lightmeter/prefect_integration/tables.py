@@ -1,0 +1,55 @@
+"""The task that writes the tables of a run, each of which is an asset in Prefect."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from prefect.assets import Asset, AssetProperties, add_asset_metadata, materialize
+from prefect.cache_policies import NO_CACHE
+
+from lightmeter.export.export_tables import export_tables
+from lightmeter.journal.header import read_run_header
+from lightmeter.tables.arrow.answer_schema import table_name
+from lightmeter.tables.arrow.schema import TABLES
+
+_NOT_IN_KEYS: Final = re.compile(r"[^\w./:@+=~-]")
+"""Characters that Prefect allows in no key of an asset, and some that it might forbid."""
+
+_MAX_FOLDER: Final = 400
+"""Most characters of a folder in a key, which Prefect limits to 512."""
+
+
+def asset_key(out: Path, table: str) -> str:
+    """Return the key of a table as an asset: the URI of its folder, with `_` for characters that Prefect forbids."""
+    folder = _NOT_IN_KEYS.sub("_", out.absolute().as_posix())[-_MAX_FOLDER:]
+    return f"file://{folder}/tables/{table}"
+
+
+def run_tables(out: Path) -> tuple[str, ...]:
+    """Return the names of the tables that the run in `out` writes."""
+    options = read_run_header(out).options
+    embeddings = ("embeddings",) if "embeddings" in options.features else ()
+    return (*TABLES, *embeddings, *(() if options.ask is None else (table_name(options.ask),)))
+
+
+def write_tables(out: Path, *, whole: bool = False) -> dict[str, int]:
+    """Write the Parquet tables from the journal, as a task run that materializes them; return the rows by table.
+
+    Args:
+        out: The output folder of the run.
+        whole: Whether to write all tables anew.
+    """
+    run_id = read_run_header(out).run_id
+    keys = {table: asset_key(out, table) for table in run_tables(out)}
+
+    def export(run: str) -> dict[str, int]:
+        rows = export_tables(out, whole=whole)
+        for table, key in keys.items():
+            add_asset_metadata(key, {"rows": rows.get(table, 0), "run": run})
+        return rows
+
+    assets = [Asset(key=key, properties=AssetProperties(name=f"{out.name}/{table}")) for table, key in keys.items()]
+    writing = materialize(*assets, by="lightmeter", name="write_tables", cache_policy=NO_CACHE, retries=0)(export)
+    return writing(run_id)

@@ -1,0 +1,158 @@
+"""Pre-checks of a manifest on the workers of a Dask or Ray cluster; the results then go into the journal of one plan.
+
+Rows go to the workers and come back in files, never through a scheduler. Duplicates and near-duplicates are found
+afterwards, over all rows, by the same code as without a cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from secrets import token_hex
+from typing import Any, Final
+
+from lightmeter.errors import UsageError
+from lightmeter.manifest.readers import ManifestReader, ManifestSource, location_of
+from lightmeter.option_arguments import DEFAULT_SHARD_ROWS, Executor
+from lightmeter.options import Options
+from lightmeter.planning.checked_rows import checker_arguments
+from lightmeter.planning.kept_checks import MAX_AGE_S, kept_checks_path, open_kept_checks
+from lightmeter.planning.progress import Progress
+from lightmeter.prechecks.check import CheckerArguments
+from lightmeter.scale_out.check_shards import CheckShard, ShardResults, check_shard, split_rows
+from lightmeter.scale_out.executors import ShardExecutor, open_executor
+from lightmeter.scale_out.shard_files import ShardFolder
+from lightmeter.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleOut:
+    """How work on the rows of a manifest is distributed.
+
+    Attributes:
+        executor: "local", "dask", "ray" or a `distributed.Client`.
+        shard_rows: Most rows in a shard.
+        shard_dir: Folder or URI that all workers reach; None means the cache folder.
+
+    Raises:
+        UsageError: `shard_rows` is less than 1.
+    """
+
+    executor: Executor | object = "local"
+    shard_rows: int = DEFAULT_SHARD_ROWS
+    shard_dir: Any = None
+
+    def __post_init__(self) -> None:
+        if self.shard_rows < 1:
+            raise UsageError("shard_rows: a shard needs 1 row or more.")
+
+
+LOCAL: Final = ScaleOut()
+"""All work is done in this process."""
+
+
+async def stream_shard_checks(
+    source: ManifestSource, options: Options, settings: Settings, scale_out: ScaleOut
+) -> AsyncGenerator[Progress | ShardResults]:
+    """Check the rows of a manifest on the workers of a cluster: yield progress, and at the end the results.
+
+    Shards that an earlier call has finished are not checked again, unless the option `reuse` is off. The caller calls
+    `ShardResults.remove` once the results are in a journal.
+
+    Args:
+        source: The manifest.
+        options: The options of the run.
+        settings: The user's settings.
+        scale_out: The cluster, and how rows are divided.
+
+    Raises:
+        UsageError: the manifest is standard input, which cannot be read twice; or files cannot be written or read.
+        ManifestError: the manifest cannot be read.
+        WorkersLost: several worker processes died during the same shard.
+    """
+    location = location_of(source)
+    if location is not None and location.is_stdin:
+        raise UsageError("Standard input cannot be checked by several workers.", hint="Write it to a file first.")
+    started = time.monotonic()
+    steps = _run_shards(source, options, settings, scale_out)
+    try:
+        while isinstance(step := await _next(steps), int):
+            seconds = time.monotonic() - started
+            yield Progress("checking", step, {}, seconds=seconds, rate=step / seconds if seconds else 0.0)
+    finally:
+        await asyncio.to_thread(steps.close)
+    yield step
+
+
+async def _next(steps: Generator[int | ShardResults]) -> int | ShardResults:
+    """Return the next value of a blocking iterator; if cancelled, wait for it first, which takes a second."""
+    work = asyncio.create_task(asyncio.to_thread(next, steps))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait({work})
+        raise
+
+
+def _run_shards(
+    source: ManifestSource, options: Options, settings: Settings, scale_out: ScaleOut
+) -> Generator[int | ShardResults]:
+    """Yield the number of rows checked so far, about once a second, and then the results."""
+    folder = _shard_folder(source, options, settings, scale_out)
+    with ExitStack() as stack:
+        executor = stack.enter_context(open_executor(scale_out.executor))
+        folder.create()
+        shards = _split(source, options, settings, scale_out, folder, executor)
+        done = folder.complete_files(time.time() - MAX_AGE_S)
+        todo = [shard for shard in shards if shard.results_name not in done]
+        checked = sum(shard.rows for shard in shards) - sum(shard.rows for shard in todo)
+        yield checked
+        ended = executor.map(check_shard, todo)
+        stack.callback(ended.close)
+        for rows in ended:
+            checked += rows or 0
+            yield checked
+    yield ShardResults(shards, checker_arguments(options, settings), folder)
+
+
+def _split(
+    source: ManifestSource,
+    options: Options,
+    settings: Settings,
+    scale_out: ScaleOut,
+    folder: ShardFolder,
+    executor: ShardExecutor,
+) -> Sequence[CheckShard]:
+    reader = ManifestReader(source, options=options.read_options)
+    kept = open_kept_checks(reader.stored_at or reader.name, options, settings) if options.reuse else None
+    arguments = _worker_arguments(checker_arguments(options, settings), executor.workers)
+    with kept or nullcontext():
+        return list(split_rows(iter(reader), kept, folder, scale_out.shard_rows, arguments))
+
+
+def _worker_arguments(checker: CheckerArguments, workers: int) -> CheckerArguments:
+    """Return the arguments of the checker of one of `workers` workers: all together send no more to a host than one.
+
+    A worker decodes on one processor, because a cluster has a worker for each.
+    """
+    limits = checker["limits"]
+    per_host = max(1, limits.max_checks_per_host // workers)
+    return {**checker, "limits": replace(limits, max_checks_per_host=per_host, max_decoders=1)}
+
+
+def _shard_folder(source: ManifestSource, options: Options, settings: Settings, scale_out: ScaleOut) -> ShardFolder:
+    """Return the folder of the files of this check: the same for the next one, unless results are not to be reused."""
+    reader = ManifestReader(source, options=options.read_options)
+    name = kept_checks_path(reader.stored_at or reader.name, options, settings).stem
+    if scale_out.shard_dir is None:
+        base = settings.cache_dir / "shards"
+        for old in base.glob("*"):
+            if time.time() - old.stat().st_mtime > MAX_AGE_S:
+                shutil.rmtree(old, ignore_errors=True)
+    else:
+        base = scale_out.shard_dir
+    return ShardFolder(str(base)).below(name if options.reuse else f"{name}-{token_hex(4)}")

@@ -1,0 +1,160 @@
+"""Run a function on many shards by Dask or Ray. A shard is a small picklable description; its rows are in files.
+
+A shard whose worker process dies runs again on another worker, so the function must give the same files each time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
+
+from lightmeter.cpu_count import process_cpu_count
+from lightmeter.errors import SettingsError, WorkersLost
+from lightmeter.extras import import_extra
+from lightmeter.option_arguments import Executor
+
+S = TypeVar("S")
+R = TypeVar("R")
+
+MAX_TRIES: Final = 4
+"""Worker processes that may die during one shard, before the whole work fails."""
+
+_POLL_S: Final = 0.05
+_WAIT_S: Final = 1.0
+"""Longest time between two values of `ShardExecutor.map`, in seconds."""
+
+_MapShards: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Generator[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardExecutor:
+    """A Dask or Ray cluster that runs functions on shards. `open_executor` opens one.
+
+    Attributes:
+        workers: Number of shards that run at the same time.
+    """
+
+    workers: int
+    _map: _MapShards
+
+    def map(self, function: Callable[[S], R], shards: Sequence[S]) -> Generator[R | None]:
+        """Yield the result of `function` for each shard as it is ready, and None after each second without a result.
+
+        Closing the iterator cancels the shards that have not started.
+
+        Raises:
+            WorkersLost: several worker processes died during the same shard.
+        """
+        return self._map(function, shards)
+
+
+@contextmanager
+def open_executor(executor: Executor | object) -> Iterator[ShardExecutor]:
+    """Connect to a Dask or Ray cluster, or start one on this machine for the `with` block.
+
+    Args:
+        executor: "dask" uses the current `distributed.Client`, else the scheduler in DASK_SCHEDULER_ADDRESS; "ray" uses
+            the connection of this process, else the cluster in RAY_ADDRESS. Without these, a cluster on this machine is
+            started, with a worker for each processor. A `distributed.Client` is used as it is.
+
+    Raises:
+        SettingsError: the executor is unknown, or its package is not installed.
+    """
+    with ExitStack() as stack:
+        if executor == "ray":
+            yield _open_ray(stack)
+        elif executor == "dask":
+            yield _on_dask(_dask_client(stack))
+        elif hasattr(executor, "scheduler_info"):
+            yield _on_dask(executor)
+        else:
+            raise SettingsError(f"executor: there is no {executor!r}.", hint="Choose from local, dask and ray.")
+
+
+def _dask_client(stack: ExitStack) -> Any:
+    distributed = import_extra("distributed", "dask", "The executor dask")
+    try:
+        return distributed.Client.current()
+    except ValueError:  # there is none yet
+        pass
+    if import_extra("dask", "dask", "The executor dask").config.get("scheduler-address", None):
+        return _close_later(stack, distributed.Client())
+    cluster = distributed.LocalCluster(
+        n_workers=process_cpu_count(), threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.ERROR
+    )
+    return _close_later(stack, distributed.Client(_close_later(stack, cluster)))
+
+
+def _close_later(stack: ExitStack, opened: Any) -> Any:
+    """Close a client or a cluster of Dask with the stack, which another thread may close than the one that opened it.
+
+    As a context manager, a client must be closed in the context in which it was opened.
+    """
+    stack.callback(opened.close)
+    return opened
+
+
+def _on_dask(client: Any) -> ShardExecutor:
+    distributed = import_extra("distributed", "dask", "The executor dask")
+
+    def map_shards(function: Callable[[Any], Any], shards: Sequence[Any]) -> Generator[Any]:
+        futures = client.map(function, shards, pure=False, retries=0)
+        try:
+            ended, beat = distributed.as_completed(futures), time.monotonic()
+            while not ended.is_empty():
+                for future in ended.next_batch(block=False):
+                    yield future.result()
+                    beat = time.monotonic()
+                if time.monotonic() - beat > _WAIT_S:
+                    yield None
+                    beat = time.monotonic()
+                time.sleep(_POLL_S)
+        except distributed.scheduler.KilledWorker as error:
+            raise _workers_lost(error) from error
+        finally:
+            client.cancel(futures)
+
+    return ShardExecutor(max(1, sum(client.nthreads().values())), map_shards)
+
+
+def _open_ray(stack: ExitStack) -> ShardExecutor:
+    # Ray reads these when it is imported. Its usage statistics would go to the internet.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray = import_extra("ray", "ray", "The executor ray")
+    if not ray.is_initialized():
+        own: dict[str, Any] = {"include_dashboard": False, "num_cpus": process_cpu_count()}
+        ray.init(log_to_driver=False, configure_logging=False, **({} if os.environ.get("RAY_ADDRESS") else own))
+        stack.callback(ray.shutdown)
+
+    def map_shards(function: Callable[[Any], Any], shards: Sequence[Any]) -> Generator[Any]:
+        remote = ray.remote(num_cpus=1, max_retries=MAX_TRIES - 1)(function)
+        pending = [remote.remote(shard) for shard in shards]
+        try:
+            while pending:
+                done, pending = ray.wait(pending, timeout=_WAIT_S)
+                if not done:
+                    yield None
+                for one in done:
+                    yield ray.get(one)
+        except ray.exceptions.RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, Exception) else error) from None
+        except ray.exceptions.RayError as error:
+            raise _workers_lost(error) from error
+        finally:
+            for one in pending:
+                ray.cancel(one)
+
+    return ShardExecutor(max(1, int(ray.cluster_resources().get("CPU", 1))), map_shards)
+
+
+def _workers_lost(error: Exception) -> WorkersLost:
+    first, *_ = str(error).splitlines() or [type(error).__name__]
+    return WorkersLost(
+        f"Worker processes died during the same shard: {first}",
+        hint="They may lack memory. Give smaller shards (--shard-rows) or larger workers; finished shards are kept.",
+    )

@@ -1,0 +1,101 @@
+"""Parquet files with the rows of a shard and with its results, in a folder or an object store that workers share.
+
+A file appears under its name when it is complete: a worker that is killed leaves no partial results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from lightmeter.errors import UsageError
+from lightmeter.tables.remote.uris import file_system, is_uri, uri_name
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFolder:
+    """A folder that all workers can read and write; it can be pickled.
+
+    Attributes:
+        place: A local path, or a URI such as `s3://bucket/prefix`. It may hold a key: print it by `uri_name`.
+    """
+
+    place: str
+
+    def below(self, name: str) -> ShardFolder:
+        """Return the subfolder `name`."""
+        path, mark, options = self.place.partition("?") if is_uri(self.place) else (self.place, "", "")
+        return ShardFolder(f"{path.rstrip('/')}/{name}{mark}{options}")
+
+    def create(self) -> None:
+        """Create the folder, unless it is there.
+
+        Raises:
+            UsageError: the folder cannot be created.
+        """
+        with self._opened("written") as (files, root):
+            files.create_dir(root, recursive=True)
+
+    def write(self, name: str, table: pa.Table) -> None:
+        """Write a table to the file `name`, which appears complete or not at all.
+
+        Raises:
+            UsageError: the folder cannot be written.
+        """
+        with self._opened("written") as (files, root):
+            hidden = f"{root}/.{name}.{token_hex(4)}.tmp"
+            try:
+                pq.write_table(table, hidden, filesystem=files, compression="zstd")
+                files.move(hidden, f"{root}/{name}")
+            except BaseException:
+                with suppress(OSError):
+                    files.delete_file(hidden)
+                raise
+
+    def read(self, name: str) -> pa.Table:
+        """Return the table in the file `name`.
+
+        Raises:
+            UsageError: the file cannot be read.
+        """
+        with self._opened("read") as (files, root):
+            return pq.read_table(f"{root}/{name}", filesystem=files)
+
+    def complete_files(self, since: float) -> set[str]:
+        """Return the names of the files that were written after `since` (seconds since the epoch) and can be read."""
+        with self._opened("read") as (files, root):
+            found = files.get_file_info(fs.FileSelector(root, allow_not_found=True))
+            new = (one for one in found if one.mtime_ns and one.mtime_ns >= since * 1e9 and one.extension == "parquet")
+            return {one.base_name for one in new if _has_footer(files, one.path)}
+
+    def remove(self) -> None:
+        """Remove the folder with its files; errors are ignored, because the files are only in the way."""
+        with suppress(UsageError), self._opened("written") as (files, root):
+            files.delete_dir(root)
+
+    @contextmanager
+    def _opened(self, verb: str) -> Iterator[tuple[Any, str]]:
+        """Yield the file system and the path on it; translate errors of the block, which says what it does (`verb`)."""
+        try:
+            yield file_system(self.place) if is_uri(self.place) else (fs.LocalFileSystem(), self.place)
+        except (OSError, pa.ArrowException) as error:
+            raise UsageError(
+                f"{uri_name(self.place)} cannot be {verb}: {error}",
+                hint="Name a folder or s3:// prefix that this machine and all workers reach (--shard-dir).",
+            ) from error
+
+
+def _has_footer(files: Any, path: str) -> bool:
+    """Return whether a Parquet file is whole: a power cut may leave one without its last bytes."""
+    try:
+        pq.read_metadata(path, filesystem=files)
+    except (OSError, pa.ArrowException):
+        return False
+    return True

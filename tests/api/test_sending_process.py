@@ -1,0 +1,173 @@
+"""Rows in a process of its own: it finishes its requests when its caller is cancelled or killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+import lightmeter as lm
+from lightmeter.api.runs import prepare_run
+from lightmeter.api.sending_process import sending
+from lightmeter.errors import BudgetReached, SettingsError
+from lightmeter.journal.files import is_run_locked
+from lightmeter.options import Options
+from lightmeter.settings import read_settings
+from tests.e2e.prefect_server import HoldingService
+from tests.engine.hostile import listening
+
+ROWS = 400
+OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 1}
+CALLER = """
+import asyncio, sys
+from lightmeter.api.sending_process import sending
+from lightmeter.settings import read_settings
+async def main():
+    async with sending(sys.argv[1], read_settings(), shard_rows=100, rows=400) as sender:
+        await sender.outcome()
+asyncio.run(main())
+"""
+
+
+def urls(rows=ROWS):
+    """Addresses that only the service sees."""
+    return [f"http://pictures.example/{number}.jpg" for number in range(rows)]
+
+
+async def prepare(out, base_url, **options):
+    """Write a run of many images into a folder."""
+    await prepare_run(urls(), out, **{**OPTIONS, "base_url": base_url, **options})
+
+
+async def send(out, **arguments):
+    """Send all rows; return the error that stopped the run."""
+    async with sending(out, read_settings(), shard_rows=100, rows=ROWS, **arguments) as sender:
+        return await sender.outcome()
+
+
+async def until(condition):
+    """Wait until a condition holds."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 (another process makes it true)
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("how", ["cancelled", "killed"])
+async def test_requests_in_flight_are_answered(how, tmp_path, charges_at_once):
+    """When the caller is cancelled or killed, each answer in flight is stored, and the tables are written."""
+    service, out = HoldingService(answered=5), tmp_path / "out"
+    async with listening(service) as base_url:
+        await prepare(out, base_url)
+        if how == "killed":
+            command = (sys.executable, "-c", CALLER, str(out))
+            caller = await asyncio.create_subprocess_exec(*command, start_new_session=True)
+            await until(lambda: service.held >= 2)
+            os.killpg(caller.pid, signal.SIGKILL)
+            await caller.wait()
+        else:
+            task = asyncio.create_task(send(out))
+            await until(lambda: service.held >= 2)
+            task.cancel()
+        await asyncio.sleep(0.2)  # for the process to notice
+        service.released = True
+        await until(lambda: not is_run_locked(out) and list((out / "tables").glob("assets/*.parquet")))
+        if how == "cancelled":
+            with pytest.raises(asyncio.CancelledError):
+                await task
+    summary = lm.open(out).summary()
+    assert (summary.counts["in_doubt"], summary.held) == (0, 0)
+    assert summary.paid == len(service.charged) == summary.requests < ROWS
+    assert len(lm.open(out).assets) == ROWS
+
+
+async def test_shards_finish_while_others_wait(tmp_path, charges_at_once):
+    """A shard is finished once its rows are answered, although the same session still sends the rows of others."""
+    service = HoldingService(answered=250)
+    async with listening(service) as base_url:
+        await prepare(tmp_path, base_url)
+        async with sending(tmp_path, read_settings(), shard_rows=100, rows=ROWS) as sender, asyncio.timeout(60):
+            assert await sender.wait_until_finished(0, 199)
+            assert not sender.is_finished(200, 399)
+            assert 0 < sender.share_done < 1
+            service.released = True
+            assert await sender.wait_until_finished(200, 399)
+            assert await sender.outcome() is None
+    assert len(service.charged) == ROWS
+
+
+async def test_the_reason_of_a_stop_is_returned(tmp_path, charges_at_once):
+    """A run that its budget stops returns that error with its hint; shards that it did not pay for are unfinished."""
+    service = HoldingService(answered=150)
+    async with listening(service) as base_url:
+        await prepare(tmp_path, base_url, budget=150, max_frames=1)
+        async with sending(tmp_path, read_settings(), shard_rows=100, rows=ROWS) as sender:
+            stopped = await sender.outcome()
+            finished = [sender.is_finished(first, first + 99) for first in range(0, ROWS, 100)]
+    assert isinstance(stopped, BudgetReached)
+    assert "--budget" in stopped.hint
+    assert len(service.charged) == 150
+    assert finished == [True, False, False, False]
+
+
+async def test_an_error_is_raised_in_the_caller(tmp_path, charges_at_once, monkeypatch):
+    """An error of the process is raised as the same exception, with its hint."""
+    service = HoldingService(answered=100)
+    async with listening(service) as base_url:
+        await prepare(tmp_path, base_url)
+        monkeypatch.delenv("LIGHTMETER_API_KEY")
+        with pytest.raises(SettingsError) as caught:
+            await send(tmp_path)
+    assert "LIGHTMETER_API_KEY" in caught.value.hint
+    assert service.charged == []
+
+
+@pytest.mark.sweep
+async def test_a_killed_process_is_an_error(tmp_path, charges_at_once):
+    """A process that was killed raises an error that says how to go on, and its shards are unfinished."""
+    service = HoldingService(answered=0)
+    async with listening(service) as base_url:
+        await prepare(tmp_path, base_url)
+        async with sending(tmp_path, read_settings(), shard_rows=100, rows=ROWS) as sender, asyncio.timeout(60):
+            await until(lambda: service.held)
+            os.kill(sender.pid, signal.SIGKILL)
+            assert not await sender.wait_until_finished(0, 99)
+            with pytest.raises(RuntimeError, match="Continue the run"):
+                await sender.outcome()
+
+
+@pytest.mark.sweep
+async def test_a_manifest_is_sent_while_it_is_read(tmp_path, charges_at_once):
+    """A manifest is planned and sent by the process; the number of its rows is known once it is read."""
+    service, manifest = HoldingService(answered=ROWS), tmp_path / "manifest.txt"
+    manifest.write_text("\n".join(urls()))
+    async with listening(service) as base_url:
+        options = Options(**OPTIONS, base_url=base_url, budget=1000)
+        streaming = sending(tmp_path / "out", read_settings(), shard_rows=150, source=str(manifest), options=options)
+        async with streaming as sender, asyncio.timeout(60):
+            assert await sender.wait_until_known(0)
+            assert await sender.wait_until_known(300)
+            assert not await sender.wait_until_known(450)
+            assert await sender.wait_until_finished(300, 399)
+            assert await sender.outcome() is None
+    assert (sender.rows, len(service.charged)) == (ROWS, ROWS)
+
+
+@pytest.mark.sweep
+async def test_the_given_key_overrides_the_environment(tmp_path, charges_at_once, monkeypatch):
+    """The process uses the key and the address of the given settings, which its command and environment do not show."""
+    service = HoldingService(answered=ROWS)
+    async with listening(service) as base_url:
+        await prepare(tmp_path, base_url, budget=100, max_frames=1)
+        monkeypatch.delenv("LIGHTMETER_API_KEY")
+        settings = read_settings().model_copy(update={"api_key": SecretStr("key-of-the-block"), "base_url": base_url})
+        async with sending(tmp_path, settings, shard_rows=100, rows=ROWS) as sender:
+            shown = Path(f"/proc/{sender.pid}/cmdline"), Path(f"/proc/{sender.pid}/environ")
+            visible = b"".join(path.read_bytes() for path in shown if path.exists())
+            assert isinstance(await sender.outcome(), BudgetReached)
+    assert b"key-of-the-block" not in visible
+    assert len(service.charged) == 100

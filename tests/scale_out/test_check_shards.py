@@ -1,0 +1,178 @@
+"""Checks on the workers of a cluster give what checks in one process give, also if a worker dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+import lightmeter as lm
+from lightmeter.errors import SettingsError, UsageError, WorkersLost
+from lightmeter.planning import kept_checks
+from lightmeter.scale_out.check_shards import check_shard
+from lightmeter.scale_out.executors import open_executor
+from lightmeter.sqlite import open_read_only
+from lightmeter.tables import Dataset
+
+DEADLINE_S = 120
+
+
+def tables(out: Path) -> dict[str, list[dict]]:
+    """Return the rows of the tables of a check, without what differs between two checks."""
+    names = ("assets", "prechecks")
+    found = {name: Dataset(out).read(name).drop_columns(["run_id"]).to_pylist() for name in names}
+    return {name: sorted(rows, key=repr) for name, rows in found.items()}
+
+
+async def test_a_cluster_finds_what_one_process_finds(manifest, tmp_path, dask):
+    """Rows, findings, duplicates over all shards and tables are the same; the files of the shards are gone."""
+    here = await lm.check(manifest, tmp_path / "here", duplicates="near", reuse=False)
+    options = {"executor": dask, "shard_rows": 7, "shard_dir": tmp_path / "shared", "duplicates": "near"}
+    there = await lm.check(manifest, tmp_path / "there", reuse=False, **options)
+    assert there.counts == here.counts
+    assert there.counts["duplicate"] >= 6
+    assert tables(tmp_path / "there") == tables(tmp_path / "here")
+    assert list((tmp_path / "shared").iterdir()) == []
+
+
+async def test_a_plan_uses_the_results_of_the_workers(manifest, tmp_path, dask, monkeypatch):
+    """After a check on a cluster a plan checks no sound row again, and a second check sends no shard of them."""
+    options = {"executor": dask, "shard_rows": 10, "shard_dir": tmp_path / "shared"}
+    await lm.check(manifest, tmp_path / "out", **options)
+    checked = []
+    original = kept_checks.KeptChecks.add
+    monkeypatch.setattr(kept_checks.KeptChecks, "add", lambda self, new: checked.extend(new) or original(self, new))
+    plan = await lm.plan(manifest, features=["colors"])
+    assert plan.counts["pending"] + plan.counts["duplicate"] == 41
+    assert not [result for _, result in checked if result.fatal is None]
+    with open_read_only(tmp_path / "out" / "thumbnails.sqlite") as db:
+        assert next(db.execute("SELECT count(*) FROM thumbnails"))[0] == 35
+
+
+@pytest.mark.sweep
+async def test_the_shards_go_through_an_object_store(manifest, tmp_path, dask, s3):
+    """Rows and results are files below an s3:// prefix; none is left after the check."""
+    place = s3.uri("shards")
+    report = await lm.check(manifest, executor=dask, shard_rows=10, shard_dir=place)
+    assert report.counts["skipped"] == 3
+    assert [
+        one.path
+        for one in s3.there.get_file_info(fs.FileSelector("lake/shards", recursive=True, allow_not_found=True))
+        if one.is_file
+    ] == []
+
+
+@pytest.mark.sweep
+async def test_a_shard_that_was_finished_is_not_checked_again(manifest, tmp_path, dask, monkeypatch):
+    """After a check that was stopped, the next one runs only the shards whose results are not there."""
+    folder = tmp_path / "shared"
+    options = {"executor": dask, "shard_rows": 10, "shard_dir": folder}
+    monkeypatch.setattr("lightmeter.scale_out.check_manifest.check_shard", partial(fail_from, 20))
+    with pytest.raises(UsageError, match="stopped"):
+        await lm.check(manifest, **options)
+    done = {path.name for path in folder.rglob("checks-*.parquet")}
+    assert done
+    again = tmp_path / "again"
+    again.mkdir()
+    monkeypatch.setattr("lightmeter.scale_out.check_manifest.check_shard", partial(record, again))
+    await lm.check(manifest, **options)
+    assert {path.name for path in again.iterdir()}.isdisjoint(done)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("shard_at", [0, 20])
+async def test_the_shard_of_a_killed_worker_is_checked_again(manifest, tmp_path, dask, monkeypatch, shard_at):
+    """A worker that is killed in the middle of a shard costs nothing but time; no half file is ever seen."""
+    await lm.check(manifest, tmp_path / "here", reuse=False)
+    seen: list[bool] = []
+    watched = threading.Event()
+
+    def watch() -> None:
+        while not watched.wait(0.01):
+            seen.extend(is_whole(path) for path in (tmp_path / "shared").rglob("checks-*.parquet"))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    killing = partial(kill_once, tmp_path / "killed", shard_at)
+    monkeypatch.setattr("lightmeter.scale_out.check_manifest.check_shard", killing)
+    options = {"executor": dask, "shard_rows": 10, "shard_dir": tmp_path / "shared"}
+    try:
+        await lm.check(manifest, tmp_path / "there", reuse=False, **options)
+    finally:
+        watched.set()
+        watcher.join()
+    assert (tmp_path / "killed").exists()
+    assert seen
+    assert all(seen)
+    assert tables(tmp_path / "there") == tables(tmp_path / "here")
+
+
+@pytest.mark.sweep
+async def test_a_shard_that_kills_each_worker_is_an_error_with_a_hint(manifest, tmp_path, dask, monkeypatch):
+    """The command ends with a sentence, and the shards that were finished stay for the next try."""
+    monkeypatch.setattr("lightmeter.scale_out.check_manifest.check_shard", partial(kill_from, 20))
+    options = {"executor": dask, "shard_rows": 10, "shard_dir": tmp_path / "shared"}
+    with pytest.raises(WorkersLost, match="died") as raised:
+        await lm.check(manifest, **options)
+    assert "--shard-rows" in raised.value.hint
+    assert list((tmp_path / "shared").rglob("checks-*.parquet"))
+
+
+async def test_a_wrong_executor_or_size_is_said(manifest):
+    """An unknown executor, a shard of no rows and standard input are errors before any row is read."""
+    with pytest.raises(SettingsError, match="there is no 'spark'"):
+        await lm.check(manifest, executor="spark")
+    with pytest.raises(UsageError, match="1 row or more"):
+        await lm.check(manifest, executor="dask", shard_rows=0)
+    with pytest.raises(UsageError, match="Standard input"):
+        await lm.check("-", executor="dask")
+
+
+def test_dask_by_name_is_the_client_of_this_process(dask):
+    """`dask` uses the client that exists, such as in a task of prefect-dask, and does not close it."""
+    with open_executor("dask") as executor:
+        assert executor.workers >= 1
+        pids = set(filter(None, executor.map(process_id, range(8))))
+    assert pids <= set(dask.run(os.getpid).values())
+    assert dask.status == "running"
+
+
+def process_id(_shard: int) -> int:
+    return os.getpid()
+
+
+def fail_from(first: int, shard) -> int:
+    if shard.first >= first:
+        raise UsageError("stopped")
+    return check_shard(shard)
+
+
+def record(folder: Path, shard) -> int:
+    (folder / shard.results_name).touch()
+    return check_shard(shard)
+
+
+def kill_once(mark: Path, first: int, shard) -> int:
+    if shard.first == first and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return check_shard(shard)
+
+
+def kill_from(first: int, shard) -> int:
+    if shard.first >= first:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return check_shard(shard)
+
+
+def is_whole(path: Path) -> bool:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:  # removed after the check
+        return True
+    return content[:4] == content[-4:] == b"PAR1"
