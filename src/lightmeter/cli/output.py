@@ -14,6 +14,8 @@ from rich.table import Table
 
 from lightmeter.api.check import CheckReport
 from lightmeter.api.run_result import Run, RunSummary
+from lightmeter.journal.commands.alerts import undelivered_alerts
+from lightmeter.journal.header import read_run_header
 from lightmeter.planning.plan import Plan, ReasonCount
 from lightmeter.planning.price_sources import describe_own_prices
 from lightmeter.pricing.estimate import counted
@@ -116,6 +118,10 @@ def show_summary(run: Run, *, err: bool = False) -> RunSummary:
         hint = run.stopped_by.hint
         hint = "" if "lightmeter resume" in hint else f" {hint}"  # the next steps name this command with its options
         console.print(f"[yellow]stopped:[/] {escape(f'{run.stopped_by}{hint}')}", soft_wrap=True)
+    undelivered = undelivered_alerts(read_run_header(run.folder).notes)
+    if undelivered:
+        more = f" ({len(undelivered) - 1} more: lightmeter statement {run.folder})" if len(undelivered) > 1 else ""
+        console.print(f"[yellow]warning:[/] {escape(undelivered[0] + more)}", soft_wrap=True)
     for step in run.next_steps():
         console.print(f"[yellow]next:[/] {escape(step)}", soft_wrap=True)
     sys.stderr.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ TIMEOUT_S: Final = 10.0
 """Longest time for one delivery, from resolving the host to the status of the answer."""
 
 
+RESOLVE_TIMEOUT_S: Final = 2.0
+"""Longest time for which `is_webhook_forbidden` waits for the addresses of a host."""
+
+
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """The outcome of one delivery to a webhook.
@@ -29,6 +34,17 @@ class Delivery:
 
     problem: str | None = None
     may_repeat: bool = False
+
+
+async def is_webhook_forbidden(url: SecretStr) -> bool:
+    """Return whether all addresses of a webhook's host are private; False if its name has no address now."""
+    host = URL(url.get_secret_value().strip()).host or ""
+    try:
+        async with asyncio.timeout(RESOLVE_TIMEOUT_S):
+            found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, ValueError):  # (a TimeoutError is an OSError)
+        return False
+    return not any(is_public(str(address[0])) for *_, address in found)
 
 
 async def post_to_webhook(url: SecretStr, body: bytes, *, allow_private: bool) -> Delivery:

@@ -7,7 +7,6 @@ requests with an unknown outcome, and only then sends new ones. The objects that
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
@@ -32,6 +31,7 @@ from lightmeter.engine.video_frames import FrameExtractor
 from lightmeter.errors import BudgetReached, OutcomeUnknown, OutOfCredits
 from lightmeter.export.answer_check import rows_with_invalid_answers
 from lightmeter.journal.balance_proofs import requeue_unanswered_rows
+from lightmeter.journal.commands.alerts import add_notes
 from lightmeter.journal.commands.submissions import (
     add_retries,
     clear_over_budget,
@@ -362,7 +362,7 @@ async def _record_end(session: Session, run_state: RunState) -> None:
     seconds = session.header.seconds + session.clock.monotonic() - run_state.started_at_s
     meta = {"seconds": f"{seconds:.3f}"}
     if run_state.notes:
-        meta["notes"] = json.dumps(sorted({*session.header.notes, *run_state.notes}))
+        await session.journal.write(add_notes(run_state.notes))
     change = put_meta(meta)
     with suppress(Exception):  # (a final balance is useful, but no reason to fail)
         change = put_balance_meta({**meta, "balance_after": str(await session.client.credits())})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from time import monotonic
@@ -10,7 +11,7 @@ from typing import Final, Literal
 
 import orjson
 
-from lightmeter.client.webhook import Delivery, post_to_webhook
+from lightmeter.client.webhook import Delivery, is_webhook_forbidden, post_to_webhook
 from lightmeter.clock import Clock, utc_from_timestamp
 from lightmeter.errors import LightmeterError
 from lightmeter.journal.commands.alerts import AlertState, claim_alert, end_alert
@@ -37,6 +38,8 @@ END_WAIT_S: Final = 2.0
 RETRY_PAUSES_S: Final = (1.0, 5.0)
 """Pauses before an alert that the webhook did not accept is sent again."""
 
+log = logging.getLogger("lightmeter")
+
 _ENDED: Final = Delivery("the run ended before it was answered")
 
 
@@ -54,6 +57,11 @@ async def watch_spend(journal: Journal, header: RunHeader, settings: Settings, c
     if settings.alert_webhook is None or not alerts.thresholds:
         yield
         return
+    if not settings.alert_allow_private and await is_webhook_forbidden(settings.alert_webhook):
+        log.warning(
+            "warning: alerts on spending will not be delivered: the host of LIGHTMETER_ALERT_WEBHOOK is on this "
+            "machine or in a private network. Set LIGHTMETER_ALERT_ALLOW_PRIVATE=true to allow that."
+        )
     watching = asyncio.create_task(alerts.watch())
     try:
         yield
@@ -97,13 +105,13 @@ class SpendAlerts:
     async def _check(self) -> None:
         with suppress(LightmeterError, OSError):  # (such as a full disk: the run reports it)
             reading = await asyncio.to_thread(self._read)
-            for kind, threshold in reached_thresholds(self.thresholds, reading):
-                name = f"{kind} {threshold.label}"
-                if name in self._claimed:
+            for kind, reached in reached_thresholds(self.thresholds, reading):
+                named = {f"{kind} {float(one.credits):.15g}": one for one in reached}
+                if named.keys() <= self._claimed:
                     continue
-                self._claimed.add(name)
-                if await self._journal.write(claim_alert(name)):
-                    task = asyncio.create_task(self._deliver(name, self._body(name, kind, threshold, reading)))
+                self._claimed |= named.keys()
+                if (name := await self._journal.write(claim_alert(list(named)))) is not None:
+                    task = asyncio.create_task(self._deliver(name, self._body(name, kind, named[name], reading)))
                     self._deliveries.add(task)
                     task.add_done_callback(self._deliveries.discard)
 
@@ -116,7 +124,10 @@ class SpendAlerts:
     ) -> bytes:
         """Return the alert as JSON; the README documents its fields."""
         header = self._header
-        spends = f"{'has spent' if kind == 'spent' else 'is expected to spend'} {reading.amount(kind)} credits"
+        budget, amount = header.options.budget, reading.amount(kind)
+        spends = f"{'has spent' if kind == 'spent' else 'is expected to spend'} {amount} credits"
+        if kind == "forecast" and budget is not None and amount is not None and amount > budget:
+            spends = f"would spend {amount} credits on the whole manifest, but its budget stops it at {budget}"
         return orjson.dumps(
             {
                 "event": f"lightmeter.budget.{kind}",
@@ -126,7 +137,7 @@ class SpendAlerts:
                 "manifest": header.manifest,
                 "threshold": threshold.label,
                 "threshold_credits": float(threshold.credits),
-                "budget": header.options.budget,
+                "budget": budget,
                 "paid": reading.paid,
                 "held": reading.held,
                 "forecast": reading.forecast,
@@ -147,8 +158,7 @@ class SpendAlerts:
                 delivery = await self._send(body)
         finally:
             state: AlertState = "failed" if delivery.may_repeat else "unknown"
-            note = None if delivery.problem is None else f"The alert “{name}” was not delivered: {delivery.problem}."
-            change = end_alert(name, "delivered" if note is None else state, note)
+            change = end_alert(name, "delivered" if delivery.problem is None else state, delivery.problem)
             with suppress(LightmeterError):
                 await asyncio.shield(asyncio.wrap_future(self._journal.submit(change)))
 

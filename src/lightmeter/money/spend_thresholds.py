@@ -82,11 +82,11 @@ def read_spend(db: sqlite.Connection) -> SpendReading:
 
 def reached_thresholds(
     thresholds: tuple[SpendThreshold, ...], reading: SpendReading
-) -> Iterator[tuple[Literal["spent", "forecast"], SpendThreshold]]:
-    """Yield (`spent`, threshold) if the paid credits reach it, and (`forecast`, threshold) if the expected ones do."""
+) -> Iterator[tuple[Literal["spent", "forecast"], list[SpendThreshold]]]:
+    """Yield `spent` and `forecast`, each with the thresholds that these credits reach, the highest first, if any."""
     kinds: tuple[Literal["spent", "forecast"], ...] = ("spent", "forecast")
     for kind in kinds:
         amount = reading.amount(kind)
-        for threshold in thresholds:
-            if amount is not None and amount >= threshold.credits > 0:
-                yield kind, threshold
+        reached = [one for one in thresholds if amount is not None and amount >= one.credits > 0]
+        if reached:
+            yield kind, sorted(reached, key=lambda one: one.credits, reverse=True)
