@@ -26,6 +26,7 @@ from pydantic_settings import (
 
 from lightmeter.errors import SettingsError
 from lightmeter.redaction import check_no_credentials
+from lightmeter.telemetry import find_wrong_endpoint
 
 
 def settings_file() -> Path:
@@ -246,6 +247,8 @@ def read_settings(**given: Any) -> Settings:
     Raises:
         SettingsError: a variable or the file holds a value that is not allowed.
     """
+    if (name := find_wrong_endpoint()) is not None:
+        raise SettingsError(f"{name}: it is no address that starts with http:// or https:// and a host.")
     try:
         return Settings(**given)
     except ValidationError as error:

@@ -7,15 +7,18 @@ counts, ids and names of back ends, and of errors only the type: never a key, a 
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import re
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
-from threading import Lock
+from threading import Event, Lock, Thread
 from typing import Any, Final, Literal
 
 SpanKind = Literal["internal", "client", "server"]
@@ -25,10 +28,45 @@ _ENDPOINTS: Final = {
     "traces": ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
     "metrics": ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"),
 }
+_ENDPOINT_NAMES: Final = sorted({name for names in _ENDPOINTS.values() for name in names})
+_HTTP: Final = re.compile("https?://[^/]", re.IGNORECASE)
+_TIMEOUT: Final = "OTEL_EXPORTER_OTLP_TIMEOUT"
+_DEFAULT_TIMEOUT_S: Final = 2
+"""Longest time for one export, and for sending what is left at the end, unless OTEL_EXPORTER_OTLP_TIMEOUT is set."""
+
+_MAX_REASON: Final = 200
 _MAX_KEPT_PARENTS: Final = 10_000
 _NAME: Final = "lightmeter"
 
 log = logging.getLogger("lightmeter")
+
+
+class TelemetryFailures(logging.Handler):
+    """Handles the SDK's log records: reports in one line, once, that telemetry was not delivered.
+
+    Without a handler, Python would print each record of the SDK on standard error.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._reason: str | None = None
+        self._is_reported = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Remember the reason of a failed attempt; an error means that the SDK does not try again."""
+        text = record.getMessage()
+        cause = re.search(r"\[Errno -?\d+\] ([^'\")]+)|(timed out)|reason: (.+)", text)
+        if cause is not None:
+            self._reason = next(group for group in cause.groups() if group)[:_MAX_REASON]
+        if record.levelno >= logging.ERROR and "export" in text:
+            self.report("the collector did not accept it")
+
+    def report(self, otherwise: str) -> None:
+        """Log the warning that telemetry was not delivered, once; `otherwise` is the reason if none is known."""
+        if not self._is_reported:
+            self._is_reported = True
+            where = next(address for name in _ENDPOINT_NAMES if (address := os.environ.get(name)))
+            log.warning("telemetry was not delivered to %s: %s", _without_user(where), self._reason or otherwise)
 
 
 @dataclass(slots=True)
@@ -39,6 +77,9 @@ class Telemetry:
         tracer: Makes spans.
         meter: Makes instruments.
         providers: What sends spans and metrics to the collector.
+        failures: Reports that the collector cannot be reached.
+        closing: Set when no more telemetry comes: then the threads `closers` send what is left.
+        closers: One thread for each provider; they are started early, because none can be started at exit.
         instruments: Counters and histograms by name.
         parents: Values of the HTTP header `traceparent` that `keep_parent` has stored, by key.
         lock: Protects `instruments` and `parents`.
@@ -47,6 +88,9 @@ class Telemetry:
     tracer: Any
     meter: Any
     providers: tuple[Any, ...]
+    failures: TelemetryFailures
+    closing: Event = field(default_factory=Event)
+    closers: list[Thread] = field(default_factory=list)
     instruments: dict[str, Any] = field(default_factory=dict)
     parents: OrderedDict[str, str] = field(default_factory=OrderedDict)
     lock: Lock = field(default_factory=Lock)
@@ -75,13 +119,32 @@ def is_on() -> bool:
     return _start() is not None
 
 
-@cache
-def _start() -> Telemetry | None:
-    """Import and set up the SDK if the environment names a collector; return None otherwise. Called once."""
+def _wanted_signals() -> dict[str, bool]:
+    """Return whether the environment asks for traces, and whether for metrics."""
     wanted = {signal: any(os.environ.get(name) for name in names) for signal, names in _ENDPOINTS.items()}
     for signal in wanted:
         wanted[signal] &= os.environ.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp") == "otlp"
-    if not any(wanted.values()) or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        wanted[signal] &= os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
+    return wanted
+
+
+def _without_user(address: str) -> str:
+    return re.sub(r"//[^/]*@", "//", address.partition("?")[0])
+
+
+def find_wrong_endpoint() -> str | None:
+    """Return the name of an OTEL_… variable that is used and whose address has no scheme `http` or `https`, or None."""
+    if not any(_wanted_signals().values()):
+        return None
+    names = (name for name in _ENDPOINT_NAMES if (address := os.environ.get(name)) and not _HTTP.match(address.strip()))
+    return next(names, None)
+
+
+@cache
+def _start() -> Telemetry | None:
+    """Import and set up the SDK if the environment names a collector; return None otherwise. Called once."""
+    wanted = _wanted_signals()
+    if not any(wanted.values()):
         return None
     try:
         return _set_up(traces=wanted["traces"], metrics=wanted["metrics"])
@@ -108,13 +171,61 @@ def _set_up(*, traces: bool, metrics: bool) -> Telemetry:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
 
     resource = Resource.create({} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": _NAME})
-    tracer_provider = TracerProvider(resource=resource)
+    failures = TelemetryFailures()
+    logging.getLogger("opentelemetry").addHandler(failures)
+    tracer_provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     if traces:
-        tracer_provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    readers = [PeriodicExportingMetricReader(OTLPMetricExporter())] if metrics else []
-    meter_provider = MeterProvider(resource=resource, metric_readers=readers)
-    providers = (tracer_provider, meter_provider)  # both send what is left when the process exits
-    return Telemetry(tracer_provider.get_tracer(_NAME), meter_provider.get_meter(_NAME), providers)
+        exporter = OTLPSpanExporter(timeout=_sdk_timeout_s("TRACES"))
+        tracer_provider.add_span_processor(BatchSpanProcessor(exporter))
+    metric_exporter = OTLPMetricExporter(timeout=_sdk_timeout_s("METRICS"))
+    readers = [PeriodicExportingMetricReader(metric_exporter)] if metrics else []
+    meter_provider = MeterProvider(resource=resource, metric_readers=readers, shutdown_on_exit=False)
+    providers = (tracer_provider, meter_provider)
+    telemetry = Telemetry(
+        tracer_provider.get_tracer(_NAME), meter_provider.get_meter(_NAME), providers, failures=failures
+    )
+    for provider in providers:
+        closer = Thread(target=_shut_down, args=(telemetry.closing, provider), daemon=True)
+        closer.start()
+        telemetry.closers.append(closer)
+    atexit.register(_close, telemetry)
+    return telemetry
+
+
+def _sdk_timeout_s(signal: str) -> int | None:
+    """Return the timeout of an exporter in seconds; None if the environment sets it, which the SDK reads itself."""
+    is_set = os.environ.get(_TIMEOUT) or os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT")
+    return None if is_set else _DEFAULT_TIMEOUT_S
+
+
+def _shut_down(closing: Event, provider: Any) -> None:
+    closing.wait()
+    with suppress(Exception):  # (a failed export is reported by `TelemetryFailures`)
+        provider.shutdown()
+
+
+def close() -> None:
+    """Send all finished spans and all metrics, and end telemetry.
+
+    Wait at most 2 seconds, or OTEL_EXPORTER_OTLP_TIMEOUT seconds. Telemetry that was not delivered is one warning.
+    """
+    if (telemetry := _start()) is not None:
+        _close(telemetry)
+
+
+def _close(telemetry: Telemetry) -> None:
+    if telemetry.closing.is_set():
+        return
+    telemetry.closing.set()
+    try:
+        limit_s = float(os.environ.get(_TIMEOUT) or _DEFAULT_TIMEOUT_S)
+    except ValueError:
+        limit_s = _DEFAULT_TIMEOUT_S
+    deadline_s = time.monotonic() + limit_s
+    for closer in telemetry.closers:
+        closer.join(max(0.0, deadline_s - time.monotonic()))
+    if any(closer.is_alive() for closer in telemetry.closers):
+        telemetry.failures.report(f"no answer within {limit_s:g} s")
 
 
 def flush() -> None:

@@ -16,6 +16,8 @@ import pytest
 
 import lightmeter as lm
 from lightmeter import telemetry
+from lightmeter.errors import SettingsError
+from lightmeter.settings import read_settings
 from tests.conftest import DATA
 
 pytest.importorskip("opentelemetry.sdk")
@@ -93,8 +95,7 @@ def collector(monkeypatch):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.address)
         telemetry._start.cache_clear()
         yield collector
-        for provider in telemetry._start().providers:
-            provider.shutdown()
+        telemetry.close()
         telemetry._start.cache_clear()
     monkeypatch.undo()
     telemetry._start.cache_clear()
@@ -174,3 +175,32 @@ def test_a_missing_extra_is_one_sentence_and_no_error(monkeypatch, caplog):
     telemetry._start.cache_clear()
     (record,) = caplog.records
     assert "pip install 'lightmeter[otel]'" in record.message
+
+
+def test_a_collector_that_is_down_is_one_line():
+    """If nobody listens, the end is one line with the address and the reason, and no record of the SDK is printed."""
+    code = (
+        "from lightmeter import telemetry as t\n"
+        "with t.span('x'): t.count('y')\n"
+        "t.close(); print('the result', flush=True)"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://me:secret@127.0.0.1:9"
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(
+        command, env=environment, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    assert ended.stdout.splitlines() == [
+        "telemetry was not delivered to http://127.0.0.1:9: Connection refused",
+        "the result",
+    ]
+
+
+@pytest.mark.parametrize("address", ["localhost:4799", "grpc://localhost", "http://"])
+def test_an_endpoint_without_a_scheme_is_an_error_of_the_settings(monkeypatch, address):
+    """An address that no exporter can use is refused in one sentence, unless telemetry is switched off."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+    with pytest.raises(SettingsError, match="OTEL_EXPORTER_OTLP_ENDPOINT: it is no address that starts with http://"):
+        read_settings()
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    read_settings()

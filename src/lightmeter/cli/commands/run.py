@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from lightmeter import telemetry
 from lightmeter.api.manifest_stream import check_streamable, stream_manifest
 from lightmeter.api.run_result import Run, summarize
 from lightmeter.api.run_steps import StartLimits
@@ -215,6 +216,7 @@ def _confirmation_question(plan: Plan) -> str:
 
 def report_outcome(run: Run, *, as_json: bool) -> int:
     """Print the outcome of a run, and return the exit code."""
+    telemetry.close()
     summary = show_summary(run, err=as_json)
     if not as_json and run.stopped_by is None:
         click.echo(f'next: lightmeter sql {run.folder} "{_NEXT}"')
