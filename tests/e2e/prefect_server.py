@@ -23,7 +23,7 @@ from tests.engine.hostile import Hostile, listening
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFECT = (sys.executable, "-m", "prefect", "--no-prompt")
-DEADLINE_S = 180
+DEADLINE_S = 600
 
 
 class HoldingService(Hostile):
@@ -72,10 +72,11 @@ def serving(service: Hostile) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Prefect:
-    """A running Prefect server; `environment` is that of its commands."""
+    """A running Prefect server; `environment` is that of its commands, `process` that of the server."""
 
     url: str
     environment: dict[str, str]
+    process: subprocess.Popen[bytes]
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `prefect …` in this repository to its end."""
@@ -112,6 +113,24 @@ class Prefect:
         """Start a deployment with other parameters; return the id of the flow run."""
         deployment = self.get(f"/deployments/name/{deployed}")
         return self.post(f"/deployments/{deployment['id']}/create_flow_run", parameters=parameters)["id"]
+
+    def runs_of(self, deployed: str) -> list[dict[str, Any]]:
+        """Return the flow runs of a deployment that have left the state `Scheduled` or are late, the newest first."""
+        names = {"flows": {"name": {"any_": [deployed.split("/", maxsplit=1)[0]]}}}
+        runs = self.post("/flow_runs/filter", **names, sort="EXPECTED_START_TIME_DESC")
+        return [run for run in runs if run["state"]["name"] != "Scheduled"]
+
+    @contextmanager
+    def schedule(self, deployed: str, *, every_s: int, **parameters: Any) -> Iterator[None]:
+        """Start a deployment by a schedule of its own while the block lasts."""
+        path = f"/deployments/{self.get(f'/deployments/name/{deployed}')['id']}/schedules"
+        schedule = {"schedule": {"interval": every_s}, "active": True, "parameters": parameters}
+        created = httpx2.post(f"{self.url}{path}", json=[schedule], timeout=DEADLINE_S)
+        created.raise_for_status()
+        try:
+            yield
+        finally:
+            httpx2.delete(f"{self.url}{path}/{created.json()[0]['id']}", timeout=DEADLINE_S).raise_for_status()
 
     def state(self, run: str) -> dict[str, Any]:
         """Return the state of a flow run."""
@@ -162,12 +181,18 @@ def running(command: tuple[str, ...], environment: dict[str, str], log: Path) ->
             process.wait()
 
 
-@contextmanager
-def prefect_server(environment: dict[str, str], folder: Path) -> Iterator[Prefect]:
-    """Start a Prefect server for a block; `PREFECT_HOME` is in `folder`."""
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        port: int = free.getsockname()[1]
+    return port
+
+
+@contextmanager
+def prefect_server(environment: dict[str, str], folder: Path, port: int | None = None) -> Iterator[Prefect]:
+    """Start a Prefect server for a block; `PREFECT_HOME` is in `folder`."""
+    port = port or free_port()
     url = f"http://127.0.0.1:{port}/api"
     own = {
         **environment,
@@ -187,4 +212,4 @@ def prefect_server(environment: dict[str, str], folder: Path) -> Iterator[Prefec
                 return False
 
         wait_for(is_up)
-        yield Prefect(url, own)
+        yield Prefect(url, own, process)
