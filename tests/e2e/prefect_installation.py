@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.e2e.prefect_server import PREFECT, Prefect, free_port, prefect_server, running
 
-CRASHED_AFTER_S = 90
+CRASHED_AFTER_S = 120
 LEASES = "prefect.server.concurrency.lease_storage.filesystem"
 
 

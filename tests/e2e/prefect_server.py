@@ -93,10 +93,17 @@ class Prefect:
 
     def get(self, path: str) -> Any:
         """GET the JSON of a path of the server's API; a busy server that does not answer is asked again."""
+        return self._read("GET", path)
+
+    def filter(self, path: str, **chosen: Any) -> Any:
+        """POST a filter, and return what the server has found; a busy server is asked again."""
+        return self._read("POST", f"{path}/filter", json=chosen)
+
+    def _read(self, method: str, path: str, **more: Any) -> Any:
         deadline = time.monotonic() + DEADLINE_S
         while True:
             try:
-                return httpx2.get(f"{self.url}{path}", timeout=30).raise_for_status().json()
+                return httpx2.request(method, f"{self.url}{path}", timeout=60, **more).raise_for_status().json()
             except httpx2.HTTPError:
                 if time.monotonic() > deadline:
                     raise
@@ -115,10 +122,13 @@ class Prefect:
         return self.post(f"/deployments/{deployment['id']}/create_flow_run", parameters=parameters)["id"]
 
     def runs_of(self, deployed: str) -> list[dict[str, Any]]:
-        """Return the flow runs of a deployment that have left the state `Scheduled` or are late, the newest first."""
-        names = {"flows": {"name": {"any_": [deployed.split("/", maxsplit=1)[0]]}}}
-        runs = self.post("/flow_runs/filter", **names, sort="EXPECTED_START_TIME_DESC")
-        return [run for run in runs if run["state"]["name"] != "Scheduled"]
+        """Return the flow runs of a deployment that are late or have started, the newest first."""
+        states = {"state": {"name": {"not_any_": ["Scheduled"]}}}
+        flows = {"name": {"any_": [deployed.split("/", maxsplit=1)[0]]}}
+        runs: list[dict[str, Any]] = self.filter(
+            "/flow_runs", flows=flows, flow_runs=states, sort="EXPECTED_START_TIME_DESC"
+        )
+        return runs
 
     @contextmanager
     def schedule(self, deployed: str, *, every_s: int, **parameters: Any) -> Iterator[None]:
@@ -142,7 +152,7 @@ class Prefect:
 
     def wait_until_final(self, run: str) -> dict[str, Any]:
         """Return the final state of a flow run."""
-        wait_for(lambda: self.state(run)["type"] in {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
+        wait_for(lambda: self.state(run)["type"] in {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}, poll_s=1)
         return self.state(run)
 
 
@@ -157,12 +167,12 @@ def processes_of(run: str) -> list[int]:
     return sorted(found, key=lambda pid: b"resume_process" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
-def wait_for(condition: Callable[[], Any]) -> None:
-    """Wait until the condition holds."""
+def wait_for(condition: Callable[[], Any], *, poll_s: float = 0.1) -> None:
+    """Wait until the condition holds; ask again after `poll_s` seconds."""
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.1)
+        time.sleep(poll_s)
 
 
 @contextmanager
