@@ -1,4 +1,7 @@
-"""Notebooks run without errors (in the sweeps twice), leave usable widgets behind, and are stored without outputs."""
+"""Notebooks run without errors, leave usable widgets behind, and are stored without outputs.
+
+Three run once in `make test`; all run, also twice in one kernel, in the sweeps.
+"""
 
 from __future__ import annotations
 
@@ -169,6 +172,7 @@ def test_quickstart(execute):
     assert (ran.out / "tables" / "assets").is_dir()
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_tables(execute):
     """Every query has a result, both plots and the report are shown, and both duplicates are found."""
@@ -184,6 +188,7 @@ def test_tables(execute):
     assert "srcdoc" in shown[-1]
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_plan_a_budget(execute):
     """The planner offers its price at the end, the sample stays below its budget, and the whole run follows."""
@@ -261,6 +266,7 @@ def test_fiftyone_recipe_makes_samples(nbformat):
     assert [(one.label, one.confidence) for one in sample.machine_tags.classifications] == [("cat", 0.9)]
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_your_own_back_end(execute):
     """The model in an ONNX file and the class answer all images, at their own prices."""
@@ -276,6 +282,7 @@ def test_your_own_back_end(execute):
     assert ran.widgets() == ["Explorer"]
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_schedule_it(execute, passes):
     """Each night pays for its new rows only, and a second pass pays for none."""

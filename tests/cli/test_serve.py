@@ -6,34 +6,38 @@ import http.client
 import json
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from itertools import count
 
 import pytest
 
 from lightmeter.service.faults.config import FAULT_KINDS
 
-LIGHTMETER = Path(sys.executable).with_name("lightmeter")
 SECRET = "a-key-that-nobody-may-read"
 
 
-@contextmanager
-def running_service(folder: Path, *options: str, before: Sequence[str] = ()):
-    """The running command, after the words `before`: yields its first line; SIGTERM at the end of the block."""
-    command = [*before, LIGHTMETER, "serve", "--port", "0", "--backends", "palette", *options]
-    with (folder / "log.txt").open("ab") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=folder, text=True)
-    try:
-        yield process.stdout.readline()
-    finally:
-        process.send_signal(signal.SIGTERM)
-        rest, _ = process.communicate(timeout=30)
-        with (folder / "log.txt").open("a") as log:
-            log.write(rest)
-    assert process.returncode == 0
+@pytest.fixture
+def running_service(fork_server, tmp_path, monkeypatch):
+    """Return a context manager that runs the command: yields its first line, and sends a signal at the end."""
+    monkeypatch.chdir(tmp_path)
+    copies = count()
+
+    @contextmanager
+    def run(*options: str, end: signal.Signals = signal.SIGTERM, limits: dict[str, int] | None = None):
+        copy = fork_server.copy(tmp_path / "commands" / str(next(copies)))
+        arguments = ["serve", "--port", "0", "--backends", "palette", *options]
+        process = copy.start(*arguments, env={}, limits=limits)
+        try:
+            yield process.first_line()
+        finally:
+            process.signal(end)
+            ended = process.wait()
+            copy.close()
+            with (tmp_path / "log.txt").open("a") as log:
+                log.write(ended.err + ended.out)
+        assert ended.code == 0
+
+    return run
 
 
 def get(line: str, path: str, key: str = "") -> tuple[int, dict]:
@@ -47,31 +51,31 @@ def get(line: str, path: str, key: str = "") -> tuple[int, dict]:
         connection.close()
 
 
-def test_it_says_where_it_listens(tmp_path):
+def test_it_says_where_it_listens(running_service, tmp_path):
     """The command prints one line with its address when it is ready; port 0 selects a free port."""
-    with running_service(tmp_path) as first, running_service(tmp_path, "--database", "sqlite:///other.db") as second:
+    with running_service() as first, running_service("--database", "sqlite:///other.db") as second:
         assert first.startswith("listening on http://127.0.0.1:")
         assert first != second
         assert get(first, "/readyz") == get(second, "/readyz")
     assert (tmp_path / "lightmeter.db").exists()
 
 
-def test_a_key_opens_an_account_and_is_written_nowhere(tmp_path):
+def test_a_key_opens_an_account_and_is_written_nowhere(running_service, tmp_path):
     """--key creates an account; output, log and database do not hold the key; a restart keeps the balance."""
     for _ in range(2):
-        with running_service(tmp_path, "--key", f"{SECRET}=25") as line:
+        with running_service("--key", f"{SECRET}=25") as line:
             assert get(line, "/api/credits", SECRET) == (200, {"credits": 25})
         assert SECRET not in line
-    with running_service(tmp_path, "--key", f"{SECRET}=99") as line:
+    with running_service("--key", f"{SECRET}=99") as line:
         assert get(line, "/api/credits", SECRET) == (200, {"credits": 25})
     files = [path for path in tmp_path.iterdir() if path.is_file()]
     assert {"lightmeter.db", "log.txt"} <= {path.name for path in files}
     assert [path.name for path in files if SECRET.encode() in path.read_bytes()] == []
 
 
-def test_several_keys_are_several_accounts(tmp_path):
+def test_several_keys_are_several_accounts(running_service):
     """--key may be given several times."""
-    with running_service(tmp_path, "--key", "one=1", "--key", "two=2") as line:
+    with running_service("--key", "one=1", "--key", "two=2") as line:
         assert [get(line, "/api/credits", key)[1]["credits"] for key in ("one", "two")] == [1, 2]
 
 
@@ -111,34 +115,30 @@ def test_a_port_in_use_is_an_error_message(command, tmp_path, monkeypatch):
     assert port in ended.err
 
 
-def test_sigint_ends_the_service(tmp_path):
+def test_sigint_ends_the_service(running_service, tmp_path):
     """SIGINT ends the service like SIGTERM: exit code 0, no traceback."""
-    command = [LIGHTMETER, "serve", "--port", "0", "--backends", "palette"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, text=True) as process:
-        process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        _, log = process.communicate(timeout=30)
-    assert process.returncode == 0
-    assert "Traceback" not in log
+    with running_service(end=signal.SIGINT):
+        pass
+    assert "Traceback" not in (tmp_path / "log.txt").read_text()
 
 
-def test_workers_may_be_chosen(tmp_path):
+def test_workers_may_be_chosen(running_service):
     """--workers limits the number of assets analysed at the same time."""
-    with running_service(tmp_path, "--workers", "1") as line:
+    with running_service("--workers", "1") as line:
         assert get(line, "/healthz")[0] == 200
 
 
-def test_faults_are_announced(tmp_path):
+def test_faults_are_announced(running_service, tmp_path):
     """Active faults are announced on standard error and in the log, and have their effect."""
     faults = '{"429": {"window": [1, 600], "on": "credits"}, "seed": 7}'
-    with running_service(tmp_path, "--key", "k=5", "--faults", faults) as line:
+    with running_service("--key", "k=5", "--faults", faults) as line:
         assert get(line, "/api/credits", "k") == (200, {"credits": 5})
         assert get(line, "/api/credits", "k")[0] == 429
     log = (tmp_path / "log.txt").read_text()
     assert f"*** FAULTS ARE ON: this service misbehaves on purpose: {faults} ***" in log
     assert log.count("FAULTS ARE ON") == 2
     (tmp_path / "log.txt").unlink()
-    with running_service(tmp_path):
+    with running_service():
         pass
     assert "FAULT" not in (tmp_path / "log.txt").read_text()
 
@@ -156,10 +156,9 @@ def test_every_fault_is_in_the_help(command):
     assert [name for name, kind in FAULT_KINDS.items() if f'"{name}": {kind.example}' not in result] == []
 
 
-def test_half_sent_heads_leave_room_for_others(tmp_path):
+def test_half_sent_heads_leave_room_for_others(running_service, tmp_path):
     """300 half-sent heads at 256 descriptors keep nobody out, and are not logged one by one."""
-    (tmp_path / "limited").write_text('#!/bin/sh\nulimit -n 256 && exec "$@"\n')
-    with running_service(tmp_path, before=["sh", str(tmp_path / "limited")]) as line, ExitStack() as stack:
+    with running_service(limits={"RLIMIT_NOFILE": 256}) as line, ExitStack() as stack:
         port = int(line.rpartition(":")[2])
         for _ in range(300):
             half = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
@@ -168,9 +167,9 @@ def test_half_sent_heads_leave_room_for_others(tmp_path):
     assert (tmp_path / "log.txt").stat().st_size < 100_000
 
 
-def test_the_public_url_is_an_option(tmp_path):
+def test_the_public_url_is_an_option(running_service):
     """--public-url is the base of `response_uri`; a slash at its end makes no difference."""
-    with running_service(tmp_path, "--key", f"{SECRET}=25", "--public-url", "https://api.example.org/") as line:
+    with running_service("--key", f"{SECRET}=25", "--public-url", "https://api.example.org/") as line:
         connection = http.client.HTTPConnection(line.removeprefix("listening on http://").strip(), timeout=30)
         body = json.dumps({"file": ["AAAA", "AAAB"]})
         connection.request("POST", "/api/fetch", body, {"X-API-Key": f"Token {SECRET}"})

@@ -125,12 +125,12 @@ def test_the_schedule_goes_on_after_a_kill(installed, manifest, tmp_path, killed
         with installed.prefect.schedule(NIGHTLY, every_s=EVERY_S, **parameters):
             wait_for(lambda: service.held >= 2)
             run = newest(installed, NIGHTLY)
+            known = {one["id"] for one in installed.prefect.runs_of(NIGHTLY) if one["state"]["type"] in ENDED}
             stop(installed, run, killed)
             service.released, service.to_answer = True, 10**9
             restart(installed, killed)
             installed.prefect.wait_until_final(run)
-            known = {one["id"] for one in installed.prefect.runs_of(NIGHTLY) if one["state"]["type"] in ENDED}
-            wait_for(lambda: completed(installed, NIGHTLY, known), poll_s=2)
+            wait_for(lambda: completed(installed, NIGHTLY, {*known, run}), poll_s=2)
         wait_until_all_ended(installed, NIGHTLY)
     if killed in {"flow", "worker and flow"}:
         assert installed.prefect.state(run)["type"] == "CRASHED"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -55,20 +56,21 @@ SERVICES = [line for block in blocks("") for line in block.splitlines() if line.
 
 
 @pytest.mark.parametrize("example", SERVICES)
-def test_the_service_examples_run(checkout, command, environment, example):
+def test_the_service_examples_run(checkout, command, fork_server, tmp_path, monkeypatch, example):
     """The service starts with the options of the README, prints its address, and accepts the README's key."""
     (faults,) = [block for block in blocks("toml") if block.startswith("# faults.toml")]
     (checkout / "faults.toml").write_text(faults, encoding="utf-8")
-    words = shlex.split(example.replace("8080", "0"))
-    process = subprocess.Popen(
-        [sys.executable, "-m", *words], cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True
-    )
+    words = shlex.split(example.replace("8080", "0"))[1:]
+    monkeypatch.chdir(checkout)
+    copy = fork_server.copy(tmp_path / "commands")
+    process = copy.start(*words, env={})
     try:
-        base_url = process.stdout.readline().split()[-1]
+        base_url = process.first_line().split()[-1]
         result = command("credits", LIGHTMETER_API_KEY="mykey", LIGHTMETER_BASE_URL=base_url)
         assert result.out.strip() == "500", result.err
     finally:
-        process.terminate()
-        assert process.wait(timeout=60) == 0
-        process.stdout.close()
+        process.signal(signal.SIGTERM)
+        ended = process.wait()
+        copy.close()
+    assert ended.code == 0
     assert (checkout / "lightmeter.db").exists()

@@ -36,6 +36,14 @@ def names(page):
     return page.locator(".lm-card .lm-name")
 
 
+def test_pictures_of_a_run_are_shown(run, open_gallery, page):
+    """The page shows one card with a picture for each item, and the reason where there is none."""
+    open_gallery(run)
+    expect(page.locator(".lm-shot img")).to_have_count(4, timeout=30_000)
+    expect(page.locator(".lm-card")).to_have_count(5)
+    assert page.locator(".lm-card b").count() == 0
+
+
 def test_facets_filter_and_follow_each_other(run, open_gallery, page):
     """A click on a value shows its items; the counts of the other facets follow; Clear shows all again."""
     open_gallery(run)

@@ -222,22 +222,3 @@ def test_live_page_of_a_run_stopped_by_the_budget(folder, serve_views, page):
     expect(page.locator("[aria-current=step]")).to_contain_text("Send")
     expect(page.locator(".lm-past")).to_have_count(1)
     expect(page.locator(".lm-chart text").last).to_have_text(re.compile(r"\d\d:\d\d:\d\d"))
-
-
-def test_live_page_fits_a_phone(run, serve_views, page):
-    """At a width of 390 pixels nothing is wider than the page."""
-    page.set_viewport_size({"width": 390, "height": 800})
-    page.goto(serve_views({"run": WebView("Run", lambda: LiveRunView(run.folder))}))
-    expect(page.locator(".lm-state")).to_contain_text("Finished", timeout=20_000)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_live_page_is_accessible(run, serve_views, page, scheme):
-    """Axe finds nothing serious on the live page, in both themes."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    page.emulate_media(color_scheme=scheme)
-    page.goto(serve_views({"run": WebView("Run", lambda: LiveRunView(run.folder))}))
-    expect(page.locator(".lm-state")).to_contain_text("Finished", timeout=20_000)
-    violations = axe.Axe().run(page).response["violations"]
-    assert [each["id"] for each in violations if each["impact"] in {"serious", "critical"}] == []

@@ -1,4 +1,4 @@
-"""The page of `lightmeter ui` in a real browser and over real sockets."""
+"""Who may open the page of `lightmeter ui`, over real sockets."""
 
 from __future__ import annotations
 
@@ -7,18 +7,9 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import expect
 
 from lightmeter.ui.gallery.explorer import ExplorerView
 from lightmeter.ui.web.web_server import WebView
-
-
-def test_pictures_of_a_run_are_shown(run, serve_views, page):
-    """The page shows one card with a picture for each item, and the reason where there is none."""
-    page.goto(serve_views({"explorer": WebView("Gallery", lambda: ExplorerView(run))}))
-    expect(page.locator(".lm-shot img")).to_have_count(4, timeout=30_000)
-    expect(page.locator(".lm-card")).to_have_count(5)
-    assert page.locator(".lm-card b").count() == 0
 
 
 def status(url: str, **headers: str) -> int:

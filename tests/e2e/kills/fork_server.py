@@ -2,7 +2,7 @@
 
 It reads orders as JSON lines from standard input: `{"argv", "env", "cwd", "out", "err", "limits"}`. For each order it
 writes the new process's id, waits for a line, during which a tracer can attach, starts the command, and writes its exit
-code.
+code. The order `{"copy": [ORDERS, ANSWERS]}` forks the server itself; the copy uses these two named pipes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import resource
 import sys
+from contextlib import suppress
 from typing import Any
 
 PRELOADED = (
@@ -43,6 +44,7 @@ def child(order: dict[str, Any], gate: int) -> None:
     for place, file in enumerate((nothing, out, err)):
         os.dup2(file, place)
     os.environ.update(order["env"])
+    sys.path[:0] = filter(None, order["env"].get("PYTHONPATH", "").split(os.pathsep))  # as a new interpreter does
     os.chdir(order["cwd"])
     for name, most in order.get("limits", {}).items():
         resource.setrlimit(getattr(resource, name), (most, most))
@@ -53,16 +55,27 @@ def child(order: dict[str, Any], gate: int) -> None:
     main()
 
 
+def copy(orders: str, answers: str) -> None:
+    """Fork this server; the copy reads orders from one named pipe and writes answers to another."""
+    if os.fork() == 0:
+        os.dup2(os.open(orders, os.O_RDONLY), 0)
+        os.dup2(os.open(answers, os.O_WRONLY), 1)
+
+
 def serve() -> bool:
     """Execute one order; return False at the end of the input. The child process never returns."""
     line = sys.stdin.buffer.readline()
     if not line:
         return False
+    order = json.loads(line)
+    if "copy" in order:
+        copy(*order["copy"])
+        return True
     gate, opener = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(opener)
-        child(json.loads(line), gate)
+        child(order, gate)
     os.close(gate)
     os.write(1, b"%d\n" % pid)
     sys.stdin.buffer.readline()
@@ -80,3 +93,6 @@ if __name__ == "__main__":
     gc.freeze()  # a command's garbage collector would touch, and so copy, the memory of all modules
     while serve():
         pass
+    with suppress(ChildProcessError):
+        while os.wait():  # copies
+            pass

@@ -17,6 +17,7 @@ import threading
 import time
 import urllib.request
 from collections import Counter
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from typing import Any
 HERE = Path(__file__).parent
 KILLED = -signal.SIGKILL
 ATTACH_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 120.0
 RUN_TIMEOUT_S = 60.0
 """Longest time that a command may take, in seconds; none needs a tenth of it."""
 
@@ -121,6 +123,14 @@ class RunningCommand:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
+    def first_line(self, timeout_s: float = START_TIMEOUT_S) -> str:
+        """Wait for the first line of the command's output; the line is empty if the command ends before."""
+        deadline = time.monotonic() + timeout_s
+        while not (line := (self.folder / "out").read_text().partition("\n"))[1] and not self.code:
+            assert time.monotonic() < deadline, (self.folder / "err").read_text()
+            time.sleep(0.01)
+        return line[0]
+
     def wait(self, timeout_s: float = RUN_TIMEOUT_S) -> CommandResult:
         """Wait for the end of the command, for at most `timeout_s` seconds.
 
@@ -138,22 +148,37 @@ class RunningCommand:
 
 
 class ForkServer:
-    """The process that forks commands, one at a time."""
+    """The process that forks commands, one at a time; copies of it run commands at the same time."""
 
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
         self.folder = folder
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, HERE / "fork_server.py"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**env, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         )
+        self._process: subprocess.Popen[bytes] | None = process
+        self._orders, self._answers = process.stdin, process.stdout
+
+    def copy(self, folder: Path) -> ForkServer:
+        """Return a fork of this fork server, whose commands write their output to a new folder."""
+        folder.mkdir(parents=True)
+        pipes = [folder / "orders", folder / "answers"]
+        for pipe in pipes:
+            os.mkfifo(pipe)
+        self._send_line(json.dumps({"copy": [*map(str, pipes)]}))
+        made = copy(self)
+        made.folder, made._process = folder, None
+        made._orders, made._answers = pipes[0].open("wb"), pipes[1].open("rb")
+        return made
 
     def start(
         self, *argv: object, env: dict[str, str], fault: Fault | None = None, limits: dict[str, int] | None = None
     ) -> RunningCommand:
         """Start `lightmeter ARGV…` in a new process, under strace if there is a fault."""
         out, err = self.folder / "out", self.folder / "err"
+        out.write_text("")  # not that of the last command
         order = {"argv": [*map(str, argv)], "env": env, "cwd": str(Path.cwd()), "out": str(out), "err": str(err)}
         order["limits"] = limits or {}
         self._send_line(json.dumps(order))
@@ -193,15 +218,19 @@ class ForkServer:
         return tracer
 
     def _send_line(self, text: str) -> None:
-        self._process.stdin.write(text.encode() + b"\n")
-        self._process.stdin.flush()
+        self._orders.write(text.encode() + b"\n")
+        self._orders.flush()
 
     def _read_number(self) -> int:
-        return int(self._process.stdout.readline())
+        return int(self._answers.readline())
 
     def close(self) -> None:
         """End it."""
-        self._process.communicate()
+        self._orders.close()
+        self._answers.read()
+        self._answers.close()
+        if self._process is not None:
+            self._process.wait()
 
 
 def strace_works(folder: Path) -> bool:

@@ -8,15 +8,15 @@ import time
 import pytest
 
 from tests.e2e.kills import run_checks
-from tests.e2e.kills.processes import KILLED, Fault, ForkServer
+from tests.e2e.kills.processes import KILLED, Fault
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def fork_servers(factory, second_fork_server, environment, tmp_path_factory):
+def fork_servers(factory, second_fork_server, tmp_path_factory):
     """Three fork servers, so that three runs can work at the same time."""
-    third = ForkServer(tmp_path_factory.mktemp("third"), environment)
+    third = factory.fork_server.copy(tmp_path_factory.mktemp("third") / "commands")
     yield [factory.fork_server, second_fork_server, third]
     third.close()
 

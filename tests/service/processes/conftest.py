@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-LIGHTMETER = Path(sys.executable).with_name("lightmeter")
+from tests.e2e.kills.processes import ForkServer, RunningCommand
+
 LEASE_S = "2.5"
 
 
@@ -20,13 +18,14 @@ class Process:
     backends = "palette"
     lease_s = LEASE_S
 
-    def __init__(self, folder: Path, database: str, verb: str = "serve") -> None:
+    def __init__(self, fork_server: ForkServer, database: str, verb: str = "serve") -> None:
         self.environment = dict(os.environ)
-        self.log = folder / f"{verb}.txt"
+        self.fork_server = fork_server
+        self.log = fork_server.folder / "err"
         self.verb = verb
         self.base_url = ""
         self.database = database
-        self.running: subprocess.Popen | None = None
+        self.running: RunningCommand | None = None
         self.options: list[str] = []
 
     def begin(self) -> None:
@@ -35,41 +34,36 @@ class Process:
         options += ["--lease", self.lease_s, *self.options]
         if self.verb == "serve":
             options += ["--port", "0"]
-        with self.log.open("ab") as log:
-            command = [LIGHTMETER, self.verb, *options]
-            self.running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=self.environment)
-        line = self.running.stdout.readline().decode()
+        self.running = self.fork_server.start(self.verb, *options, env=self.environment)
+        line = self.running.first_line()
         assert line.startswith(("listening on http://127.0.0.1:", "working")), self.log.read_text()
         self.base_url = line.split()[-1]
 
     def has_died(self) -> bool:
-        """Whether the process has ended by itself; if so, close its pipe."""
-        if self.running.poll() is None:
-            return False
-        self.running.stdout.close()
-        return True
+        """Whether the process has ended by itself."""
+        return bool(self.running.code)
 
     def end(self, how: signal.Signals) -> int:
         """Send a signal, wait, and return the exit code."""
-        self.running.send_signal(how)
-        code = self.running.wait(timeout=30)
-        self.running.stdout.close()
-        return code
+        self.running.signal(how)
+        return self.running.wait().code
 
 
 @pytest.fixture
-def processes(tmp_path):
+def processes(fork_server, tmp_path):
     """Return a function that creates processes; kill those that still run after the test."""
     made = []
 
     def make(database, verb="serve"):
-        made.append(Process(tmp_path, database, verb))
+        copy = fork_server.copy(tmp_path / "processes" / str(len(made)))
+        made.append(Process(copy, database, verb))
         return made[-1]
 
     yield make
     for process in made:
         if process.running is not None and not process.has_died():
             process.end(signal.SIGKILL)
+        process.fork_server.close()
 
 
 @pytest.fixture

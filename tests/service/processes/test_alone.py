@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
-LIGHTMETER = Path(sys.executable).with_name("lightmeter")
+import pytest
 
 
-def run_failing(verb, *options):
-    """Run a command that is expected to fail; return its exit code and its standard error."""
-    command = [LIGHTMETER, verb, "--backends", "palette", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    return done.returncode, done.stderr
+@pytest.fixture
+def run_failing(command):
+    """Return a function that runs a command that is expected to fail, and returns its exit code and standard error."""
+
+    def run(verb, *options):
+        done = command(verb, "--backends", "palette", *options)
+        return done.code, done.err
+
+    return run
 
 
-def test_a_second_service_on_a_file_is_refused(process):
+def test_a_second_service_on_a_file_is_refused(run_failing, process):
     """A second service on a file is refused; after kill -9 of the first one it can start."""
     process.begin()
     code, message = run_failing("serve", "--port", "0", "--database", process.database)
@@ -29,7 +30,7 @@ def test_a_second_service_on_a_file_is_refused(process):
     assert process.end(signal.SIGTERM) == 0
 
 
-def test_a_second_service_through_a_link_is_refused(process, tmp_path):
+def test_a_second_service_through_a_link_is_refused(run_failing, process, tmp_path):
     """A service on a symbolic or hard link to a file that another service uses is refused."""
     process.begin()
     file = tmp_path / "served.db"
@@ -43,7 +44,7 @@ def test_a_second_service_through_a_link_is_refused(process, tmp_path):
     assert (code, "hard links" in message) == (2, True), message
 
 
-def test_a_worker_needs_a_database_that_can_be_shared(tmp_path):
+def test_a_worker_needs_a_database_that_can_be_shared(run_failing, tmp_path):
     """A worker on an SQLite file is refused with a reason."""
     code, message = run_failing("worker", "--database", f"sqlite:///{tmp_path / 'x.db'}")
     assert (code, "can be shared" in message) == (2, True)

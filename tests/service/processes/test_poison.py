@@ -95,13 +95,13 @@ async def test_a_poison_request_fails_and_others_complete(poisoned_service, data
     process = poisoned_service(database)
     caller = await calling(process, credits=100)
     over = asyncio.Event()
-    process.running.send_signal(signal.SIGSTOP)  # so that all requests are there when it continues
+    process.running.signal(signal.SIGSTOP)  # so that all requests are there when it continues
     asking = [
         asyncio.create_task(caller.ask(file=[picture(250 if number == 2 else number), picture(99)]))
         for number in range(OTHER_REQUESTS + 1)
     ]
     await asyncio.sleep(0.2)
-    process.running.send_signal(signal.SIGCONT)
+    process.running.signal(signal.SIGCONT)
     answers = await asyncio.gather(*asking, return_exceptions=True)
     acknowledged = [answer.body["request_id"] for answer in answers if not isinstance(answer, BaseException)]
     keeping = asyncio.create_task(keep_alive(process, over))

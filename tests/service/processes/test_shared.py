@@ -27,10 +27,10 @@ async def test_a_worker_presumed_dead_cannot_settle(processes, postgres, calling
     caller = await calling(first, credits=10)
     answered = await caller.ask(url=[site.url("held/1.png"), site.url("picture/2.png")])
     await wait_for_fetch(site)
-    first.running.send_signal(signal.SIGSTOP)
+    first.running.signal(signal.SIGSTOP)
     second.begin()
     await wait_for_fetch(site)
-    first.running.send_signal(signal.SIGCONT)
+    first.running.signal(signal.SIGCONT)
     site.gate.set()
     assert (await caller.finished(answered))["credits_paid"] == 2
     caller.base_url = second.base_url
