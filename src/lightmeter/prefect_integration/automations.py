@@ -26,7 +26,6 @@ _DEPLOYMENT: Final = "00000000-0000-0000-0000-000000000002"
 DEFAULT_CRASHED_AFTER_S: Final = 600
 """Seconds without a heartbeat after which a flow run is dead: three intervals of Prefect's 180 s, and some more."""
 
-<<<<<<< HEAD
 _MIN_CRASHED_AFTER_S: Final = 60
 """Prefect sends heartbeats at most every 30 s."""
 
@@ -34,20 +33,12 @@ _MIN_CRASHED_AFTER_S: Final = 60
 def read_automations(
     notification_block_id: str | None, deployment_id: str | None, crashed_after_s: int = DEFAULT_CRASHED_AFTER_S
 ) -> list[AutomationCore]:
-    """Return the automations of the file whose block and deployment are known, with their ids.
-
-    Args:
-        notification_block_id: Id of the block that sends notifications; None leaves out automations that notify.
-        deployment_id: Id of the deployment that a low budget pauses; None leaves that automation out.
-        crashed_after_s: Seconds without a heartbeat after which a flow run is marked as crashed.
-=======
-def read_automations(notification_block_id: str | None, deployment_id: str | None) -> list[AutomationCore]:
     """Return the automations in `automations.json` with the given ids filled in; leave out those that lack an id.
 
     Args:
         notification_block_id: Id of the block that sends notifications; None leaves out automations that notify.
         deployment_id: Id of the deployment that a low budget pauses; None leaves out automations that pause it.
->>>>>>> main
+        crashed_after_s: Seconds without a heartbeat after which a flow run is marked as crashed.
     """
     text = _FILE.read_text(encoding="utf-8")
     for placeholder, known in ((_NOTIFICATION_BLOCK, notification_block_id), (_DEPLOYMENT, deployment_id)):
