@@ -70,7 +70,9 @@ async def test_a_cluster_chooses_the_rows_that_one_process_chooses(manifest, tmp
     assert not [path for path in (tmp_path / "shared").rglob("*") if path.is_file()]
     screen = kept_screen(tmp_path, "there")
     assert screen.summary().requests == (1 if options.get("precheck") is False else 0)
-    assert screen.sql("SELECT count(DISTINCT item_id) FROM colors").to_numpy().item() == PICTURES + 1  # and the duplicate
+    assert (
+        screen.sql("SELECT count(DISTINCT item_id) FROM colors").to_numpy().item() == PICTURES + 1
+    )  # and the duplicate
 
 
 @pytest.mark.sweep
