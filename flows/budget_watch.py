@@ -45,7 +45,7 @@ async def budget_watch(
             address in the worker's environment.
 
     Returns:
-        The values of the events; or a failed state.
+        The balance and the spending of the key, as the events report them; or a failed state.
     """
     try:
         found = await check_budget(await load_settings(credentials))

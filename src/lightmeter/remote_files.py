@@ -21,9 +21,9 @@ def open_file_system(uri: str) -> tuple[Any, str]:
     """Return the `pyarrow.fs` file system of a URI, and the path on it.
 
     `s3://`, `gs://`, `abfs://`, `file://` and others are Arrow's own, with Arrow's options such as
-    `?endpoint_override=HOST%3APORT&scheme=http`. `az://CONTAINER/PATH` takes these two options too. It is a container
-    of the account in AZURE_STORAGE_ACCOUNT_NAME, with the key in AZURE_STORAGE_ACCOUNT_KEY or the login of this
-    machine. `hf://datasets/USER/NAME/PATH` is a repository or a bucket of the Hugging Face hub, with the token in
+    `?endpoint_override=HOST%3APORT&scheme=http`. `az://CONTAINER/PATH` takes these two options too, and opens a
+    container of the account in AZURE_STORAGE_ACCOUNT_NAME, with the key in AZURE_STORAGE_ACCOUNT_KEY or the login of
+    this machine. `hf://datasets/USER/NAME/PATH` is a repository or a bucket of the Hugging Face hub, with the token in
     HF_TOKEN or of `hf auth login`.
 
     Raises:
@@ -67,7 +67,7 @@ def _hub(fs: Any) -> Any:
 
 
 class _HubCalls:
-    """Forwards calls to the hub's file system or to an open file, and turns errors of its HTTP client into OSError."""
+    """Wraps the file system of the Hugging Face hub, or an open file on it; turns its HTTP errors into OSError."""
 
     def __init__(self, wrapped: Any) -> None:
         self._wrapped = wrapped

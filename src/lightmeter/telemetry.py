@@ -40,7 +40,7 @@ class Telemetry:
         meter: Makes instruments.
         providers: What sends spans and metrics to the collector.
         instruments: Counters and histograms by name.
-        parents: `traceparent` by key, for `keep_parent`.
+        parents: Values of the HTTP header `traceparent` that `keep_parent` has stored, by key.
         lock: Protects `instruments` and `parents`.
     """
 
@@ -53,7 +53,7 @@ class Telemetry:
 
 
 class TelemetrySpan:
-    """A span that runs now; without `span`, it does nothing."""
+    """A running OpenTelemetry span; its methods do nothing if `span` is None, because telemetry is off."""
 
     __slots__ = ("_span",)
 
@@ -176,7 +176,7 @@ def _context(parent: str | None) -> Any:
 
 
 def trace_headers() -> dict[str, str]:
-    """Return the HTTP header `traceparent` of the current span; no header without one."""
+    """Return the HTTP header `traceparent`, which names the current span; empty if there is no span."""
     if _start() is None or (current := _current.get()) is None:
         return {}
     context = current.get_span_context()
@@ -184,7 +184,7 @@ def trace_headers() -> dict[str, str]:
 
 
 def keep_parent(key: str) -> None:
-    """Keep the current span for `kept_parent`, in this process; of very many, only the latest are kept."""
+    """Store the `traceparent` of the current span by `key`, for `kept_parent`; only the latest 10,000 are stored."""
     if (telemetry := _start()) is not None and (header := trace_headers()):
         with telemetry.lock:
             telemetry.parents[key] = header["traceparent"]
@@ -193,7 +193,7 @@ def keep_parent(key: str) -> None:
 
 
 def kept_parent(key: str) -> str | None:
-    """Return the `traceparent` that `keep_parent` kept under this key, and forget it; None if there is none."""
+    """Return the `traceparent` that `keep_parent` stored by `key`, and delete it; None if there is none."""
     if (telemetry := _start()) is None:
         return None
     with telemetry.lock:

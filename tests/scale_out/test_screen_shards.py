@@ -55,7 +55,8 @@ def kept_screen(tmp_path: Path, where: str) -> lm.Run:
         {},
         pytest.param({"precheck": False}, marks=pytest.mark.sweep),
         pytest.param(  # a rule that compares a row with all others
-            {"screen_rule": "colors.red > (SELECT avg(red) FROM colors)", "sample": "random"}, marks=pytest.mark.sweep
+            {"screen_rule": "colors.red > (SELECT avg(red) FROM colors)", "sample": "random", "budget": 3},
+            marks=pytest.mark.sweep,
         ),
     ],
 )

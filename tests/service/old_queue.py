@@ -1,4 +1,4 @@
-"""PostgreSQL databases as made with the oldest allowed procrastinate."""
+"""PostgreSQL databases as made with the oldest procrastinate that earlier versions allowed."""
 
 from __future__ import annotations
 

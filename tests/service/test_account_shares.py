@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from lightmeter.service.analysis.analyzer import AnalyzerLimits
+from lightmeter.service.analysis.analyzer_limits import AnalyzerLimits
 
 DEADLINE_S = 30
 """Ends a test that hangs; nothing is measured."""

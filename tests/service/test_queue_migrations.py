@@ -16,7 +16,7 @@ queues = import_module("tests.service.old_queue")
 
 @pytest.mark.parametrize("last", [None, "03.03.99", "03.04.00_01_pre_add_retry_failed_job_procedure", "99"])
 def test_an_older_job_queue_is_migrated(postgres, last):
-    """From the oldest allowed version, and from each later one, the schema becomes that of a new database."""
+    """From the oldest version ever allowed, and from each later one, the schema becomes that of a new database."""
     Store(postgres).close()
     current = queues.describe_queue(postgres)
     with queues.psycopg.connect(postgres, autocommit=True) as db:

@@ -9,7 +9,8 @@ import pytest
 
 from lightmeter.errors import BackendError
 from lightmeter.pricing.rates import RateTable, Rounding
-from lightmeter.service.analysis.analyzer import Analyzer, AnalyzerLimits
+from lightmeter.service.analysis.analyzer import Analyzer
+from lightmeter.service.analysis.analyzer_limits import AnalyzerLimits
 from lightmeter.service.analysis.inference_queue import InferenceParams
 from lightmeter.service.analysis.job import AnalysisJob
 from lightmeter.service.analysis.result_cache import ContentKey, ResultCache

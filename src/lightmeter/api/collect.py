@@ -39,7 +39,7 @@ class CollectReport:
 async def collect(out: Path | str, *, wait_s: float | None = None, settings: Settings | None = None) -> CollectReport:
     """Fetch the answers that wait at the service, and write the tables. Sends no request that costs credits.
 
-    A service keeps answers for 24 hours. Without such requests, the service is not asked at all.
+    A service keeps answers for 24 hours. If no request of the run lacks an answer, the service is not contacted.
 
     Args:
         out: The output folder of the run.
@@ -73,6 +73,6 @@ async def collect(out: Path | str, *, wait_s: float | None = None, settings: Set
 
 
 def _requests_in(folder: Path, states: Collection[State]) -> set[int]:
-    """Return the ids of the requests that are in one of these states."""
+    """Return the ids of the requests that are in one of the given states."""
     with open_read_only(folder) as db:
         return {record.submission_id for record in submissions_in(db, states)}

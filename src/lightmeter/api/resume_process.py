@@ -41,7 +41,7 @@ _SHARDS_AHEAD: Final = 64
 
 
 class _Shards:
-    """Finds the shards of a run, ranges of the send order of equal length, whose rows are all finished."""
+    """Finds finished shards of a run: ranges of `rows_each` rows, in the order of sending, all with a final status."""
 
     def __init__(self, folder: Path, rows_each: int) -> None:
         self._folder = folder
@@ -53,7 +53,7 @@ class _Shards:
         """Return the number of rows of the run, and the numbers of the shards that are finished since the last call.
 
         Args:
-            planning: Whether rows may still be added, so that the last shard is not known yet.
+            planning: Whether rows may still be added, so that the last shard may be incomplete.
             most: Most unfinished shards to look at, from the first; None means all.
         """
         finished = []
@@ -81,7 +81,7 @@ def _print(line: dict[str, Any]) -> None:
 
 
 def _steps(request: dict[str, Any], stop: asyncio.Event) -> AsyncGenerator[Progress | Run]:
-    """Return the generator that sends the rows: of a run that is planned, or of a manifest while it is read."""
+    """Return a generator that sends the rows of a planned run, or of a manifest while it is read, yielding progress."""
     given = {"base_url": request["base_url"]} if request["base_url"] else {}
     if request["api_key"] is not None:
         given["api_key"] = SecretStr(request["api_key"])
@@ -126,7 +126,7 @@ async def _send(request: dict[str, Any]) -> LightmeterError | None:
 
 
 def _progress_line(shards: _Shards, step: Progress, most: int | None) -> dict[str, Any]:
-    """Return the line that tells the caller about a moment of the run."""
+    """Return the JSON object that reports the progress `step` and newly finished shards to the parent process."""
     rows, finished = shards.newly_finished(planning=step.planning, most=most)
     return {
         "rows": rows,

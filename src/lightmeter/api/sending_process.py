@@ -28,7 +28,7 @@ _LINE_BYTES: Final = 1 << 24
 
 
 class SendingProcess:
-    """A process that sends the rows of one run, as its caller sees it; `sending` starts it.
+    """Handle of a process that sends the rows of one run; `sending` starts the process.
 
     A shard is a range of `shard_rows` rows in the order in which rows are sent.
 
@@ -61,18 +61,18 @@ class SendingProcess:
         return self._process.pid
 
     def is_finished(self, first: int, last: int) -> bool:
-        """Return whether all rows in places `first` to `last` have a final status."""
+        """Return whether the rows `first` to `last` in the order of sending (from 0) all have a final status."""
         numbers = range(first // self.shard_rows, last // self.shard_rows + 1)
         return all(number in self._finished_shards for number in numbers)
 
     async def wait_until_known(self, first: int) -> bool:
-        """Wait until the shard that begins at place `first` is planned whole; return False if there is none."""
+        """Wait until all rows of the shard that begins at row `first` are planned; return False if there is none."""
         while self.planning and not self.ended and self.rows < first + self.shard_rows:
             await self.wait_for_change()
         return first < self.rows
 
     async def wait_until_finished(self, first: int, last: int) -> bool:
-        """Wait until all rows in places `first` to `last` are done; return False if the process ends before."""
+        """Wait until the rows `first` to `last` have a final status; return False if the process ends before."""
         while not self.ended and not self.is_finished(first, last):
             await self.wait_for_change()
         return self.is_finished(first, last)
@@ -90,7 +90,7 @@ class SendingProcess:
         """Wait until the process has ended; return the error that stopped the run early, or None.
 
         Raises:
-            LightmeterError: What `lightmeter.resume` raises.
+            LightmeterError: The run failed in the process with this error.
             RuntimeError: The process was killed.
         """
         await asyncio.shield(self._reading)
@@ -157,7 +157,7 @@ async def sending(
         shard_rows: Rows of each shard whose end the process reports.
         rows: Number of rows of the run, if it is planned.
         source: A manifest to send while it is being read; None sends the run that is planned in `out`.
-        options: The options of that manifest's run.
+        options: The options of the run of `source`.
     """
     command = (sys.executable, "-m", resume_process.__name__)
     process = await asyncio.create_subprocess_exec(

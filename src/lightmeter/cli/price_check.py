@@ -16,7 +16,7 @@ from lightmeter.planning.price_limits import PriceLimits, parse_percent, raise_i
 
 @dataclass(frozen=True, slots=True)
 class PriceCheck:
-    """What the options `--compare`, `--fail-above` and `--fail-on-rise` ask for.
+    """The saved plan of the option `--compare`, and the price limits of `--fail-above` and `--fail-on-rise`.
 
     Attributes:
         old: The saved plan to compare with; None without one.
@@ -28,7 +28,7 @@ class PriceCheck:
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> Self:
-        """Take the three options out of a command's options, and read the saved plan.
+        """Remove `compare`, `fail_above` and `fail_on_rise` from a command's options, and read the saved plan.
 
         Raises:
             UsageError: `--fail-on-rise` is given without `--compare`.
@@ -43,18 +43,18 @@ class PriceCheck:
 
     @property
     def is_empty(self) -> bool:
-        """Whether none of the options is given."""
+        """Whether none of the options `--compare`, `--fail-above` and `--fail-on-rise` is given."""
         return self.old is None and self.limits == PriceLimits()
 
     def apply(self, plan: Plan, by: ColumnCost | None = None) -> CheckedPlan:
-        """Return the plan with its comparison, the cost by a column, and the limits that its price exceeds."""
+        """Return a plan with its comparison to the saved plan, its cost by a column, and price limits it exceeds."""
         comparison = None if self.old is None else compare_plans(self.old, plan.snapshot())
         return CheckedPlan(plan, comparison, by, self.limits.exceeded(plan.credits, comparison))
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedPlan:
-    """A plan, what differs from an older one, the cost by a column, and sentences on limits that it exceeds."""
+    """A plan, what differs from a saved plan, the cost by a manifest column, and sentences on exceeded price limits."""
 
     plan: Plan
     comparison: PlanComparison | None
@@ -62,7 +62,7 @@ class CheckedPlan:
     exceeded: tuple[str, ...]
 
     def lines(self) -> Iterator[str]:
-        """Yield the texts to print below the plan."""
+        """Yield texts to print below the plan: what differs from the saved plan, and the cost by a manifest column."""
         if self.comparison is not None:
             yield f"compared with the older plan, {self.comparison}"
         if self.by is not None:

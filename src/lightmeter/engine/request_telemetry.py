@@ -15,7 +15,7 @@ from lightmeter.options import Options
 
 
 class ExchangeTelemetry:
-    """The span of one request or poll; `end` adds what was answered.
+    """The OpenTelemetry span of one request or poll; `end` adds values of the answer.
 
     Attributes:
         outcome: Verdict on the answer, such as `answered` or `throttled`; `no_answer` until there is one.
@@ -28,7 +28,7 @@ class ExchangeTelemetry:
         self._span = span
 
     def end(self, raw: RawAnswer, classify: Callable[[], Classification]) -> None:
-        """Add the HTTP status, the verdict, the request id and the credits that the service charged.
+        """Add the answer's HTTP status, verdict, request id and charged credits to the span.
 
         `classify` returns the verdict; it is called only if telemetry is on.
         """
@@ -48,7 +48,7 @@ class ExchangeTelemetry:
 
 @contextmanager
 def request_span(options: Options, request: InFlightRequest) -> Iterator[ExchangeTelemetry]:
-    """Record the `with` block as one attempt to send a request; the header `traceparent` names its span."""
+    """Record the `with` block as a span: one attempt to send a request; the request's header `traceparent` names it."""
     attributes: telemetry.Attributes = {
         "lightmeter.submission_id": request.submission_id,
         "lightmeter.rows": len(request.rows) or 1,
@@ -62,7 +62,7 @@ def request_span(options: Options, request: InFlightRequest) -> Iterator[Exchang
 
 @contextmanager
 def poll_span(polled: PolledRequest) -> Iterator[ExchangeTelemetry]:
-    """Record the `with` block as one poll for the answer to an accepted request."""
+    """Record the `with` block as a span: one poll for the answer to an accepted request."""
     attributes: telemetry.Attributes = {
         "lightmeter.submission_id": polled.request.submission_id,
         "lightmeter.request_id": polled.request_id,

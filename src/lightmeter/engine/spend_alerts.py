@@ -42,11 +42,11 @@ _ENDED: Final = Delivery("the run ended before it was answered")
 
 @asynccontextmanager
 async def watch_spend(journal: Journal, header: RunHeader, settings: Settings, clock: Clock) -> AsyncIterator[None]:
-    """Send alerts on the credits of a run during the block, and at its end; without a webhook, do nothing.
+    """Send alerts on the spending of a run while the `with` block runs, and at its end; do nothing without a webhook.
 
     Args:
         journal: The journal of the run; it stores which alerts were sent.
-        header: The header of the run, with its budget.
+        header: Id, manifest and options of the run, such as its budget.
         settings: The user's settings, with the webhook and the thresholds.
         clock: Source of the time.
     """
@@ -64,7 +64,7 @@ async def watch_spend(journal: Journal, header: RunHeader, settings: Settings, c
 
 
 class SpendAlerts:
-    """The alerts of one run. The arguments are those of `watch_spend`."""
+    """Sends an alert to the user's webhook for each spending threshold that a run reaches; `watch_spend` uses it."""
 
     def __init__(self, journal: Journal, header: RunHeader, settings: Settings, clock: Clock) -> None:
         self.thresholds = parse_thresholds(settings.alert_thresholds, header.options.budget)
@@ -77,14 +77,14 @@ class SpendAlerts:
         self._ending = asyncio.Event()
 
     async def watch(self) -> None:
-        """Read again and again what the run has spent, and send the alerts that are due, until cancelled."""
+        """Until cancelled, read what the run has spent every second or so; send alerts for thresholds newly reached."""
         while True:
             started_s = monotonic()
             await self._check()
             await asyncio.sleep(max(CHECK_INTERVAL_S, PAUSES_PER_READING * (monotonic() - started_s)))
 
     async def finish(self) -> None:
-        """Send the alerts that are due, wait a short time for them, and give up those that are still being sent."""
+        """Send alerts for thresholds newly reached, wait briefly for all alerts under way, and cancel the others."""
         self._ending.set()
         await self._check()
         if self._deliveries:

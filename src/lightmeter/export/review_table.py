@@ -1,4 +1,4 @@
-"""The table `reviews`: decisions of people about items, written from `reviews.sqlite` as one Parquet file."""
+"""The table `reviews`: decisions of people to keep or reject items; one Parquet file, written from `reviews.sqlite`."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def write_reviews(dataset: Dataset) -> int:
 
 
 def _update_table(dataset: Dataset) -> bool:
-    """Write a copy of the table with the decisions made since; return False if all decisions must be read anew.
+    """Add decisions newer than the table `reviews` to a copy of it; return False if all must be read from SQLite anew.
 
-    A million decisions are copied in less than a second, but read from SQLite in ten.
+    Copying a million decisions takes less than a second, but reading them from SQLite takes ten.
     """
     try:
         (part,) = dataset.describe(REVIEWS)
@@ -97,7 +97,7 @@ def _update_table(dataset: Dataset) -> bool:
 
 
 def _with_changes(part: Path, changes: ReviewChanges) -> Iterator[pa.Table]:
-    """Yield the rows of a Parquet file of `reviews` but those of changed items, then the rows of these."""
+    """Yield the rows of a Parquet file of `reviews`, with those of changed items replaced by the newest decisions."""
     changed = pa.array(changes.items, pa.string())
     for batch in read_batches(part):
         rows = pa.Table.from_batches([batch])
@@ -106,7 +106,7 @@ def _with_changes(part: Path, changes: ReviewChanges) -> Iterator[pa.Table]:
 
 
 def _write_table(dataset: Dataset, mark: ReviewMark, tables: Iterable[pa.Table]) -> int:
-    """Replace the table by rows that hold the decisions of the version `mark`; return their number."""
+    """Replace the table `reviews` by new rows, and store their version `mark` in it; return the number of rows."""
     lineage = {"lightmeter": __version__, _MARK: list(mark)}
     with dataset.staging() as staging, open_parts(staging, 0, {REVIEWS: schema(REVIEWS)}, lineage) as parts:
         for table in tables:

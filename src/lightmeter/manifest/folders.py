@@ -55,7 +55,7 @@ class FileSet:
     base_uri: str = ""
 
     def media_rows(self) -> Iterator[tuple[RawRow, bytes]]:
-        """Yield for each media file a row with its name as `path`, and its name, size and change time as bytes."""
+        """Yield for each media file its row (name as `path`), and its name, size and change time as bytes to hash."""
         for name in self.list_names():
             yield _media_row(name), self._state(name)
 
@@ -111,7 +111,7 @@ def _media_row(name: str) -> RawRow:
 
 
 def stored_digest(location: Location) -> str:
-    """Return the SHA-256 of a stored manifest, in hexadecimal digits.
+    """Return the SHA-256 of a manifest in a file or folder, in hexadecimal digits.
 
     For a single manifest file, its bytes are hashed; for a folder or a glob, all its files (`FileSet.digest`).
 
@@ -128,7 +128,7 @@ def stored_digest(location: Location) -> str:
 
 
 def file_set(location: Location) -> FileSet | None:
-    """Return the files of a folder, a glob, a media file or a tar; None for another single manifest file.
+    """Return the files of a folder, glob, media file or tar; None for another file, such as CSV, and standard input.
 
     Raises:
         ManifestError: no file matches a glob, or the files are both media and Parquet, or none of the kinds; or a tar
@@ -157,7 +157,7 @@ def file_set(location: Location) -> FileSet | None:
 
 
 def _remote_files(location: Location) -> FileSet | None:
-    """Return the files of a remote folder, glob or tar; None for another single file."""
+    """Return the files of a remote folder, glob or tar; None for another remote file, such as CSV."""
     from pyarrow import fs  # noqa: PLC0415 (Arrow only where needed)
 
     if location.is_glob:
@@ -281,17 +281,17 @@ def _list_files(folder: Path, base: Path, max_depth: int | None = None) -> Itera
 
 
 def _list(base: Path, patterns: list[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the sorted paths, relative to `base`, of its files as deep as `patterns` reach."""
+    """Yield the sorted paths, relative to `base`, of files below it that are no deeper than `patterns` can match."""
     if base.is_dir():
         is_deep = any("**" in pattern for pattern in patterns)
         yield from _list_files(base, base, None if is_deep else max(map(len, patterns)))
 
 
 def _glob_files(patterns: list[tuple[str, ...]], names: _Names) -> Iterator[str]:
-    """Yield the files that match a glob, given as patterns split at `/`, in the order of `names`.
+    """Yield those paths from `names` that match one of the glob `patterns` (each split at `/`).
 
-    Without wildcards, as in `{a,b}.tar`, the patterns themselves are the files, whether they exist or not: a missing
-    one is then reported.
+    Without wildcards, as in `{a,b}.tar`, the patterns themselves are the paths, whether the files exist or not:
+    reading a missing file then fails with an error.
     """
     if not any(glob.has_magic(part) for pattern in patterns for part in pattern):
         yield from ("/".join(pattern) for pattern in patterns)

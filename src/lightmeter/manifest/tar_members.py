@@ -37,7 +37,7 @@ _REFERENCE: Final = re.compile(r"tar:(\d+):([^#]+)#/(.+)", re.DOTALL)
 
 
 class HeaderReader(io.BufferedReader):
-    """Stream of a tar that reads ahead, and refuses headers that would fill the memory."""
+    """Buffered stream of a tar that refuses to read very long headers, because they would fill the memory."""
 
     def read(self, size: int | None = -1) -> bytes:
         """Return the next `size` bytes.
@@ -100,7 +100,7 @@ class TarMember:
         """Write the member's bytes to a new local file.
 
         Raises:
-            OSError: the tar cannot be read, is cut off there, or holds another member there.
+            OSError: the tar cannot be read, is cut off, or no longer has the member at `offset`.
         """
         try:
             with open_archive(self.archive) as (stream, _):
@@ -127,7 +127,7 @@ class TarMember:
 
 @asynccontextmanager
 async def local_file(path: str) -> AsyncIterator[Path]:
-    """Yield the local file for the field `path` of an item; a member of a tar is a copy for the time of the block.
+    """Yield the local file for the field `path` of an item; for a member of a tar, a copy that the block's end deletes.
 
     Raises:
         OSError: the member of the tar cannot be read. An ordinary file is not opened.
@@ -143,9 +143,9 @@ async def local_file(path: str) -> AsyncIterator[Path]:
 
 
 def file_state(path: str) -> tuple[object, ...]:
-    """Return size and time of change for the field `path` of an item: of its file, or of its tar.
+    """Return size and modification time of the file or tar that the field `path` of an item names.
 
-    A tar elsewhere is not asked for them: each call returns another value.
+    For a tar at a URI, return a random value instead, so that the tar always counts as changed.
 
     Raises:
         OSError, ValueError: the file cannot be found.

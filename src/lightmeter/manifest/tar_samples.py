@@ -29,7 +29,7 @@ _TEXT_SUFFIXES: Final = (".json", ".txt", ".cls")
 
 @dataclass(slots=True)
 class _Sample:
-    """Members of one sample: texts by extension, media members with the problem of each or None, other extensions."""
+    """The files of one WebDataset sample: parsed texts, media files (each with its problem or None), and others."""
 
     key: str
     texts: dict[str, JSON] = field(default_factory=dict)
@@ -103,7 +103,7 @@ def _samples(stream: HeaderReader, size_bytes: int, archive: str, shown: str) ->
 
 
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Yield the members of a tar without keeping them; raise one of TAR_ERRORS if they do not follow each other."""
+    """Yield the members of a tar without keeping them in memory; raise one of TAR_ERRORS if a header is damaged."""
     end = -1
     while (member := tar.next()) is not None:
         if member.offset <= end or member.size < 0:
@@ -114,7 +114,7 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def _end_problem(stream: HeaderReader, offset: int) -> str | None:
-    """Return what is wrong with the end of a tar, which `tarfile` ends silently; None if the end mark is there."""
+    """Return an error message if the tar has no end mark at `offset`, which `tarfile` does not report; else None."""
     stream.seek(offset)
     block = stream.read(tarfile.BLOCKSIZE)
     if block == bytes(tarfile.BLOCKSIZE):

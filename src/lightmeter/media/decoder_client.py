@@ -151,7 +151,7 @@ class Decoder:
         return frames
 
     async def end(self) -> bool:
-        """Let the child process end the video; return whether it waits for the next one."""
+        """Let the child process close the video; return whether the process can decode another one."""
         await self._send()
         header, _ = await self._receive(0)
         return header.get("ended") is True
@@ -189,9 +189,9 @@ class _DecoderProcessError(Exception):
 
 
 class DecoderPool:
-    """Keeps the decoder processes of sound videos for the next ones, to save their start; an async context manager.
+    """Reuses decoder processes for further videos, which saves starting new ones; an async context manager.
 
-    Each video is decoded in a fork of a kept process. A process is killed after any error, so no fault is passed on.
+    Each video is decoded in a fork of a kept process. After any error, the process is killed, not kept.
 
     Args:
         most_idle: Most processes that wait for a video.
@@ -213,7 +213,7 @@ class DecoderPool:
             await self.put_back(process, log, is_sound=False)
 
     async def take(self) -> tuple[Process, BinaryIO]:
-        """Return a decoder process that waits for a job, a kept or a new one, and its log file, which is empty."""
+        """Return an idle decoder process, either a kept or a new one, and its log file, which is empty."""
         if self._idle:
             process, log = self._idle.pop()
             log.seek(0)
@@ -227,7 +227,7 @@ class DecoderPool:
             raise
 
     async def put_back(self, process: Process, log: BinaryIO, *, is_sound: bool) -> None:
-        """Keep a process for the next video if `is_sound` and there is room; else kill it and close its log file."""
+        """Keep a process for later videos if `is_sound` (no error) and there is room; else kill it and close `log`."""
         if is_sound and process.returncode is None and len(self._idle) < self._most_idle:
             self._idle.append((process, log))
             return

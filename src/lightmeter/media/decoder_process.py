@@ -43,7 +43,7 @@ class _NoDecoderError(Exception):
 
 
 def _set_limits(job: dict[str, Any]) -> None:
-    """Set the limits in `job` on this process; the kernel enforces them even if the interpreter hangs."""
+    """Set the limits on memory and time in `job` on this process; the kernel enforces them even if Python hangs."""
     limits = {
         resource.RLIMIT_AS: (job["memory_bytes"], job["memory_bytes"]),
         resource.RLIMIT_CPU: (job["cpu_s"], job["cpu_s"] + 1),
@@ -86,7 +86,10 @@ def _import_decoder() -> Any:
 
 
 def _open(job: dict[str, Any], decord: Any) -> tuple[_OpenVideo, dict[str, Any], bytes]:
-    """Open the file `job["path"]`; return the video, its metadata, and when each frame starts and the last ends."""
+    """Open the video file `job["path"]`.
+
+    Return the video, its metadata, and the start of each frame and the end of the last in seconds, as float32 bytes.
+    """
     import numpy as np  # noqa: PLC0415 (loaded with the decoder)
 
     # One thread: the order of frames is deterministic, and memory is predictable.
@@ -146,7 +149,7 @@ def _read_frame(video: _OpenVideo, request: dict[str, Any]) -> tuple[dict[str, A
 
 
 def _decode(job: dict[str, Any], decord: Any, requests: BinaryIO, output: BinaryIO) -> None:
-    """Decode one video: answer the parent's requests for frames, or report an error. This process is a fork."""
+    """In a forked process, decode one video: answer the parent's requests for frames, or report an error."""
     try:
         _set_limits(job)
         video, metadata, times = _open(job, decord)
@@ -160,7 +163,7 @@ def _decode(job: dict[str, Any], decord: Any, requests: BinaryIO, output: Binary
 
 
 def _end_like(code: int) -> None:
-    """End this process as the fork ended: by the signal `-code`, or with the exit code `code`."""
+    """End this process as its fork ended: by the signal `-code` if `code` is negative, else with exit code `code`."""
     if code < 0:
         with suppress(OSError):  # SIGKILL needs no handler and takes none
             signal.signal(-code, signal.SIG_DFL)

@@ -40,12 +40,12 @@ class ImageQuality:
     """Measures of a decoded picture; `measure_quality` makes them.
 
     Attributes:
-        differing_share: Share of points whose color is not the picture's median color.
-        bright_level: Brightness that 99 % of the points do not exceed, 0 to 1.
-        dark_level: Brightness that 5 % of the points do not exceed, 0 to 1.
+        differing_share: Share of pixels whose color is not close to the picture's median color.
+        bright_level: Brightness that 99 % of the pixels do not exceed, 0 to 1.
+        dark_level: Brightness that 5 % of the pixels do not exceed, 0 to 1.
         information: Entropy of the histogram of the stored channels in bits, divided by 10; at most 1.
         sharpness: Strength of edges, 0 (none) to 1; pictures of few gray levels count as sharp.
-        color_difference: Largest difference between two channels of a point, 0 to 255; 0 in a picture without color.
+        color_difference: Largest difference between two channels of a pixel, 0 to 255; 0 in a picture without color.
     """
 
     differing_share: float
@@ -57,7 +57,7 @@ class ImageQuality:
 
 
 def measure_quality(rgb: NDArray[np.uint8], levels: NDArray[np.int64] | None = None) -> ImageQuality:
-    """Measure a picture.
+    """Return measures of the quality of a picture.
 
     Args:
         rgb: The picture, height x width x 3; the measures take about a millisecond at 256 x 256 pixels.
@@ -78,7 +78,7 @@ def measure_quality(rgb: NDArray[np.uint8], levels: NDArray[np.int64] | None = N
 
 
 def differing_share(rgb: NDArray[np.uint8]) -> float:
-    """Return the share of points with a channel more than `BLANK_LEVELS` from the channel's median."""
+    """Return the share of pixels with a channel that is more than `BLANK_LEVELS` (of 255) from its median."""
     return _differing_share(rgb, _histogram(to_channels(rgb)))
 
 
@@ -95,7 +95,7 @@ def _differing_share(rgb: NDArray[np.uint8], histogram: NDArray[np.int64]) -> fl
 
 
 def _brightness_levels(rgb: NDArray[np.uint8]) -> tuple[float, float]:
-    """Return the perceived brightness, 0 to 1, that 5 % and that 99 % of the points do not exceed."""
+    """Return the perceived brightness, 0 to 1, that 5 % and that 99 % of the pixels do not exceed."""
     levels = rgb.astype(np.float32)
     brightness = cv2.transform(levels * levels, np.array([_WEIGHTS], dtype=np.float32)).ravel()
     places = [round(share * (brightness.size - 1)) for share in (_DARK_SHARE, _BRIGHT_SHARE)]
@@ -119,7 +119,7 @@ def _information(histogram: NDArray[np.int64]) -> float:
 def _sharpness(gray: NDArray[np.uint8]) -> float:
     """Return the strength of edges in a gray picture: their standard deviation on a scale of 0 to 1.
 
-    The spread of the histogram is added where it is large, as for drawings: flat areas are no sign of blur there.
+    Pictures of few gray levels, such as drawings, get a higher value, because their flat areas are no sign of blur.
     """
     picture = Image.fromarray(gray)
     factor = max(picture.size) / _EDGE_SIDE

@@ -12,7 +12,7 @@ cv2.setNumThreads(1)  # the callers decode one picture in each of their threads
 
 
 def shrink(rgb: NDArray[np.uint8], most_side: int) -> NDArray[np.uint8]:
-    """Shrink a picture (height x width x 3) to a longer side of `most_side` pixels; return a smaller one itself."""
+    """Shrink a picture (height x width x 3) to a longer side of `most_side` pixels; return a smaller one unchanged."""
     longer = max(rgb.shape[:2])
     if longer <= most_side:
         return rgb

@@ -15,12 +15,12 @@ from lightmeter.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class KeySpending:
-    """Credits spent with an API key in a period, beside its budget.
+    """Credits spent with an API key in the present day, week or month, and the budget of the key.
 
     Attributes:
         period: The period in UTC, such as `2026-03`.
         spent: Credits paid or reserved in the period.
-        budget: Most credits that may be spent in it.
+        budget: Most credits that may be spent in the period.
         elapsed: Share of the period that has passed, 0 to 1.
     """
 

@@ -32,8 +32,8 @@ class SpendReading:
     Attributes:
         paid: Credits paid.
         held: Credits reserved for requests that may still be charged.
-        forecast: `paid` and `held`, and for the rows not sent yet the credits that the images and frames so far cost
-            on average. None before the first charge.
+        forecast: Credits expected at the end: `paid`, `held`, and for each image or frame not sent yet the average
+            cost so far. None before the first charge.
         counts: Rows by status.
     """
 
@@ -43,7 +43,7 @@ class SpendReading:
     counts: dict[str, int]
 
     def amount(self, kind: Literal["spent", "forecast"]) -> int | None:
-        """Return the credits that thresholds of a kind are compared with; None if they are not known yet."""
+        """Return the credits paid (`spent`) or expected at the end of the run (`forecast`); None if not known yet."""
         return self.paid if kind == "spent" else self.forecast
 
 
@@ -83,7 +83,7 @@ def read_spend(db: sqlite.Connection) -> SpendReading:
 def reached_thresholds(
     thresholds: tuple[SpendThreshold, ...], reading: SpendReading
 ) -> Iterator[tuple[Literal["spent", "forecast"], SpendThreshold]]:
-    """Yield (`spent` or `forecast`, threshold) for each threshold that the credits reach."""
+    """Yield (`spent`, threshold) if the paid credits reach it, and (`forecast`, threshold) if the expected ones do."""
     kinds: tuple[Literal["spent", "forecast"], ...] = ("spent", "forecast")
     for kind in kinds:
         amount = reading.amount(kind)

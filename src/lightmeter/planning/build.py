@@ -132,7 +132,8 @@ async def plan_without_rows(source: ManifestSource, options: Options, settings: 
         AccessDenied: the service does not accept the key.
         Unreachable: the service cannot be reached.
         SettingsError: there is no key, an option cannot be priced, or the service lacks a back end.
-        UsageError: as `stream_plan` says.
+        UsageError: the package that writes the requested table format is not installed; or near-duplicates are to be
+            found without pre-checks.
     """
     clock = SystemClock()
     _check_options(options)
@@ -250,7 +251,7 @@ def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
 
 
 def _with_planned_service(saved: PlanFile, options: Options, settings: Settings) -> Options:
-    """Return the options with the plan's base URL; raise PlanChanged if the plan has none, but one is set now."""
+    """Return the options with the plan's base URL; raise PlanChanged if it has none, but options or settings do."""
     planned, now = saved.head["base_url"], options.base_url or settings.base_url
     if planned is None and now is not None:
         raise PlanChanged(
@@ -279,7 +280,7 @@ def _check_manifest(saved: PlanFile) -> None:
 
 
 def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
-    """Return the plan's values for a journal's table `meta`, by name; raise PlanChanged if `prices` differ."""
+    """Return a plan file's values for a journal's table `meta`; raise PlanChanged if the price in `prices` differs."""
     head: dict[str, Any] = saved.head
     _check_price(head["price_per_image_millicredits"], prices, "the price table")
     manifest = head["manifest"]

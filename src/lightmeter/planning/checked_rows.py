@@ -45,7 +45,7 @@ async def stream_check(
     clock: Clock | None = None,
     checker: RowChecker | None = None,
 ) -> AsyncGenerator[Progress | LockedTempDir]:
-    """Read and check the rows of a manifest: yield progress, and at the end a temporary folder with a journal of them.
+    """Read and check a manifest's rows: yield progress, and at the end a temporary folder with a journal of the rows.
 
     Nothing is priced, and no service is contacted. Check results that an earlier plan or check of the manifest stored
     are used, unless the option `reuse` is off.
@@ -118,7 +118,7 @@ def plan_meta(reader: ManifestReader, options: Options, clock: Clock, sha256: st
         reader: The manifest.
         options: The options of the run.
         clock: Source of the time.
-        sha256: The hash of the manifest; None if the manifest was read to its end.
+        sha256: The hash of the manifest; None takes it from `reader`, which must have read the manifest to its end.
     """
     return {
         "run_id": fresh_run_id(clock),
@@ -173,7 +173,7 @@ async def _write_rows(
 
 
 def checker_arguments(options: Options, settings: Settings) -> CheckerArguments:
-    """Return the arguments of the `Checker` that a run with these options needs; they hold no key."""
+    """Return the arguments of the `Checker` that pre-checks rows with these options; the API key is not among them."""
     return {
         "capture_interval_s": options.capture_interval,
         "max_frames": options.max_frames,

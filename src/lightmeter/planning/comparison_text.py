@@ -91,7 +91,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _code(value: str) -> str:
-    """Return a foreign text as Markdown in which no character has a meaning, in `<code>`, which makes no mention."""
+    """Return an untrusted text as `<code>…</code>` with its special characters escaped, for a Markdown document."""
     shown = replace_control_chars(value).replace("\n", " ").replace("\t", " ")
     return f"<code>{''.join(c if c.isalnum() or c in ' -' else f'&#{ord(c)};' for c in _shorten(shown))}</code>"
 

@@ -20,7 +20,7 @@ class ValueCost:
     """What the rows with one value of a manifest column cost.
 
     Attributes:
-        value: The value; None for rows without one, and for the rows of all values that are not listed.
+        value: The value; None for rows without a value, and for the sum of all values that are not listed.
         rows: Number of rows of the manifest.
         rows_to_send: Number of these rows that a run would send.
         credits: The price, as for a run of these rows alone.
@@ -36,8 +36,8 @@ class ValueCost:
 class ColumnCost:
     """What a plan costs, by the value of a column of the manifest.
 
-    Each price is that of a run of these rows alone. The lower prices may add up to more than the lower price of the
-    plan, where a request is rounded up as a whole.
+    The price of a value is that of a run of its rows alone. The lower ends of these price ranges may add up to more
+    than the lower end for the plan, because the price of a whole request is rounded up.
 
     Attributes:
         column: Name of the column.
@@ -105,10 +105,10 @@ def cost_by_column(folder: Path, column: str, price_milli: int, retry_milli: int
 
 
 def group_price(groups: Sequence[PlannedGroup], price_milli: int, retry_milli: int) -> CreditRange:
-    """Return what a run of the rows in some groups would cost.
+    """Return what a run of the rows in all the given groups together would cost.
 
     Args:
-        groups: The groups of rows.
+        groups: Groups of rows of a plan, with their numbers of frames.
         price_milli: Millicredits for an image or frame.
         retry_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame; 0 without a question.
     """

@@ -22,9 +22,10 @@ def frames_to_skip(db: sqlite.Connection, options: Options) -> FrameRange:
 def frames_by_length(
     db: sqlite.Connection, options: Options
 ) -> Sequence[tuple[str | None, int | None, int, int | None]]:
-    """Return how many frames would be captured for each kind of media and length among the rows of a plan.
+    """Return how many frames would be captured from one image, and from one video of each length, in a plan.
 
-    Each tuple is (`image`, `video` or None, seconds or None, fewest frames, most frames or None if unlimited).
+    Each tuple is (`image`, `video` or None if unknown; length in seconds or None; fewest frames; most frames or None
+    if unlimited).
     """
     lengths = [(kind, seconds) for kind, seconds, _, _ in sendable_lengths(db)]
     frames = [frame_range(*length, options.capture_interval, options.max_frames) for length in lengths]

@@ -85,8 +85,8 @@ class Plan:
         reasons: Why the other rows would not be sent.
         credits: The price; `high` is None if max_frames is 0 and the length of a video is unknown.
         saved: Price range of the rows that have a cached answer, which the run does not pay again.
-        skipped_credits: The most that the rows skipped by pre-checks would have cost; a service may refuse some for
-            free.
+        skipped_credits: The most that the rows skipped by pre-checks would have cost, if the service charged for
+            all of them.
         price_per_image_milli: Millicredits for an image or frame, before rounding.
         frame_savings: What the run saves by sending only frames of videos; None if it sends no video so.
         retry_per_image_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame after an
@@ -238,7 +238,7 @@ class Plan:
         return {**self.to_dict(), "prices_millicredits": json.loads(meta["prices"])}
 
     def snapshot(self) -> PlanSnapshot:
-        """Return what a comparison with another plan reads of this one."""
+        """Return the parts of this plan that `compare_plans` needs."""
         with open_read_only(self.folder) as db:
             return PlanSnapshot(self._head(get_meta(db)), self.folder, self.folder_owner)
 
@@ -256,10 +256,10 @@ class Plan:
         return compare_plans(before, self.snapshot())
 
     def cost_by(self, column: str) -> ColumnCost:
-        """Return what the rows cost, by their value in a column of the manifest (or `kind`).
+        """Return what the rows cost, by their value in a column of the manifest.
 
         Args:
-            column: Name of the column.
+            column: Name of the column; `kind` means image or video.
 
         Raises:
             SettingsError: the manifest has no such column.

@@ -28,12 +28,12 @@ CHANGES: Final = ("added", "removed", "changed", "unchanged")
 
 @dataclass(frozen=True, slots=True)
 class PlanSnapshot:
-    """What a comparison reads of a plan: the head of its plan file, and a journal with its rows.
+    """The parts of a plan that a comparison with another plan needs.
 
     Attributes:
         head: Everything in the plan file except the rows, as plain JSON values.
-        folder: Folder with the journal.
-        folder_owner: The object that keeps the folder.
+        folder: Temporary folder with a journal of the rows of the plan.
+        folder_owner: An object that keeps this folder from being removed.
     """
 
     head: Mapping[str, Any]
@@ -57,7 +57,7 @@ class PlanSnapshot:
 
     @property
     def prices_are_guessed(self) -> bool:
-        """Whether the prices are those of lightmeter's table for another service, which has not confirmed them."""
+        """Whether the prices are from lightmeter's built-in table, because the service has not confirmed its prices."""
         service = self.head.get("service") or {}
         own = self.head["options"].get("prices")
         return self.head["base_url"] is not None and service.get("backends") is None and own is None
@@ -74,13 +74,13 @@ class PlanSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """Number of rows with the same change (`added`, `removed`, `changed`, `unchanged`), and what they cost.
+    """Number and cost of the rows that were added, removed, changed or left unchanged between two plans.
 
     Attributes:
-        change: The change.
+        change: `added`, `removed`, `changed` or `unchanged`.
         rows: Number of rows.
-        before: Their price in the old plan.
-        after: Their price in the new plan.
+        before: Price of these rows in the old plan.
+        after: Price of these rows in the new plan.
     """
 
     change: str
@@ -96,10 +96,10 @@ class ShareChange:
     Attributes:
         backend: Name of the back end.
         feature: Name of the feature.
-        before_milli: Least and most millicredits in the old plan (most is None if unbounded); None if it is not in it.
-        after_milli: The same for the new plan.
+        before_milli: Least and most millicredits in the old plan (most: None if unbounded); None without the feature.
+        after_milli: Least and most millicredits in the new plan, or None, like `before_milli`.
         before_label: How far `before_milli` can be trusted: `exact`, `bound`, or `estimate`.
-        after_label: The same for `after_milli`.
+        after_label: How far `after_milli` can be trusted.
     """
 
     backend: str
@@ -112,7 +112,7 @@ class ShareChange:
 
 @dataclass(frozen=True, slots=True)
 class RateChange:
-    """A price that differs between two plans, in millicredits for an image or frame."""
+    """A feature of a back end whose price (in millicredits for an image or frame) differs between two plans."""
 
     backend: str
     feature: str
@@ -138,10 +138,10 @@ class PlanComparison:
         after: Price of the new plan.
         before_label: How far the old price can be trusted: `exact`; `bound`; or `estimate`, if the service has not
             confirmed the prices.
-        after_label: The same for the new price.
+        after_label: How far the new price can be trusted.
         counts_before: Rows of the old plan by status.
         counts_after: Rows of the new plan by status.
-        rows: The rows by change.
+        rows: Number and price of the rows that were added, removed, changed or left unchanged.
         shares: The cost of each feature of each back end, most expensive first.
         prices: Prices of features that both plans request, where they differ.
         options: Options that differ.
@@ -160,14 +160,17 @@ class PlanComparison:
 
     @property
     def rise_percent(self) -> Fraction | None:
-        """By how many percent the upper price rises; None if it is unbounded in one plan, or rises from 0 credits."""
+        """Rise of the upper end of the price range in percent; None if a plan has no upper end, or it rises from 0."""
         old, new = self.before.high, self.after.high
         if old is None or new is None or (old == 0 and new > 0):
             return None
         return Fraction(100 * (new - old), old) if old else Fraction(0)
 
     def rises_by_more_than(self, percent: Fraction) -> bool:
-        """Whether the upper price rises by more than `percent`. If both are unbounded, the lower prices decide."""
+        """Whether the upper end of the price range rises by more than `percent`.
+
+        If both ranges are unbounded, the lower ends are compared instead.
+        """
         old, new = self.before.high, self.after.high
         if old is None and new is None:
             old, new = self.before.low, self.after.low
@@ -239,7 +242,7 @@ def read_snapshot(path: Path) -> PlanSnapshot:
 
 
 def _checked(snapshot: PlanSnapshot) -> PlanSnapshot:
-    """Return the snapshot if its head has what a comparison reads; raise KeyError, TypeError or ValueError if not."""
+    """Return the snapshot; raise KeyError, TypeError or ValueError if its `head` lacks a value for a comparison."""
     _ = snapshot.credits, snapshot.price_milli, snapshot.retry_milli, snapshot.prices_are_guessed
     _ = dict(snapshot.head["counts"]), {name: int(milli) for name, milli in _prices(snapshot).items()}
     return snapshot
@@ -295,7 +298,7 @@ def _shares(plan: PlanSnapshot) -> dict[str, tuple[int, int | None]]:
 
 
 def _prices(plan: PlanSnapshot) -> Mapping[str, int]:
-    """Return the prices of a plan: `back end feature` → millicredits for an image or frame."""
+    """Return a plan's millicredits for an image or frame by back end and feature, such as `{"BACKEND tags": 1500}`."""
     prices: Mapping[str, int] = plan.head["prices_millicredits"]
     return prices
 
@@ -323,7 +326,7 @@ def _option_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Opt
 
 
 def _option_values(head: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a plan with the defaults of options that its lightmeter did not know."""
+    """Return a plan's options; options newer than the lightmeter that saved the plan have their default values."""
     known = {name: value for name, value in head["options"].items() if name in Options.model_fields}
     try:
         values = parse_options(**known).model_dump(mode="json")

@@ -28,7 +28,7 @@ def parse_percent(text: str) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class PriceLimits:
-    """The highest price that is accepted for a plan. The upper price of the plan counts, whatever its budget is.
+    """Limits on the upper end of a plan's price range, whatever the budget of the plan is.
 
     Attributes:
         fail_above: Most credits; None for no limit.

@@ -24,11 +24,11 @@ _DEPLOYMENT: Final = "00000000-0000-0000-0000-000000000002"
 
 
 def read_automations(notification_block_id: str | None, deployment_id: str | None) -> list[AutomationCore]:
-    """Return the automations of the file whose block and deployment are known, with their ids.
+    """Return the automations in `automations.json` with the given ids filled in; leave out those that lack an id.
 
     Args:
         notification_block_id: Id of the block that sends notifications; None leaves out automations that notify.
-        deployment_id: Id of the deployment that a low budget pauses; None leaves that automation out.
+        deployment_id: Id of the deployment that a low budget pauses; None leaves out automations that pause it.
     """
     text = _FILE.read_text(encoding="utf-8")
     for placeholder, known in ((_NOTIFICATION_BLOCK, notification_block_id), (_DEPLOYMENT, deployment_id)):

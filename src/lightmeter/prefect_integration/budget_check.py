@@ -19,14 +19,14 @@ FORECAST_FROM: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class BudgetCheck:
-    """The balance of the account in credits, and the spending of the key on this machine; None without a budget."""
+    """The balance of the account in credits, and the spending of the key (None if the key has no budget)."""
 
     base_url: str
     balance: int
     key: KeySpending | None
 
     def payload(self) -> dict[str, int | float | str | None]:
-        """Return the values of the events `lightmeter.budget.*`."""
+        """Return the values that the events `lightmeter.budget.*` report: the balance and the spending of the key."""
         if (key := self.key) is None:
             return {"balance": self.balance}
         return {
@@ -39,7 +39,7 @@ class BudgetCheck:
         }
 
     def alerts(self, min_balance: int, min_left_percent: float) -> Iterator[tuple[str, str]]:
-        """Yield (name of an event, a sentence) for each limit that is not kept.
+        """Yield (name of an event, a sentence) for each limit that the balance, spending or forecast breaks.
 
         Args:
             min_balance: Least credits that the account should have.

@@ -17,7 +17,7 @@ BlockT = TypeVar("BlockT", bound=Block)
 
 
 async def load_block(kind: type[BlockT], name: str) -> BlockT:
-    """Return the stored block `name` of a kind.
+    """Return the block of the class `kind` that Prefect stores under `name`.
 
     Raises:
         SettingsError: Prefect has no such block, or its values are not allowed.

@@ -93,7 +93,7 @@ def _dask_client(stack: ExitStack) -> Any:
         pass
     if import_extra("dask", "dask", "The executor dask").config.get("scheduler-address", None):
         try:
-            return stack.enter_context(distributed.Client())
+            return _close_later(stack, distributed.Client())
         except OSError as error:  # also a timeout
             raise SettingsError(
                 f"The Dask scheduler does not answer: {error}", hint="Check DASK_SCHEDULER_ADDRESS."
@@ -101,7 +101,16 @@ def _dask_client(stack: ExitStack) -> Any:
     cluster = distributed.LocalCluster(
         n_workers=process_cpu_count(), threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.ERROR
     )
-    return stack.enter_context(distributed.Client(stack.enter_context(cluster)))
+    return _close_later(stack, distributed.Client(_close_later(stack, cluster)))
+
+
+def _close_later(stack: ExitStack, opened: Any) -> Any:
+    """Close a client or a cluster of Dask with the stack, which another thread may close than the one that opened it.
+
+    As a context manager, a client must be closed in the context in which it was opened.
+    """
+    stack.callback(opened.close)
+    return opened
 
 
 def _on_dask(client: Any) -> ShardExecutor:

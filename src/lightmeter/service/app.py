@@ -18,7 +18,8 @@ from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import LightmeterError, SettingsError
 from lightmeter.pricing.rates import RateTable, Rounding
 from lightmeter.service import logs
-from lightmeter.service.analysis.analyzer import Analyzer, AnalyzerLimits
+from lightmeter.service.analysis.analyzer import Analyzer
+from lightmeter.service.analysis.analyzer_limits import AnalyzerLimits
 from lightmeter.service.backends.availability import BackendAvailability
 from lightmeter.service.backends.catalog import AnyBackend, BackendCatalog, read_catalog
 from lightmeter.service.faults.config import NO_FAULTS, Faults

@@ -15,7 +15,7 @@ from lightmeter.service.store.schema import VERSION
 def migrate_command(database: str) -> int:
     """Create the tables of the service in a database, or migrate those of an earlier version. Repeating it is safe.
 
-    `serve` and `worker` do the same when they start. As a step of its own before them, a rollout stops here if the
+    `serve` and `worker` do this too when they start. In a rollout, run this command before them: it fails if the
     database cannot be reached, or if a newer version has migrated it.
 
     \b

@@ -20,7 +20,7 @@ from lightmeter.client.base_url import normalize_base_url
 from lightmeter.errors import SettingsError
 from lightmeter.pricing.rates import Rounding
 from lightmeter.service import logs
-from lightmeter.service.analysis.analyzer import AnalyzerLimits
+from lightmeter.service.analysis.analyzer_limits import AnalyzerLimits
 from lightmeter.service.app import DEFAULT_LEASE_S, ServiceConfig, default_workers, start_service, start_worker
 from lightmeter.service.faults.config import FAULT_KINDS, NO_FAULTS, Faults
 from lightmeter.service.http.connections import ConnectionLimits

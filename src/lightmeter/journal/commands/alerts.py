@@ -1,4 +1,4 @@
-"""Alerts of a run in its journal: each is sent once, also over restarts and by several processes."""
+"""Records in the journal which spending alerts of a run were sent, so that none is sent twice, even after a restart."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ AlertState = Literal["sending", "delivered", "failed", "unknown"]
 
 
 def read_alerts(db: sqlite.Connection) -> dict[str, AlertState]:
-    """Return the state of each alert of a run, by name."""
+    """Return the delivery state of each spending alert of a run, by the name of the alert."""
     states: dict[str, AlertState] = json.loads(get_meta(db).get(ALERTS_META, "{}"))
     return states
 
 
 @sqlite.command
 def claim_alert(db: sqlite.Connection, name: str) -> bool:
-    """Record that an alert is being sent; return False if it was sent before, unless that failed."""
+    """Record that the caller sends a spending alert; return False if it was sent before, unless the sending failed."""
     states = read_alerts(db)
     if states.get(name, "failed") != "failed":
         return False
@@ -33,7 +33,7 @@ def claim_alert(db: sqlite.Connection, name: str) -> bool:
 
 @sqlite.command
 def end_alert(db: sqlite.Connection, name: str, state: AlertState, note: str | None) -> None:
-    """Record the outcome of an alert; `note` is a sentence for the user, or None."""
+    """Record the outcome of sending an alert; `note` is a sentence for the user, or None."""
     put_meta({ALERTS_META: json.dumps({**read_alerts(db), name: state})})(db)
     if note is not None:
         notes = json.loads(get_meta(db).get("notes", "[]"))

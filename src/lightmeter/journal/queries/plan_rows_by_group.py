@@ -15,15 +15,15 @@ from lightmeter.journal.queries.sample import stratum_sql
 
 
 class PlannedGroup(NamedTuple):
-    """Rows of a plan with the same value of a column, or with the same change since another plan.
+    """Counts for the rows of a plan with one value in a column, or with one change (as `added`) since another plan.
 
     Attributes:
-        name: The value or the change; None for rows without a value.
+        name: The value, or `added`, `removed`, `changed` or `unchanged`; None for rows without a value.
         rows: Number of rows of the manifest.
         rows_to_send: Number of these rows that a run would send.
         frames_low: Least number of images and frames to be sent.
         frames_high: Most images and frames to be sent; None if unbounded.
-        single: How many of these are video frames that are sent as single images.
+        single: Number of video frames to be sent as single images, instead of a whole video.
     """
 
     name: str | None
@@ -71,7 +71,7 @@ INSERT INTO temp.before SELECT seq, CASE WHEN seq IN (SELECT old_seq FROM temp.d
 
 
 def rows_by_change(new: Path, old: Path) -> tuple[list[PlannedGroup], list[PlannedGroup]]:
-    """Return the rows of a new and of an old plan by change: `added`, `removed`, `changed` or `unchanged`.
+    """Count the rows of a new and of an old plan that were `added`, `removed`, `changed` or left `unchanged`.
 
     A row is changed if its URL or path, its columns or its content differ.
 
@@ -85,7 +85,7 @@ def rows_by_change(new: Path, old: Path) -> tuple[list[PlannedGroup], list[Plann
 
 
 def rows_by_value(folder: Path, column: str) -> list[PlannedGroup]:
-    """Return the rows of a plan by their value in a column of the manifest; most images and frames to be sent first.
+    """Count the rows of a plan by their value in a column of the manifest; most images and frames to be sent first.
 
     Args:
         folder: Folder with the journal of the plan.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -18,8 +18,8 @@ from lightmeter.clock import Clock, SystemClock
 from lightmeter.errors import BackendError, BrokenMedia, FetchError, MediaError, OutOfCredits
 from lightmeter.media.image_transforms import InputTransform
 from lightmeter.media.media_info import is_video
+from lightmeter.service.analysis.analyzer_limits import AnalyzerLimits
 from lightmeter.service.analysis.backpressure import (
-    MAX_PENDING_PICTURES,
     NOTHING,
     AdmissionController,
     ServiceOverloaded,
@@ -37,9 +37,9 @@ from lightmeter.service.analysis.merge import (
     merge_entries,
     select_features,
 )
-from lightmeter.service.analysis.result_cache import DEFAULT_CACHE_BYTES, ContentKey, ResultCache
+from lightmeter.service.analysis.result_cache import ContentKey, ResultCache
 from lightmeter.service.backends.base import AnalysisOptions, Backend, ComposingBackend, traits_of
-from lightmeter.service.ingest.decode import DecodedPictures, DecodingLimits, MediaDecoder
+from lightmeter.service.ingest.decode import DecodedPictures, MediaDecoder
 from lightmeter.service.ingest.fetch import Fetcher
 from lightmeter.service.ingest.payload import AssetPayload, TempFolderError
 from lightmeter.service.metrics import Metrics
@@ -63,21 +63,6 @@ MAX_FRAMES_ON_LOOP: Final = 16
 """Maximum frames that are summarized on the event loop; more would block it and are summarized in a thread."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class AnalyzerLimits:
-    """Limits of the analyzer.
-
-    Attributes:
-        max_pending_pictures: Maximum images and video frames of an account's unfinished requests; more are refused.
-        cache_bytes: Size of the cache of back-end results in bytes; 0: no cache.
-        decoding: Limits of decoding.
-    """
-
-    max_pending_pictures: int = MAX_PENDING_PICTURES
-    cache_bytes: int = DEFAULT_CACHE_BYTES
-    decoding: DecodingLimits = field(default_factory=DecodingLimits)
 
 
 _LIMITS: Final = AnalyzerLimits()

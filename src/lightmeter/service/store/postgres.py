@@ -41,7 +41,7 @@ CREATE FUNCTION now_s() RETURNS DOUBLE PRECISION LANGUAGE sql VOLATILE
 """
 
 OLDEST_QUEUE: Final = "03.02.00_50_post_batch_defer_jobs"
-"""Last migration in the schema of the oldest procrastinate that this project allows, 3.2.1."""
+"""Last migration in the schema of procrastinate 3.2.1, the oldest that earlier versions of lightmeter allowed."""
 
 SCHEMA_LOCK: Final = 0x6C69676874
 """Number of the PostgreSQL advisory lock under which one process at a time creates or migrates the tables."""

@@ -40,11 +40,11 @@ _CATALOG_HINT: Final = (
 
 
 def write_iceberg(dataset: Dataset, place: str) -> dict[str, int]:
-    """Write each table to the Iceberg table `<place>/<table>`, then the marker. Return table → id of its new snapshot.
+    """Write each table to the Iceberg table `<place>/<table>`, then `export.json`. Return table → new snapshot id.
 
-    The catalog is the one that pyiceberg's own settings describe under the name `lightmeter`
-    (PYICEBERG_CATALOG__LIGHTMETER__…), else a SQLite file in `place`. Iceberg has no unsigned integers: `uint8` becomes
-    `int`, and `uint64` becomes a decimal number.
+    `export.json` names these snapshots. The catalog is the one that pyiceberg's own settings describe under the name
+    `lightmeter` (PYICEBERG_CATALOG__LIGHTMETER__…), else a SQLite file in `place`. Iceberg has no unsigned integers:
+    `uint8` becomes `int`, and `uint64` becomes a decimal number.
 
     Args:
         dataset: The tables to export.
@@ -153,7 +153,7 @@ def _write_table(catalog: Any, name: str, location: str, schema: pa.Schema, rows
 
 
 def _update_columns(transaction: Any, table: Any, schema: pa.Schema) -> None:
-    """Add the columns that a table lacks, and replace those that have another type; the others are null from now on."""
+    """Add the columns of `schema` that a table lacks or has with another type; columns not in `schema` become null."""
     now = {field.name: field.type for field in table.schema().as_arrow()}
     wanted = {field.name: field.type for field in _as_iceberg(schema)}
     changed = [name for name, of in wanted.items() if name in now and str(now[name]) != str(of)]
@@ -184,7 +184,7 @@ def _write_marker(place: str, text: str) -> None:
 
 @contextmanager
 def _translated_errors(place: str) -> Iterator[None]:
-    """Raise UsageError for the errors of pyiceberg in the block; errors of the disk of a local folder stay."""
+    """Raise UsageError for the errors of pyiceberg in the block; raise an OSError of a local folder as it is."""
     iceberg = import_extra("pyiceberg.exceptions", "iceberg", "Iceberg tables")
     alchemy = import_extra("sqlalchemy.exc", "iceberg", "Iceberg tables")
     own = tuple(one for one in vars(iceberg).values() if isinstance(one, type) and issubclass(one, Exception))

@@ -103,7 +103,7 @@ class GalleryColumns:
         return counts
 
     def with_tags(self, names: Sequence[str]) -> NDArray[np.bool_]:
-        """Return for each item whether it has at least one of these tags."""
+        """Return for each item whether it has at least one of the tags `names`."""
         chosen = set(names)  # no array of texts: numpy cuts off NUL characters at their end
         wanted = np.fromiter((tag in chosen for tag in self.tags), np.bool_, len(self.tags))
         found = np.zeros(self.items, np.bool_)
@@ -113,13 +113,13 @@ class GalleryColumns:
         return found
 
     def tags_of(self, position: int, most: int) -> list[tuple[str, float | None]]:
-        """Return the tags of an item with the highest scores."""
+        """Return the `most` tags of an item with the highest scores, as (tag, score)."""
         keys = _of_position(self.tag_keys, position)
         found = [(self.tags[value], score) for value, score in zip(key_values(keys), _scores(keys), strict=True)]
         return sorted(found, key=lambda tag: (tag[1] is None, -(tag[1] or 0.0), tag[0]))[:most]
 
     def colors_of(self, position: int, most: int) -> list[tuple[str, float]]:
-        """Return the colors of an item with the largest shares, each as `#rrggbb` with its mean share."""
+        """Return the `most` colors of an item with the largest mean shares of the picture, as (`#rrggbb`, share)."""
         keys = _of_position(self.color_keys, position)
         shares: dict[int, list[float]] = {}
         for value, share in zip(key_values(keys).tolist(), _scores(keys), strict=True):
@@ -189,7 +189,7 @@ def read_columns(session: QuerySession) -> GalleryColumns:
 
 
 class _ItemReader:
-    """Collects the columns of `assets` from batches of rows; a facet column with too many values is dropped."""
+    """Collects columns of the table `assets`; a column for filters (`facets`) with too many values is left out."""
 
     def __init__(self, facets: Sequence[str]) -> None:
         self._codes: dict[str, list[NDArray[np.uint8]]] = {name: [] for name in facets}
@@ -203,7 +203,7 @@ class _ItemReader:
         self._facets = tuple(facets)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add a batch of rows of `assets`, as the attribute `query` selects them."""
+        """Add a batch of rows of `assets`, a part of the result of the SQL in the attribute `query`."""
         self._hashes.append(_numbers(batch.column(0), np.uint64).copy())
         self._ids.append(_copied(batch.column(1)))
         self.urls.extend(batch.column(2))
@@ -251,7 +251,7 @@ class _ItemReader:
 
 
 def _last_of_pairs(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return, from sorted tag keys, the key with the highest score of each item and tag; overwrite `keys`."""
+    """Return, of sorted `GalleryColumns.tag_keys`, the one with the best score per item and tag; overwrite `keys`."""
     used = 0
     for start in range(0, len(keys), BLOCK):
         block = keys[start : start + BLOCK + 1] >> np.uint64(12)
@@ -308,7 +308,7 @@ class _FactReader:
         self._sorted_hashes = item_hashes[self._order]
 
     def tag_keys(self, rows: int) -> NDArray[np.uint64]:
-        """Read the table `tags` of `rows` rows; return integers of items and tags: see `GalleryColumns.tag_keys`."""
+        """Return an integer for each item and tag, as in `GalleryColumns.tag_keys`; `rows`: rows of `tags`."""
         distinct = "SELECT DISTINCT name FROM tags WHERE name IS NOT NULL"
         number = "(row_number() OVER (ORDER BY name) - 1)::UBIGINT"
         names = self._session.ask(f"SELECT name, {number} AS tag FROM ({distinct}) ORDER BY name")  # noqa: S608 (constants)
@@ -321,7 +321,7 @@ class _FactReader:
         return _last_of_pairs(keys)
 
     def color_keys(self, rows: int) -> NDArray[np.uint64]:
-        """Read the table `colors` of `rows` rows; return integers of items and colors: see `GalleryColumns`."""
+        """Return an integer for each color of an item, as in `GalleryColumns.color_keys`; `rows`: rows of `colors`."""
         rgb = "((red::UBIGINT << 16) | (green::UBIGINT << 8) | blue::UBIGINT)"
         keys = self._keys(rows, "colors", rgb, "coalesce(pixel_fraction, score, 0)")
         keys.sort()
@@ -356,12 +356,12 @@ class _FactReader:
         return self._has_source[:-1]
 
     def _facts(self, table: str, value: str) -> Iterator[tuple[Mask, NDArray[np.uint32], Any]]:
-        """Yield batches of rows of a table as three arrays: whether the item is known, its position, and a value.
+        """Yield three arrays for each batch of rows of a table: whether the item is known, its position, and a value.
 
-        Note which back end each row is from.
+        Also note which back end each row is from, for `has_source`.
 
         Args:
-            table: SQL of the table.
+            table: Name of the table, or a subquery.
             value: SQL expression of the value.
         """
         number = f"coalesce(number, {len(self.sources)})::UTINYINT"
@@ -374,7 +374,7 @@ class _FactReader:
             yield is_known, positions, batch.column(1)
 
     def _positions(self, hashes: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], NDArray[np.uint32]]:
-        """Return for each hash of an item id whether there is such an item, and its position if there is."""
+        """Return for each hash of an item id whether the run has the item, and the position of the item if so."""
         if not len(self._order):
             return np.zeros(len(hashes), np.bool_), np.zeros(len(hashes), np.uint32)
         is_first = np.ones(len(hashes), np.bool_)
