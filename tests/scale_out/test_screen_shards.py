@@ -16,6 +16,7 @@ from lightmeter.media.image import encode_jpeg
 from lightmeter.testing import tiny_picture
 
 PAID = {"features": ["colors"], "backends": ["palette"], "screen": "palette", "screen_rule": "colors.red >= 128"}
+WITH_ALL = "colors.red > (SELECT avg(red) FROM colors)"  # compares a row with all others
 PICTURES = 14
 
 
@@ -54,10 +55,7 @@ def kept_screen(tmp_path: Path, where: str) -> lm.Run:
     [
         {},
         pytest.param({"precheck": False}, marks=pytest.mark.sweep),
-        pytest.param(  # a rule that compares a row with all others
-            {"screen_rule": "colors.red > (SELECT avg(red) FROM colors)", "sample": "random", "budget": 3},
-            marks=pytest.mark.sweep,
-        ),
+        pytest.param({"screen_rule": WITH_ALL, "sample": "random", "budget": 3}, marks=pytest.mark.sweep),
     ],
 )
 async def test_a_cluster_chooses_the_rows_that_one_process_chooses(manifest, tmp_path, dask, monkeypatch, options):
