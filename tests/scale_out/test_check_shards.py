@@ -136,7 +136,7 @@ async def test_a_wrong_executor_or_size_is_said(manifest):
 
 
 def test_dask_by_name_is_the_client_of_this_process(dask):
-    """`dask` uses the client that exists, such as in a task of prefect-dask, and does not close it."""
+    """`dask` uses the client that exists, and does not close it."""
     with open_executor("dask") as executor:
         assert executor.workers >= 1
         pids = set(filter(None, executor.map(process_id, range(8))))

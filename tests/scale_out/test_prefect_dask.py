@@ -15,6 +15,7 @@ import json, os, sys
 import lightmeter as lm
 from lightmeter.scale_out.executors import open_executor
 from prefect import flow
+from prefect.context import FlowRunContext
 from prefect_dask import DaskTaskRunner
 
 def process_id(_shard):
@@ -22,11 +23,11 @@ def process_id(_shard):
 
 @flow(task_runner=DaskTaskRunner(cluster_kwargs={"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}))
 async def check(manifest):
-    import distributed
-    with open_executor("dask") as executor:
+    client = FlowRunContext.get().task_runner.client
+    with open_executor(client) as executor:
         pids = sorted({pid for pid in executor.map(process_id, range(8)) if pid})
-    report = await lm.check(manifest, executor="dask", shard_rows=10, reuse=False)
-    return {"own": os.getpid(), "pids": pids, "counts": report.counts, "client": distributed.Client.current().status}
+    report = await lm.check(manifest, executor=client, shard_rows=10, reuse=False)
+    return {"own": os.getpid(), "pids": pids, "counts": report.counts, "client": client.status}
 
 if __name__ == "__main__":
     import asyncio
@@ -35,7 +36,7 @@ if __name__ == "__main__":
 
 
 def test_the_cluster_of_the_task_runner_checks_the_rows(manifest, tmp_path, environment):
-    """The executor `dask` finds the client of the `DaskTaskRunner`, and leaves it open."""
+    """The client of the `DaskTaskRunner` is an executor, and stays open."""
     pytest.importorskip("prefect_dask")
     (tmp_path / "flow.py").write_text(FLOW)
     own = {

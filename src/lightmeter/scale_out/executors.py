@@ -66,10 +66,10 @@ def open_executor(executor: Executor | object) -> Iterator[ShardExecutor]:
     """Connect to a Dask or Ray cluster, or start one on this machine for the `with` block.
 
     Args:
-        executor: "dask" uses the current `distributed.Client`, such as that of the `DaskTaskRunner` of a Prefect flow,
-            else the scheduler in DASK_SCHEDULER_ADDRESS; "ray" uses the connection of this process, else the cluster in
-            RAY_ADDRESS. Without these, a cluster on this machine is started, with a worker for each processor. A
-            `distributed.Client` is used as it is.
+        executor: "dask" uses the current `distributed.Client`, else the scheduler in DASK_SCHEDULER_ADDRESS; "ray" uses
+            the connection of this process, else the cluster in RAY_ADDRESS. Without these, a cluster on this machine is
+            started, with a worker for each processor. A `distributed.Client` is used as it is. In a Prefect flow with a
+            `DaskTaskRunner`, pass `FlowRunContext.get().task_runner.client`: the runner has no client before that.
 
     Raises:
         SettingsError: the executor is unknown, its package is not installed, or its cluster does not answer or start.
