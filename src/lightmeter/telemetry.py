@@ -59,7 +59,7 @@ class TelemetryFailures(logging.Handler):
         if cause is not None:
             self._reason = next(group for group in cause.groups() if group)[:_MAX_REASON]
         if record.levelno >= logging.ERROR and "export" in text:
-            self.report("the collector did not accept it")
+            self.report("it does not answer, or accepts nothing")
 
     def report(self, otherwise: str) -> None:
         """Log the warning that telemetry was not delivered, once; `otherwise` is the reason if none is known."""
