@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from contextlib import asynccontextmanager
 
 import pytest
@@ -172,6 +173,7 @@ async def test_a_webhook_that_never_answers_does_not_stop_the_run(tmp_path, char
 
 async def test_private_addresses_need_a_setting(try_out, monkeypatch, caplog):
     """Without the setting, no connection is made to this machine; a warning says so before anything is sent."""
+    monkeypatch.setattr(logging.getLogger("lightmeter"), "disabled", False)  # (Prefect's logging disables it)
     monkeypatch.setenv("LIGHTMETER_ALERT_THRESHOLDS", "1")
     async with hook(monkeypatch) as came:
         monkeypatch.delenv("LIGHTMETER_ALERT_ALLOW_PRIVATE")
