@@ -150,8 +150,8 @@ def _open_ray(stack: ExitStack) -> ShardExecutor:
             raise SettingsError(f"Ray did not start: {_first_line(error)}", hint=_RAY_HINT) from error
 
     def map_shards(function: Callable[[Any], Any], shards: Sequence[Any]) -> Generator[Any]:
-        remote = ray.remote(num_cpus=1, max_retries=MAX_TRIES - 1)(function)
-        pending = [remote.remote(shard) for shard in shards]
+        remote = ray.remote(num_cpus=1, max_retries=MAX_TRIES - 1)(_call)
+        pending = [remote.remote(function, shard) for shard in shards]
         try:
             while pending:
                 done, pending = ray.wait(pending, timeout=_WAIT_S)
@@ -173,6 +173,11 @@ def _open_ray(stack: ExitStack) -> ShardExecutor:
 def _first_line(error: Exception) -> str:
     first, *_ = str(error).splitlines() or [type(error).__name__]
     return first
+
+
+def _call(function: Callable[[Any], Any], shard: Any) -> Any:
+    """Return `function(shard)`; Ray itself takes functions alone, and no other callable such as a `partial`."""
+    return function(shard)
 
 
 def _workers_lost(error: Exception) -> WorkersLost:
