@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shlex
@@ -49,7 +50,7 @@ def commands():
     for name, service in compose()["services"].items():
         if service["image"].startswith("lightmeter"):
             found[f"compose {name}"] = [settle(argument) for argument in service["command"]]
-    for unit in sorted((DEPLOY / "systemd").glob("*.service")):
+    for unit in sorted({*(DEPLOY / "systemd").glob("*.service")} - {*(DEPLOY / "systemd").glob("*prefect*")}):
         for number, line in enumerate(re.findall(r"^ExecStart\w*=(.*)$", unit.read_text(), re.MULTILINE)):
             program, *arguments = shlex.split(line.replace("$NIGHT_OPTIONS", "photos.csv --out out --budget 500"))
             assert program == "/opt/lightmeter/bin/lightmeter"
@@ -92,10 +93,21 @@ def test_the_night_of_systemd_may_be_cut_short():
     assert "SuccessExitStatus=130" in unit
 
 
+def test_prefect_starts_again_and_keeps_its_leases():
+    """A server or worker of Prefect that ends is started again, and the server has a lease storage that exists."""
+    server, worker = (
+        (DEPLOY / "systemd" / f"lightmeter-prefect{name}.service").read_text() for name in ("", "-worker")
+    )
+    for unit in (server, worker):
+        assert "Restart=always" in unit
+    module = re.search(r"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE=(\S+)", server)[1]
+    assert importlib.import_module(module).ConcurrencyLeaseStorage is not None
+
+
 def test_systemd_accepts_the_units(tmp_path):
     """The systemd units have no finding of systemd-analyze."""
     for unit in (DEPLOY / "systemd").iterdir():
-        text = unit.read_text().replace("/opt/lightmeter/bin/lightmeter", str(BIN / "lightmeter"))
+        text = unit.read_text().replace("/opt/lightmeter/bin", str(BIN))
         name = unit.name.replace("@.", "@1.")
         (tmp_path / name).write_text(text.replace("User=lightmeter", "User=root"))
     result = run("systemd-analyze", "verify", "--man=no", *sorted(tmp_path.iterdir()))
