@@ -148,11 +148,9 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
             _must_be_streamable(manifest, options, settings, consent=consent)
             rows = None
         else:
-            plan = make_plan(manifest, out, options, settings, consent=consent, return_state=True)
-            planned: State[Any] = await plan  # type: ignore[misc]  # (typed as no awaitable)
-            rows = (await planned.aresult()).rows
+            rows = await _plan_rows(manifest, out, options, settings, consent=consent)
+        row = f"| manifest | {name} |"
         if approve_above is not None:
-            row = f"| manifest | {name} |"
             if stream:
                 refused = await ask_for_approval(options.budget, approve_above, approval_hours, [row])
             else:
@@ -170,6 +168,13 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
     except LightmeterError as error:
         state = failed_state(error, NOT_PLANNED if before is None else None)
         return emit_failure(out, state, Spent() if before is None else before.spent_since(folder))
+
+
+async def _plan_rows(manifest: str, out: str, options: AnalyzeOptions, settings: Settings, *, consent: bool) -> int:
+    """Plan the manifest in a task run; return the number of its rows, or raise the error that kept it from that."""
+    plan = make_plan(manifest, out, options, settings, consent=consent, return_state=True)
+    planned: State[RunSummary] = await plan  # type: ignore[misc]  # (typed as no awaitable)
+    return (await planned.aresult()).rows
 
 
 def _must_be_streamable(manifest: str, options: AnalyzeOptions, settings: Settings, *, consent: bool) -> None:

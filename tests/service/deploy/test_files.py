@@ -73,8 +73,10 @@ def test_the_dockerfile_follows_the_rules_of_hadolint():
 
 
 def test_the_compose_file_has_the_published_schema():
-    """The compose file is valid by the schema of the compose specification."""
-    result = run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yml")
+    """The compose files are valid by the schema of the compose specification."""
+    assert len(list(DEPLOY.glob("compose*.yml"))) == 2
+    files = sorted(DEPLOY.glob("compose*.yml"))
+    result = run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", *files)
     assert result.returncode == 0, result.stdout
 
 
@@ -138,6 +140,18 @@ def test_the_panels_of_the_dashboard_do_not_overlap():
     ]
     assert len(cells) == len(set(cells))
     assert max(column for column, _ in cells) < 24
+
+
+def test_targets_of_prometheus_are_services_of_the_compose_file():
+    """Prometheus scrapes and alerts hosts that the compose file starts."""
+    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    static = [*config["scrape_configs"], *config["alerting"]["alertmanagers"]]
+    hosts = {
+        host.partition(":")[0] for job in static for group in job.get("static_configs", ()) for host in group["targets"]
+    }
+    hosts |= {name for job in static for found in job.get("dns_sd_configs", ()) for name in found["names"]}
+    assert hosts == {"service-1", "service-2", "worker", "alertmanager"}
+    assert hosts <= compose()["services"].keys()
 
 
 def test_prometheus_accepts_its_files():
