@@ -35,17 +35,19 @@ from lightmeter.api.runs import prepare_run, prepare_run_from_plan
 from lightmeter.api.sending_process import sending
 from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.options import make_options
+from lightmeter.planning.consent import must_be_explicit
 from lightmeter.planning.plan_file import is_plan_file
 from lightmeter.planning.preflight import preflight
 from lightmeter.prefect_integration.approval import approve_run, ask_for_approval, price_of_rest
 from lightmeter.prefect_integration.artifacts import show_results, write_report
 from lightmeter.prefect_integration.credentials import load_settings
 from lightmeter.prefect_integration.events import emit_event
-from lightmeter.prefect_integration.flow_results import error_text, failed_state, warn_of_credentials
+from lightmeter.prefect_integration.flow_results import NOT_PLANNED, error_text, failed_state, warn_of_credentials
 from lightmeter.prefect_integration.parameters import AnalyzeOptions
-from lightmeter.prefect_integration.run_events import emit_outcome
+from lightmeter.prefect_integration.run_events import RunTotals, Spent, emit_failure, emit_outcome, read_totals
 from lightmeter.prefect_integration.shards import STOPPED, follow_shards
 from lightmeter.prefect_integration.tables import write_tables
+from lightmeter.pricing.estimate import counted
 from lightmeter.redaction import mask_credentials
 from lightmeter.settings import Settings
 
@@ -69,26 +71,35 @@ def _flow_name() -> str:
 
 
 @task(cache_policy=NO_CACHE, retries=0, task_run_name=_plan_name)
-async def make_plan(manifest: str, out: str, options: AnalyzeOptions, settings: Settings) -> RunSummary:
+async def make_plan(
+    manifest: str, out: str, options: AnalyzeOptions, settings: Settings, *, consent: bool
+) -> RunSummary:
     """Read, check and price the manifest, or read a plan file; write its rows to the journal. Spends nothing.
+
+    After an error the task run's state is `NotPlanned`, and the caller gets the error.
 
     Args:
         manifest: A path or `s3://` URL of a manifest, a folder or a glob; or a plan file.
         out: The output folder.
         options: The options of the run; the defaults for a plan file.
         settings: The user's settings, with the key.
+        consent: Whether to allow what `Plan.needs_consent` lists.
 
     Raises:
-        UsageError: `manifest` is a plan file, which holds its own options, and `options` are given too.
+        UsageError: `manifest` is a plan file, which holds its own options, and `options` are given too; or the user
+            must consent first.
         SettingsError: There is no key; checked before the manifest is read.
         AccessDenied: The service does not accept the key; likewise.
     """
-    if is_plan_file(manifest):
-        if options.given():
-            raise UsageError("A plan file holds all options: give no others beside it.")
-        return await prepare_run_from_plan(manifest, out, settings=settings)
-    await preflight(make_options(**options.given()), settings, required=True)
-    return await prepare_run(manifest, out, settings=settings, **options.given())
+    try:
+        if is_plan_file(manifest):
+            if options.given():
+                raise UsageError("A plan file holds all options: give no others beside it.")
+            return await prepare_run_from_plan(manifest, out, settings=settings, consent=consent)
+        await preflight(make_options(**options.given()), settings, required=True)
+        return await prepare_run(manifest, out, settings=settings, consent=consent, **options.given())
+    except LightmeterError as error:  # Prefect would log a traceback
+        return failed_state(error, NOT_PLANNED)  # type: ignore[return-value]  # (the caller gets the error)
 
 
 @flow(name="analyze", flow_run_name=_flow_name, retries=0, log_prints=True)
@@ -102,12 +113,14 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
     approve_above: Annotated[int, Field(ge=0)] | None = None,
     approval_hours: Annotated[float, Field(gt=0, le=720)] = 24,
     report: bool = True,  # noqa: FBT001, FBT002 (likewise)
+    consent: bool = False,  # noqa: FBT001, FBT002 (likewise)
 ) -> dict[str, Any] | State[Any]:
     """Analyse a manifest into Parquet tables.
 
     The flow run is completed where `lightmeter run` exits with 0. Otherwise it fails: its state is called `OverBudget`,
-    `InDoubt`, `Unfinished` or `RowsFailed`, and says what to do next. The tables are written in each case. If a person
-    refuses the price, or does not answer, the state is `Refused` or `NotApproved`, and nothing was sent.
+    `InDoubt`, `Unfinished` or `RowsFailed`, and says what to do next. The tables are written in each case. Nothing was
+    sent in the states `NotPlanned` (its message says why), `Refused` (a person refused the price) and `NotApproved`
+    (nobody answered).
 
     Args:
         manifest: A path or `s3://` URL of a manifest, a folder or a glob; or a plan file, which is followed exactly.
@@ -121,54 +134,87 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
         approve_above: The run waits for approval if it may cost more credits than this. Without a number it never does.
         approval_hours: Hours to wait for approval.
         report: Whether to write the page `report.html`.
+        consent: Whether to allow what `lightmeter run` asks for on a terminal: a run that names no back end, so that
+            its price is not known, or that has no frame limit.
 
     Returns:
         The summary of the run, as `lightmeter status --json` prints it; or a failed state.
     """
-    name, folder = mask_credentials(manifest), Path(out)
+    name, folder, before = mask_credentials(manifest), Path(out), None
     warn_of_credentials("manifest", manifest)
     try:
-        if stream and is_plan_file(manifest):
-            raise UsageError("A plan has been read to its end, so stream has no use: give the manifest instead.")
         settings = await load_settings(credentials)
-        rows = None if stream else (await make_plan(manifest, out, options, settings)).rows
+        if stream:
+            _must_be_streamable(manifest, options, settings, consent=consent)
+            rows = None
+        else:
+            rows = await _plan_rows(manifest, out, options, settings, consent=consent)
+        row = f"| manifest | {name} |"
         if approve_above is not None:
-            row = f"| manifest | {name} |"
             if stream:
                 refused = await ask_for_approval(options.budget, approve_above, approval_hours, [row])
             else:
                 refused = await approve_run(folder, approve_above, approval_hours, row)
             if refused is not None:
-                return refused
-        high = None if stream else price_of_rest(folder).high
+                return emit_failure(out, refused, Spent())
+        high, before = None if stream else price_of_rest(folder).high, read_totals(folder)
         emit_event("lightmeter.run.started", out, rows=rows, budget=options.budget, price_high=high)
         source, streamed = (manifest, options) if stream else (None, None)
         sending_rows = sending(folder, settings, shard_rows=shard_rows, rows=rows, source=source, options=streamed)
         async with sending_rows as sender:
             await follow_shards(sender, name)
             stopped_by = await sender.outcome()
-        return await _finish(Run(folder, stopped_by), name, whole=stream, with_report=report)
+        return await _finish(Run(folder, stopped_by), name, before, whole=stream, with_report=report)
     except LightmeterError as error:
-        return failed_state(error)
+        state = failed_state(error, NOT_PLANNED if before is None else None)
+        return emit_failure(out, state, Spent() if before is None else before.spent_since(folder))
 
 
-async def _finish(run: Run, name: str, *, whole: bool, with_report: bool) -> dict[str, Any] | State[Any]:
+async def _plan_rows(manifest: str, out: str, options: AnalyzeOptions, settings: Settings, *, consent: bool) -> int:
+    """Plan the manifest in a task run; return the number of its rows, or raise the error that kept it from that."""
+    plan = make_plan(manifest, out, options, settings, consent=consent, return_state=True)
+    planned: State[RunSummary] = await plan  # type: ignore[misc]  # (typed as no awaitable)
+    return (await planned.aresult()).rows
+
+
+def _must_be_streamable(manifest: str, options: AnalyzeOptions, settings: Settings, *, consent: bool) -> None:
+    """Raise UsageError if a manifest cannot be sent while it is read, or the user must consent first."""
+    if is_plan_file(manifest):
+        raise UsageError("A plan has been read to its end, so stream has no use: give the manifest instead.")
+    if not consent:
+        must_be_explicit(options, settings)
+
+
+async def _finish(
+    run: Run, name: str, before: RunTotals, *, whole: bool, with_report: bool
+) -> dict[str, Any] | State[Any]:
     """Write the tables, the artifacts and the report of a run; return its summary, or the failed state of the flow run.
 
     Args:
         run: The run, which has ended.
         name: Name of the manifest.
+        before: What the run had spent before this flow run.
         whole: Whether to write all tables anew.
         with_report: Whether to write the report.
     """
     tables = await asyncio.to_thread(write_tables, run.folder, whole=whole)
-    await show_results(run, name, tables)
+    now = before.spent_since(run.folder)
+    await show_results(run, name, tables, now)
     if with_report:
         await write_report(run.folder)
     summary = run.summary()
-    get_run_logger().info("Run %s: %s rows: %s", run.header.run_id, summary.rows, summary.counts)
+    get_run_logger().info(
+        "This flow run: paid %s for %s. Run %s in all: paid %s for %s; %s rows: %s",
+        counted(now.paid, "credit"),
+        counted(now.requests, "request"),
+        run.header.run_id,
+        counted(summary.paid, "credit"),
+        counted(summary.requests, "request"),
+        summary.rows,
+        summary.counts,
+    )
     state = _failed_state(run, summary)
-    emit_outcome(run, state)
+    emit_outcome(run, state, now)
     return state or summary.to_dict()
 
 

@@ -25,6 +25,15 @@ from precheck import precheck
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import TaskRunSort
 import lightmeter as lm
+from lightmeter.prefect_integration import events
+
+sent, send_to_prefect = [], events.send_to_prefect
+
+def send(name, resource, payload):
+    sent.append([name, payload])
+    send_to_prefect(name, resource, payload=payload)
+
+events.send_to_prefect = send
 
 async def run(manifest, out, **options):
     state = await analyze(manifest, out, {"features": ["colors"], **options}, shard_rows=4, return_state=True)
@@ -68,7 +77,7 @@ async def main():
         missing = await check(folder + "/none.txt", folder + "/none")
         refused = await answered(manifest, out + "-asked", approve=False, reason="too dear")
         approved = await answered(manifest, out + "-asked", approve=True)
-        asked = {"approve_above": 4, "approval_hours": 0.0001, "return_state": True}
+        asked = {"approve_above": 4, "approval_hours": 0.001, "return_state": True}
         unanswered = await analyze(manifest, out + "-late", {"features": ["colors"]}, **asked)
         unanswered = {"name": unanswered.name, "requests": lm.open(out + "-late").summary().requests}
         ran_before = await tasks(client)
@@ -81,7 +90,7 @@ async def main():
     runs = {"first": first, "again": again, "keyless": keyless, "no_artifacts": no_artifacts}
     runs |= {"refused": refused, "approved": approved, "unanswered": unanswered}
     runs |= {"sound": sound, "bad": bad, "missing": missing}
-    print(json.dumps({**runs, "tasks": ran, "artifacts": artifacts}))
+    print(json.dumps({**runs, "tasks": ran, "artifacts": artifacts, "events": sent}))
 
 asyncio.run(main())
 """
@@ -113,12 +122,12 @@ def flows(environment, data_server, sample_rows, tmp_path_factory):
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout.splitlines()[-1]), folder
+    return json.loads(ended.stdout.splitlines()[-1]), folder, ended.stderr
 
 
 def test_a_flow_over_budget_fails_and_continues_with_a_larger_one(flows):
     """A flow over budget ends in a failed state with the next command; a larger budget pays for the other rows only."""
-    output, folder = flows
+    output, folder, _ = flows
     first, again = output["first"], output["again"]
     assert (first["summary"]["ok"], first["summary"]["over_budget"]) == (5, 5)
     assert (first["type"], first["name"]) == ("FAILED", "OverBudget")
@@ -132,7 +141,7 @@ def test_a_flow_over_budget_fails_and_continues_with_a_larger_one(flows):
 def test_a_missing_key_fails_before_planning(flows):
     """Without a key the flow ends in its first task, and its state says what to set."""
     keyless = flows[0]["keyless"]
-    assert (keyless["type"], keyless["name"], keyless["tasks"]) == ("FAILED", "Failed", 1)
+    assert (keyless["type"], keyless["name"], keyless["tasks"]) == ("FAILED", "NotPlanned", 1)
     assert "LIGHTMETER_API_KEY" in keyless["message"]
 
 
@@ -153,24 +162,44 @@ def test_a_price_above_the_limit_needs_approval(flows):
 
 def test_tasks_are_shards_of_rows(flows):
     """Ten rows in shards of four are three tasks in each run; no task is a single URL."""
-    output, _ = flows
+    output = flows[0]
     assert sorted(name for name in output["tasks"] if name.startswith("rows ")) == sorted(
         ["rows 0 to 3", "rows 4 to 7", "rows 8 to 9"] * 2
     )
 
 
+def test_each_failed_night_sends_an_event(flows):
+    """A run that is over budget, not planned, refused or not approved sends one event with the name of its state."""
+    failed = [payload["state"] for name, payload in flows[0]["events"] if name == "lightmeter.run.failed"]
+    assert failed == ["OverBudget", "Refused", "NotApproved", "NotPlanned"]
+
+
+def test_a_flow_run_reports_what_it_spent_itself(flows):
+    """The second flow run of a run counts its own credits and requests; one that sends nothing counts none."""
+    ended = [payload for name, payload in flows[0]["events"] if name == "lightmeter.run.completed"]
+    now = [(payload["paid_now"], payload["requests_now"], payload["paid"]) for payload in ended]
+    assert now == [(5, 5, 10), (10, 10, 10), (0, 0, 10)]
+
+
+def test_an_expected_failure_logs_no_traceback(flows):
+    """What keeps a run from being planned is a message in the log, and no traceback."""
+    assert "lightmeter.errors." not in flows[2]
+
+
 def test_progress_and_summary_are_artifacts(flows):
     """Prefect's web page shows the progress and the summary as artifacts; the summary has a row for each value."""
-    output, _ = flows
+    output = flows[0]
     artifacts = {(key, kind): data for key, kind, data in output["artifacts"]}
     assert float(artifacts["analyze-progress", "progress"]) == 100
     table = artifacts["analyze-summary", "table"]
-    assert {"name": "rows", "value": 10} in (json.loads(table) if isinstance(table, str) else table)
+    rows = json.loads(table) if isinstance(table, str) else table
+    assert [row["value"] for row in rows[:3]] == [5, 5, 10]
+    assert {"name": "paid (run's total)", "value": 10} in rows
 
 
 def test_states_say_what_the_check_found(flows):
     """Sound rows complete the flow; rows to skip complete it as `RowsSkipped`; a missing manifest fails it."""
-    output, folder = flows
+    output, folder, _ = flows
     assert (output["sound"]["type"], output["sound"]["name"]) == ("COMPLETED", "Completed")
     assert output["sound"]["report"]["pending"] == 3
     bad = output["bad"]

@@ -85,7 +85,8 @@ def _steps(request: dict[str, Any], stop: asyncio.Event) -> AsyncGenerator[Progr
     given = {"base_url": request["base_url"]} if request["base_url"] else {}
     if request["api_key"] is not None:
         given["api_key"] = SecretStr(request["api_key"])
-    settings, out, limits = read_settings().model_copy(update=given), Path(request["out"]), StartLimits(tables=False)
+    settings, out = read_settings().model_copy(update=given), Path(request["out"])
+    limits = StartLimits(tables=False, consent=True)  # the caller has checked what needs consent
     if request["source"] is None:
         return stream_folder(out, read_run_header(out).options, limits, stop, settings)
     return stream_manifest(request["source"], out, make_options(**request["options"]), limits, stop, settings)

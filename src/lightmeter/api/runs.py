@@ -203,12 +203,17 @@ async def run(
 
 
 async def prepare_run(
-    source: ManifestSource, out: Path | str, *, settings: Settings | None = None, **options: Unpack[PlanOptions]
+    source: ManifestSource,
+    out: Path | str,
+    *,
+    settings: Settings | None = None,
+    consent: bool = False,
+    **options: Unpack[PlanOptions],
 ) -> RunSummary:
     """Plan a manifest and write the plan to the output folder `out`, so that `stream_resume` can run it.
 
     Spends nothing. If the folder already holds a run of this manifest, that run gets the new options.
-    `source` and `options` are as for `plan`; `settings` None means the user's.
+    `source` and `options` are as for `plan`, `consent` as for `run`; `settings` None means the user's.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
@@ -223,17 +228,20 @@ async def prepare_run(
         await store_options(folder, merged_options(folder, header, new_options))
     else:
         settings = settings or read_settings()
-        must_be_explicit(new_options, settings)
+        if not consent:
+            must_be_explicit(new_options, settings)
         steps = stream_screened_plan(source, new_options, settings, out=folder, require_service=True)
         plan = await last_step(steps, show=False)
         await prepare_new_run(plan, folder, settings)
     return summarize(folder)
 
 
-async def prepare_run_from_plan(path: Path | str, out: Path | str, *, settings: Settings | None = None) -> RunSummary:
+async def prepare_run_from_plan(
+    path: Path | str, out: Path | str, *, settings: Settings | None = None, consent: bool = False
+) -> RunSummary:
     """Write the plan file `path` to the output folder `out`, so that `stream_resume` can run it. Spends nothing.
 
-    `settings` None means the user's.
+    `consent` is as for `run`; `settings` None means the user's.
 
     Raises:
         SettingsError: the file is not a plan file, there is no key, or the folder holds a run with other options.
@@ -244,7 +252,8 @@ async def prepare_run_from_plan(path: Path | str, out: Path | str, *, settings: 
         Unreachable: the service does not answer.
     """
     folder, plan = Path(out), await asyncio.to_thread(load_plan, path)
-    plan.must_not_need_consent()
+    if not consent:
+        plan.must_not_need_consent()
     if find_run_of_plan(folder, plan) is None:
         plan = await refresh_service_info(plan, settings)
     header = await prepare_new_run(plan, folder, settings or read_settings())

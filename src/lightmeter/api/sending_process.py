@@ -156,7 +156,8 @@ async def sending(
         settings: The user's settings; their key and address of the service override those of this machine.
         shard_rows: Rows of each shard whose end the process reports.
         rows: Number of rows of the run, if it is planned.
-        source: A manifest to send while it is being read; None sends the run that is planned in `out`.
+        source: A manifest to send while it is being read; None sends the run that is planned in `out`. What needs
+            the user's consent is not checked: see `lightmeter.planning.consent`.
         options: The options of the run of `source`.
     """
     command = (sys.executable, "-m", resume_process.__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from lightmeter.embedded_service import is_embedded
 from lightmeter.errors import UsageError
@@ -10,6 +11,11 @@ from lightmeter.options import Options
 from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.pricing.rates import RateTable
 from lightmeter.settings import Settings
+
+_HINT: Final = (
+    "Name back ends (option backends) and a frame limit (max_frames), or consent: --yes on the command line, "
+    "consent=True in Python and in Prefect"
+)
 
 
 def provider_notes(rates: RateTable, options: Options, settings: Settings) -> Iterator[str]:
@@ -44,4 +50,4 @@ def must_be_explicit(options: Options, settings: Settings) -> None:
 def raise_if_needed(needed: Sequence[str]) -> None:
     """Raise UsageError if `needed`, the sentences on what the user must allow before a run, is not empty."""
     if needed:
-        raise UsageError(" ".join(needed), hint="Name back ends and a frame limit, or consent with --yes")
+        raise UsageError(" ".join(needed), hint=_HINT)

@@ -16,6 +16,8 @@ from prefect.logging import get_run_logger
 from lightmeter.api.run_result import Run
 from lightmeter.html_fragments import esc, valid_colors
 from lightmeter.prefect_integration.flow_results import write_artifact, write_table
+from lightmeter.prefect_integration.run_events import Spent
+from lightmeter.pricing.estimate import counted
 from lightmeter.redaction import mask_credentials
 
 _MOST: Final = 12
@@ -25,18 +27,25 @@ _WIDTH: Final = 640
 _BAR: Final = 22
 """Width of a picture, and height of a bar in it, in pixels."""
 
+_TOTALS: Final = {name: f"{name} (run's total)" for name in ("paid", "requests", "seconds")}
+"""Names of values that a run adds up over all flow runs."""
 
-async def show_results(run: Run, name: str, tables: dict[str, int]) -> None:
+
+async def show_results(run: Run, name: str, tables: dict[str, int], now: Spent) -> None:
     """Write the artifacts of a run: summary, statement, and pictures of its tags and colors, if it has any.
 
     Args:
         run: The run, with its tables.
         name: Name of the manifest.
         tables: Number of rows by table.
+        now: What this flow run has spent.
     """
     title = f"{name} → {mask_credentials(str(run.folder))}"
-    await write_table("analyze-summary", _as_table(run.summary().to_dict(), tables), title)
-    texts = {"analyze-statement": "\n".join(("```", *run.statement().lines(), "```"))}
+    await write_table("analyze-summary", summary_rows(run.summary().to_dict(), tables, now), title)
+    spent = (
+        f"This flow run: {counted(now.paid, 'credit')} paid, {counted(now.requests, 'request')} sent. The whole run:"
+    )
+    texts = {"analyze-statement": "\n".join((spent, "", "```", *run.statement().lines(), "```"))}
     if tables.get("tags"):
         tags = run.ask("top_tags", most=_MOST).to_pylist()
         texts["analyze-tags"] = tags_as_markdown([(row["name"], row["items"]) for row in tags])
@@ -105,7 +114,18 @@ def _cell(text: str) -> str:
     return esc(" ".join(text.split())).replace("|", "\\|")
 
 
-def _as_table(summary: dict[str, Any], tables: dict[str, int]) -> list[dict[str, Any]]:
-    """Return the counts of a run and of its tables as rows of a table on Prefect's web page."""
+def summary_rows(summary: dict[str, Any], tables: dict[str, int], now: Spent) -> list[dict[str, Any]]:
+    """Return what a flow run has spent, then the totals of the run and of its tables, as rows of a table.
+
+    Args:
+        summary: The summary of the run as JSON.
+        tables: Number of rows by table.
+        now: What this flow run has spent.
+    """
     values = {**summary, **summary["credits"], **{f"table {table}": count for table, count in tables.items()}}
-    return [{"name": name, "value": value} for name, value in values.items() if not isinstance(value, dict)]
+    totals = [
+        {"name": _TOTALS.get(name, name), "value": value}
+        for name, value in values.items()
+        if not isinstance(value, dict)
+    ]
+    return [*({"name": name.replace("_", " "), "value": value} for name, value in now.payload.items()), *totals]

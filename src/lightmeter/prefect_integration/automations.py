@@ -99,8 +99,9 @@ async def create_automations(
 def main(notify: str | None, pause: str | None, crashed_after: int) -> None:
     """Create lightmeter's automations in Prefect; replace those of the same names.
 
-    A deployment whose run stops at a limit, or loses an answer, is always paused. A flow run whose process or worker
-    died is always marked as crashed, so that the next one can start. Without --notify nobody is told.
+    A deployment whose run stops at a limit, loses an answer, or is refused by a person is always paused. A flow run
+    whose process or worker died is always marked as crashed, so that the next one can start. Without --notify nobody
+    is told.
     """
     try:
         names = asyncio.run(create_automations(notify, pause, crashed_after))

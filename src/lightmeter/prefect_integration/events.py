@@ -28,6 +28,7 @@ class EventDescription:
     payload: tuple[str, ...]
 
 
+_NOW: Final = ("paid_now", "requests_now")
 _BUDGET: Final = ("balance", "period", "spent", "budget", "left_percent", "forecast")
 
 EVENTS: Final = MappingProxyType(
@@ -36,10 +37,15 @@ EVENTS: Final = MappingProxyType(
         "lightmeter.run.approval_required": EventDescription(
             "`analyze` waits for the approval of a plan.", ("rows", "price_high", "approve_above")
         ),
-        "lightmeter.run.completed": EventDescription("`analyze` leaves nothing to do.", ("rows", "paid", "balance")),
+        "lightmeter.run.completed": EventDescription(
+            "`analyze` leaves nothing to do; `paid_now` and `requests_now` are those of this flow run, `paid` is the "
+            "run's total over all nights.",
+            (*_NOW, "rows", "paid", "balance"),
+        ),
         "lightmeter.run.failed": EventDescription(
-            "`analyze` leaves something to do; `state` is that of the flow run, such as `OverBudget` or `InDoubt`.",
-            ("state", "message", "rows", "pending", "over_budget", "in_doubt", "failed", "paid", "balance"),
+            "`analyze` leaves something to do, or sent nothing; `state` is that of the flow run, such as `OverBudget`, "
+            "`NotPlanned` or `Refused`.",
+            ("state", "message", *_NOW, "rows", "pending", "over_budget", "in_doubt", "failed", "paid", "balance"),
         ),
         "lightmeter.run.prechecked": EventDescription(
             "`precheck` has checked all rows.", ("rows", "pending", "skipped", "duplicate")

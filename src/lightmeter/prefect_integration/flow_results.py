@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from prefect import get_run_logger
 from prefect.artifacts import acreate_table_artifact
@@ -15,15 +15,21 @@ from lightmeter.redaction import has_credentials, mask_credentials
 
 T = TypeVar("T")
 
+NOT_PLANNED: Final = "NotPlanned"
+"""Name of the failed state of a flow run that an error ended before anything was sent."""
+
 
 def error_text(error: LightmeterError) -> str:
     """Return the message of an error and its hint as one text."""
     return f"{error} {error.hint}".rstrip()
 
 
-def failed_state(error: LightmeterError) -> State[Any]:
-    """Return the state of a flow run that an error ended; its message is that of the error, with the hint."""
-    return Failed(message=error_text(error), data=error)
+def failed_state(error: LightmeterError, name: str | None = None) -> State[Any]:
+    """Return the state of a flow or task run that an error ended; its message is that of the error, with the hint.
+
+    `name` is the name of the state; None means Prefect's own, `Failed`.
+    """
+    return Failed(name=name, message=error_text(error), data=error)
 
 
 async def write_artifact(artifact: Awaitable[T]) -> T | None:

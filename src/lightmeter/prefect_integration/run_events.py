@@ -1,26 +1,80 @@
-"""The events of the flow `analyze`: a run starts, waits for approval, has ended."""
+"""What a flow run of `analyze` has spent itself, and the events that it has ended."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from prefect.client.schemas import State
 
-from lightmeter.api.run_result import Run
+from lightmeter.api.run_result import Run, summarize
+from lightmeter.errors import JournalError
+from lightmeter.journal.header import read_run_header
 from lightmeter.prefect_integration.events import emit_event
 
 
-def emit_outcome(run: Run, state: State[Any] | None) -> None:
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Credits that a run has paid, and POST requests that it has sent."""
+
+    paid: int = 0
+    requests: int = 0
+
+    @property
+    def payload(self) -> dict[str, int]:
+        """The values of an event, for what one flow run has spent."""
+        return {"paid_now": self.paid, "requests_now": self.requests}
+
+
+@dataclass(frozen=True, slots=True)
+class RunTotals:
+    """What the run in a folder has spent at some time; `run_ids` are empty if the folder held no run."""
+
+    run_ids: tuple[str, ...] = ()
+    spent: Spent = Spent()
+
+    def spent_since(self, out: Path) -> Spent:
+        """Return what the run in `out` has spent since; all that it has spent if it is another run."""
+        now = read_totals(out)
+        if not {*self.run_ids} & {*now.run_ids}:
+            return now.spent
+        return Spent(now.spent.paid - self.spent.paid, now.spent.requests - self.spent.requests)
+
+
+def read_totals(out: Path) -> RunTotals:
+    """Return what the run in a folder has spent so far, over all flow runs."""
+    try:
+        header, summary = read_run_header(out), summarize(out)
+    except JournalError:
+        return RunTotals()
+    return RunTotals(header.run_ids, Spent(summary.paid, summary.requests))
+
+
+def emit_outcome(run: Run, state: State[Any] | None, now: Spent) -> None:
     """Send the event that a run has ended.
 
     Args:
         run: The run.
         state: The failed state of the flow run; None if nothing is left to do.
+        now: What this flow run has spent.
     """
     summary = run.summary()
-    values = {"rows": summary.rows, "paid": summary.paid, "balance": summary.balance_after}
+    values = {**now.payload, "rows": summary.rows, "paid": summary.paid, "balance": summary.balance_after}
     if state is None:
         emit_event("lightmeter.run.completed", str(run.folder), **values)
         return
     left = {status: summary.counts[status] for status in ("pending", "over_budget", "in_doubt", "failed")}
     emit_event("lightmeter.run.failed", str(run.folder), state=state.name, message=state.message, **left, **values)
+
+
+def emit_failure(out: str, state: State[Any], now: Spent) -> State[Any]:
+    """Send the event that a flow run failed without an outcome of its run; return its state.
+
+    Args:
+        out: The output folder.
+        state: The failed state of the flow run.
+        now: What this flow run has spent.
+    """
+    emit_event("lightmeter.run.failed", out, state=state.name, message=state.message, **now.payload)
+    return state
