@@ -32,7 +32,7 @@ def test_the_options_of_a_flow_are_those_of_a_run(name):
 def test_fixed_names_are_choices():
     """The form lists the features that exist, and the formats of tables."""
     assert SCHEMA["features"]["items"]["enum"] == [*FEATURES, *EXTRA_FEATURES]
-    assert SCHEMA["table_format"]["enum"] == ["parquet", "delta"]
+    assert SCHEMA["table_format"]["enum"] == ["parquet", "delta", "iceberg"]
 
 
 def test_given_options_make_the_same_run():
