@@ -10,9 +10,12 @@ import pytest
 import lightmeter as lm
 from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.planning.comparison_text import plan_as_markdown
+from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.planning.price_limits import PriceLimits, parse_percent
-from lightmeter.pricing.estimate import CreditRange
+from lightmeter.pricing.estimate import CreditRange, FrameRange, run_price
+from lightmeter.pricing.rates import default_rates, least_charged_milli
 from lightmeter.testing import tiny_jpeg, tiny_video
+from lightmeter.wire.response import Backends
 
 OWN = {"backends": {"imagenet": {"prices": {"tags": 1500}}, "palette": {"prices": {"colors": 400}}}}
 
@@ -123,7 +126,7 @@ async def test_a_price_that_a_service_has_not_confirmed_is_an_estimate(tmp_path)
         path, features=["tags"], backends=["clarifai"], precheck=False, base_url="http://127.0.0.1:9"
     )
     compared = foreign.compare(own)
-    assert (compared.before_label, compared.after_label) == ("bound", "estimate")
+    assert (compared.before_label, compared.after_label) == ("exact", "estimate")
     assert "estimate" in str(compared)
 
 
@@ -195,3 +198,26 @@ def test_limits_are_exact(plans):
     rise = Fraction(100 * (compared.after.high - compared.before.high), compared.before.high)
     assert PriceLimits(None, rise).exceeded(compared.after, compared) == ()
     assert len(PriceLimits(None, rise - Fraction(1, 10**6)).exceeded(compared.after, compared)) == 1
+
+
+async def test_a_service_that_states_its_rounding_has_an_exact_price(tmp_path):
+    """The embedded service rounds up each picture, so that its price is exact; the upper end stays the same."""
+    path = tmp_path / "m.csv"
+    path.write_text("url,kind\n" + "".join(f"http://pictures.example/{n}.jpg,image\n" for n in range(25)))
+    plan = await lm.plan(path, features=["tags"], backends=["imagenet"], precheck=False, budget=10)
+    assert (plan.credits, plan.rounding) == (CreditRange(25, 25), "image")
+    assert (plan.budget_rows.low, plan.budget_rows.high) == (10, 10)
+    assert plan.compare(plan).after_label == "exact"
+    assert lm.load_plan(plan.save(tmp_path / "p.json")).credits == plan.credits
+
+
+@pytest.mark.parametrize(
+    ("stated", "low"), [({"rounding": "image"}, 4), ({"rounding": "request"}, 1), ({}, 1), ({"rounding": ["odd"]}, 1)]
+)
+def test_only_a_stated_rounding_of_pictures_raises_the_lower_price(stated, low):
+    """A service without a valid `rounding` in its list of back ends keeps the range of prices."""
+    listed = Backends.model_validate({"backends": [{"name": "b", "features": {"tags": 0.25}}], **stated})
+    service = ServiceInfo.from_dict(ServiceInfo(1).with_backend_list(listed).to_dict())
+    rounding = service.rates(default_rates()).rounding
+    price = run_price(least_charged_milli(250, rounding), FrameRange(4, 4), 0, 0)
+    assert price == CreditRange(low, 4)

@@ -14,7 +14,8 @@ from rich.table import Table
 
 from lightmeter.api.check import CheckReport
 from lightmeter.api.run_result import Run, RunSummary
-from lightmeter.planning.plan import Plan, ReasonCount
+from lightmeter.planning.plan import Plan
+from lightmeter.planning.plan_text import ReasonCount
 from lightmeter.planning.price_sources import describe_own_prices
 from lightmeter.pricing.estimate import counted
 
