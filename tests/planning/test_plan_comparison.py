@@ -10,6 +10,7 @@ import pytest
 import lightmeter as lm
 from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.planning.comparison_text import plan_as_markdown
+from lightmeter.planning.plan_comparison import read_snapshot
 from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.planning.price_limits import PriceLimits, parse_percent
 from lightmeter.pricing.estimate import CreditRange, FrameRange, run_price
@@ -221,3 +222,25 @@ def test_only_a_stated_rounding_of_pictures_raises_the_lower_price(stated, low):
     rounding = service.rates(default_rates()).rounding
     price = run_price(least_charged_milli(250, rounding), FrameRange(4, 4), 0, 0)
     assert price == CreditRange(low, 4)
+
+
+async def test_the_costs_of_a_comparison_add_up(tmp_path):
+    """The cost list ends with what is rounded up; the headline has both prices, and one line explains the words."""
+    path = tmp_path / "m.csv"
+    path.write_text("url,kind\n" + "".join(f"http://pictures.example/{n}.jpg,image\n" for n in range(25)))
+    asked = {"features": ["tags"], "backends": ["imagenet"], "precheck": False}
+    old, new = await lm.plan(path, **asked), await lm.plan(path, **{**asked, "prices": {"backends": OWN["backends"]}})
+    text = plan_as_markdown(new, new.compare(old), None, ())
+    assert text.startswith("### lightmeter plan: 50 credits, before 25 credits, +100 %\n")
+    share = new.compare(old).shares[0]
+    rest = (25 - share.before_milli[0] / 1000, 50 - share.after_milli[0] / 1000)
+    assert f"<code>rounded up</code> | {rest[0]:g} | {rest[1]:g} |" in text
+    assert "Exact: the price is known. Bound: " in text
+
+
+def test_a_foreign_json_file_is_refused_without_names_of_exceptions(tmp_path):
+    """A JSON file that is no plan is refused in a sentence."""
+    path = tmp_path / "p.json"
+    path.write_text("{}")
+    with pytest.raises(SettingsError, match=r"p\.json is not a plan file\.$"):
+        read_snapshot(path)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lightmeter.html_fragments import esc, replace_control_chars
 from lightmeter.pricing.estimate import CreditRange, amount_text, counted
+from lightmeter.pricing.rates import MILLICREDITS
 
 if TYPE_CHECKING:
     from lightmeter.planning.cost_by_column import ColumnCost
@@ -19,6 +20,12 @@ _MOST_CHARS: Final = 60
 
 _MOST_SHARES: Final = 12
 """Pairs of back end and feature that a text lists; `to_dict` has all."""
+
+
+_WORDS: Final = (
+    "Exact: the price is known. Bound: the price cannot leave the range. Estimate: the service has not confirmed "
+    "the prices. Rounded up: charges are whole credits."
+)
 
 
 def comparison_as_text(comparison: PlanComparison) -> str:
@@ -53,7 +60,8 @@ def plan_as_markdown(
         by: The cost by a column of the manifest; None to leave it out.
         exceeded: Sentences on limits that the price exceeds.
     """
-    title = f"### lightmeter plan: {plan.credits}" + ("" if comparison is None else _rise(comparison))
+    before = "" if comparison is None else f", before {comparison.before}{_rise(comparison)}"
+    title = f"### lightmeter plan: {plan.credits}{before}"
     parts = [title, *(f"**Too expensive:** {sentence}" for sentence in exceeded)]
     rows = f"{_code(plan.manifest)}: {counted(plan.rows, 'row')}, {plan.counts['pending']} to send"
     budget = "" if plan.options.budget is None else f", budget {plan.options.budget}"
@@ -78,6 +86,7 @@ def _comparison_tables(comparison: PlanComparison) -> Iterator[str]:
     yield _table(
         ("cost of", "credits before", "credits now"), ((_code(name), *both) for name, *both in _share_lines(comparison))
     )
+    yield _WORDS
     prices = [(_code(name), *both) for name, *both in _prices(comparison)]
     yield _table(("price for an image", "before", "now"), prices)
     options = [tuple(map(_code, entry)) for entry in _options(comparison)]
@@ -107,7 +116,9 @@ def _before_after(comparison: PlanComparison) -> str:
 
 def _rise(comparison: PlanComparison) -> str:
     rise = comparison.rise_percent
-    return "" if rise is None else f", {'+' if rise > 0 else ''}{float(rise):.3g} %"
+    text = "" if rise is None else f", {'+' if rise > 0 else ''}{float(rise):.3g} %"
+    is_range = comparison.before.low != comparison.before.high or comparison.after.low != comparison.after.high
+    return f"{text} at the upper end" if text and is_range else text
 
 
 def _range_change(before: CreditRange, after: CreditRange) -> str:
@@ -131,16 +142,44 @@ def _share_lines(comparison: PlanComparison) -> list[tuple[str, str, str]]:
         before = _share_text(share.before_milli, share.before_label)
         return f"{share.backend} {share.feature}", before, _share_text(share.after_milli, share.after_label)
 
-    return [line(share) for share in comparison.shares[:_MOST_SHARES]]
+    lines = [line(share) for share in comparison.shares[:_MOST_SHARES]]
+    if rest := comparison.shares[_MOST_SHARES:]:
+        texts = (_sum_text([share.before_milli for share in rest]), _sum_text([share.after_milli for share in rest]))
+        lines.append((f"{len(rest)} more", *texts))
+    before = _rounded_up(comparison.before, [share.before_milli for share in comparison.shares])
+    after = _rounded_up(comparison.after, [share.after_milli for share in comparison.shares])
+    return [*lines, ("rounded up", before, after)] if lines else []
+
+
+def _sums(shares: Sequence[tuple[int, int | None] | None]) -> tuple[int, int | None]:
+    """Return the least and the most millicredits (None if unbounded) of these shares together."""
+    known = [share for share in shares if share is not None]
+    highs = [high for _, high in known if high is not None]
+    return sum(low for low, _ in known), sum(highs) if len(highs) == len(known) else None
+
+
+def _sum_text(shares: Sequence[tuple[int, int | None] | None]) -> str:
+    low, high = _sums(shares)
+    return _milli_text(low, high)
+
+
+def _rounded_up(price: CreditRange, shares: Sequence[tuple[int, int | None] | None]) -> str:
+    """Return what the price has beyond its shares: whole credits, and answers to `--ask` that are requested again."""
+    low, high = _sums(shares)
+    most = None if price.high is None or high is None else price.high * MILLICREDITS - high
+    return _milli_text(price.low * MILLICREDITS - low, most)
+
+
+def _milli_text(low: int, high: int | None) -> str:
+    if high is None:
+        return f"at least {amount_text(low)}"
+    return amount_text(low) if low == high else f"{amount_text(low)} to {amount_text(high)}"
 
 
 def _share_text(share: tuple[int, int | None] | None, label: str) -> str:
     if share is None:
         return "-"
-    low, high = share
-    if high is None:
-        return f"at least {amount_text(low)} ({label})"
-    return f"{amount_text(low)} ({label})" if low == high else f"{amount_text(low)} to {amount_text(high)} ({label})"
+    return f"{_milli_text(*share)} ({label})"
 
 
 def _prices(comparison: PlanComparison) -> list[tuple[str, str, str]]:

@@ -245,7 +245,7 @@ def read_snapshot(path: Path) -> PlanSnapshot:
             return _checked(PlanSnapshot(saved.head, temp_dir.path, temp_dir))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             hint = "Make one: lightmeter plan MANIFEST --save FILE"
-            raise SettingsError(f"{path} is not a plan file: {error!r}.", hint=hint) from error
+            raise SettingsError(f"{path} is not a plan file.", hint=hint) from error
 
 
 def _checked(snapshot: PlanSnapshot) -> PlanSnapshot:

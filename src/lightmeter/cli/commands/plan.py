@@ -25,7 +25,7 @@ from lightmeter.options import make_options
 from lightmeter.planning.comparison_text import plan_as_markdown
 from lightmeter.settings import read_settings
 
-_TABLE_FORMATS: Final = ("parquet", "delta")
+_TABLE_FORMATS: Final = ("parquet", "delta", "iceberg")
 
 
 @click.command("plan")
@@ -47,7 +47,7 @@ _TABLE_FORMATS: Final = ("parquet", "delta")
     type=click.Choice(["text", "markdown", "json", *_TABLE_FORMATS]),
     multiple=True,
     help="How to print the plan: text (default), markdown for a pull request, json. Or the format of the run's tables: "
-    "parquet (default), delta. May be given once for each.",
+    "parquet (default), delta, iceberg. May be given once for each.",
 )
 @json_option
 def plan_command(
