@@ -244,3 +244,19 @@ def test_a_foreign_json_file_is_refused_without_names_of_exceptions(tmp_path):
     path.write_text("{}")
     with pytest.raises(SettingsError, match=r"p\.json is not a plan file\.$"):
         read_snapshot(path)
+
+
+async def test_markdown_names_rows_not_sent_with_their_reasons(tmp_path):
+    """Reasons have an example, paths stay readable, `www.` is no link, and advice is listed."""
+    path = tmp_path / "m.csv"
+    path.write_text('path,team\ngone/a.jpg,"data/m2.csv www.evil.example"\nb.jpg,"x\ny"\n')
+    (tmp_path / "b.jpg").write_bytes(tiny_jpeg(1))
+    plan = await lm.plan(path, features=["tags"], backends=["imagenet"])
+    text = plan_as_markdown(plan, plan.compare(plan), plan.cost_by("team"), ())
+    assert f"| <code>{plan.reasons[0].status} " in text
+    assert "gone/a.jpg" in text
+    assert "data/m2.csv www&#46;evil.example" in text
+    assert "- Advice: " in text
+    assert "| to send | 1 | 1 |" in text
+    assert "pending" not in text
+    assert any(line.split()[:2] == ["x", "y"] for line in str(plan.cost_by("team")).splitlines())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 
 _MOST_CHARS: Final = 60
 """Characters of a value of an option or a manifest that are shown."""
+
+_MOST_REASONS: Final = 5
+"""Reasons for rows that are not sent that Markdown lists."""
+
+_WWW: Final = re.compile(r"(www)\.", re.IGNORECASE)
+"""Start of a text that GitHub turns into a link, even inside `<code>`."""
 
 _MOST_SHARES: Final = 12
 """Pairs of back end and feature that a text lists; `to_dict` has all."""
@@ -66,14 +73,16 @@ def plan_as_markdown(
     rows = f"{_code(plan.manifest)}: {counted(plan.rows, 'row')}, {plan.counts['pending']} to send"
     budget = "" if plan.options.budget is None else f", budget {plan.options.budget}"
     parts.append(rows + budget + ".")
-    if comparison is None:
-        reasons = [(_code(f"{one.status} {one.reason}"), one.rows) for one in plan.reasons]
-        parts.append(_table(("rows not sent", "rows"), reasons))
-    else:
+    if comparison is not None:
         parts += _comparison_tables(comparison)
+    reasons = [(_code(f"{one.status} {one.reason}"), one.rows, _code(one.example)) for one in plan.reasons]
+    parts.append(_table(("rows not sent", "rows", "for example"), reasons[:_MOST_REASONS]))
+    if len(reasons) > _MOST_REASONS:
+        parts.append(f"{counted(len(reasons) - _MOST_REASONS, 'more reason')}.")
     if by is not None:
         costs = [(_code(label), cost.rows_to_send, cost.credits) for label, cost in by.lines]
         parts.append(_table((_code(by.column), "rows to send", "credits"), costs))
+    parts.append("\n".join(f"- Advice: {_escaped(sentence)}" for sentence in plan.advice))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -101,8 +110,13 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def _code(value: str) -> str:
     """Return an untrusted text as `<code>…</code>` with its special characters escaped, for a Markdown document."""
-    shown = replace_control_chars(value).replace("\n", " ").replace("\t", " ")
-    return f"<code>{''.join(c if c.isalnum() or c in ' -' else f'&#{ord(c)};' for c in _shorten(shown))}</code>"
+    return f"<code>{_escaped(_shorten(value))}</code>"
+
+
+def _escaped(value: str) -> str:
+    """Return a text in one line with its special characters escaped; `/` and `.` stay readable, but `www.` does not."""
+    shown = _WWW.sub("\\1\x00", replace_control_chars(value)).replace("\n", " ").replace("\t", " ")
+    return "".join(c if c.isalnum() or c in " -/." else f"&#{ord(c) or ord('.')};" for c in shown)
 
 
 def _shorten(text: str) -> str:
@@ -129,7 +143,7 @@ def _count_changes(comparison: PlanComparison) -> list[tuple[str, int, int]]:
     """Return (status, rows before, rows now) of each status that either plan has."""
     before, after = comparison.counts_before, comparison.counts_after
     return [
-        (name, before.get(name, 0), after.get(name, 0))
+        ("to send" if name == "pending" else name, before.get(name, 0), after.get(name, 0))
         for name in {**after, **before}
         if before.get(name) or after.get(name)
     ]

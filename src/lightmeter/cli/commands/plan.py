@@ -97,11 +97,12 @@ def plan_command(
         lambda _: stream_screened_plan(manifest, make_options(**explicit_options(options)), read_settings()),
         cancel_on_signal=True,
     )
+    costs = None if by is None else plan.cost_by(by)
     show_plan(plan, err=printed != "text")
     if save is not None:
         plan.save(save)
         click.echo(f"saved: {save}", err=printed != "text")
-    checked = check.apply(plan, None if by is None else plan.cost_by(by))
+    checked = check.apply(plan, costs)
     _print_checked_plan(checked, printed)
     checked.raise_if_too_expensive()
     return 0
