@@ -60,14 +60,14 @@ DEFAULT_SHARD_ROWS: Final = 2000
 
 
 class ScaleOutOptions(TypedDict, total=False):
-    """Keyword arguments of `check` that distribute the checks; rows go to workers and back in files.
+    """Keyword arguments of `check` and `plan` that distribute checks and screens; rows go to workers and back in files.
 
     Attributes:
-        executor: What checks the rows: "local", "dask", "ray" or a `distributed.Client`. See
-            `lightmeter.scale_out.executors.open_executor`.
-        shard_rows: Rows of one shard, which a worker checks as a whole. Use thousands: a shard has a fixed cost.
+        executor: What checks the rows, and analyzes those of a screen: "local", "dask", "ray" or a
+            `distributed.Client`. See `lightmeter.scale_out.executors.open_executor`.
+        shard_rows: Rows of one shard, which one worker checks. Use thousands: a shard has a fixed cost.
         shard_dir: Folder or URI, such as `s3://bucket/prefix`, that this machine and all workers reach; files are only
-            there during the check. None means a folder in the cache folder, which is right for one machine.
+            there meanwhile. None means a folder in the cache folder, which is right for one machine.
     """
 
     executor: Executor | object
@@ -153,3 +153,7 @@ class PlanOptions(ResumeOptions, CheckOptions, total=False):
     screen_rule: str | None
     screen_audit: float
     screen_positive: str | None
+
+
+class PlanArguments(PlanOptions, ScaleOutOptions, total=False):
+    """All keyword arguments of `plan`."""

@@ -23,7 +23,7 @@ from tests.engine.hostile import Hostile, listening
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFECT = (sys.executable, "-m", "prefect", "--no-prompt")
-DEADLINE_S = 180
+DEADLINE_S = 600
 
 
 class HoldingService(Hostile):
@@ -72,10 +72,11 @@ def serving(service: Hostile) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Prefect:
-    """A running Prefect server; `environment` is that of its commands."""
+    """A running Prefect server; `environment` is that of its commands, `process` that of the server."""
 
     url: str
     environment: dict[str, str]
+    process: subprocess.Popen[bytes]
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `prefect …` in this repository to its end."""
@@ -92,10 +93,17 @@ class Prefect:
 
     def get(self, path: str) -> Any:
         """GET the JSON of a path of the server's API; a busy server that does not answer is asked again."""
+        return self._read("GET", path)
+
+    def filter(self, path: str, **chosen: Any) -> Any:
+        """POST a filter, and return what the server has found; a busy server is asked again."""
+        return self._read("POST", f"{path}/filter", json=chosen)
+
+    def _read(self, method: str, path: str, **more: Any) -> Any:
         deadline = time.monotonic() + DEADLINE_S
         while True:
             try:
-                return httpx2.get(f"{self.url}{path}", timeout=30).raise_for_status().json()
+                return httpx2.request(method, f"{self.url}{path}", timeout=60, **more).raise_for_status().json()
             except httpx2.HTTPError:
                 if time.monotonic() > deadline:
                     raise
@@ -113,6 +121,27 @@ class Prefect:
         deployment = self.get(f"/deployments/name/{deployed}")
         return self.post(f"/deployments/{deployment['id']}/create_flow_run", parameters=parameters)["id"]
 
+    def runs_of(self, deployed: str) -> list[dict[str, Any]]:
+        """Return the flow runs of a deployment that are late or have started, the newest first."""
+        states = {"state": {"name": {"not_any_": ["Scheduled"]}}}
+        flows = {"name": {"any_": [deployed.split("/", maxsplit=1)[0]]}}
+        runs: list[dict[str, Any]] = self.filter(
+            "/flow_runs", flows=flows, flow_runs=states, sort="EXPECTED_START_TIME_DESC"
+        )
+        return runs
+
+    @contextmanager
+    def schedule(self, deployed: str, *, every_s: int, **parameters: Any) -> Iterator[None]:
+        """Start a deployment by a schedule of its own while the block lasts."""
+        path = f"/deployments/{self.get(f'/deployments/name/{deployed}')['id']}/schedules"
+        schedule = {"schedule": {"interval": every_s}, "active": True, "parameters": parameters}
+        created = httpx2.post(f"{self.url}{path}", json=[schedule], timeout=DEADLINE_S)
+        created.raise_for_status()
+        try:
+            yield
+        finally:
+            httpx2.delete(f"{self.url}{path}/{created.json()[0]['id']}", timeout=DEADLINE_S).raise_for_status()
+
     def state(self, run: str) -> dict[str, Any]:
         """Return the state of a flow run."""
         return self.get(f"/flow_runs/{run}")["state"]
@@ -123,7 +152,7 @@ class Prefect:
 
     def wait_until_final(self, run: str) -> dict[str, Any]:
         """Return the final state of a flow run."""
-        wait_for(lambda: self.state(run)["type"] in {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
+        wait_for(lambda: self.state(run)["type"] in {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}, poll_s=1)
         return self.state(run)
 
 
@@ -138,12 +167,12 @@ def processes_of(run: str) -> list[int]:
     return sorted(found, key=lambda pid: b"resume_process" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
-def wait_for(condition: Callable[[], Any]) -> None:
-    """Wait until the condition holds."""
+def wait_for(condition: Callable[[], Any], *, poll_s: float = 0.1) -> None:
+    """Wait until the condition holds; ask again after `poll_s` seconds."""
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.1)
+        time.sleep(poll_s)
 
 
 @contextmanager
@@ -162,12 +191,18 @@ def running(command: tuple[str, ...], environment: dict[str, str], log: Path) ->
             process.wait()
 
 
-@contextmanager
-def prefect_server(environment: dict[str, str], folder: Path) -> Iterator[Prefect]:
-    """Start a Prefect server for a block; `PREFECT_HOME` is in `folder`."""
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        port: int = free.getsockname()[1]
+    return port
+
+
+@contextmanager
+def prefect_server(environment: dict[str, str], folder: Path, port: int | None = None) -> Iterator[Prefect]:
+    """Start a Prefect server for a block; `PREFECT_HOME` is in `folder`."""
+    port = port or free_port()
     url = f"http://127.0.0.1:{port}/api"
     own = {
         **environment,
@@ -187,4 +222,4 @@ def prefect_server(environment: dict[str, str], folder: Path) -> Iterator[Prefec
                 return False
 
         wait_for(is_up)
-        yield Prefect(url, own)
+        yield Prefect(url, own, process)

@@ -199,7 +199,7 @@ def test_credits_colors_and_report_are_artifacts(flows):
     assert artifacts["analyze-palette"].startswith("![Main colors](data:image/svg+xml;base64,")
     assert "analyze-tags" not in artifacts
     assert "report.html" in artifacts["analyze-report"]
-    assert (flows[1] / "report.html").exists()
+    assert (flows[1] / "out" / "report.html").exists()
 
 
 def test_deployments_exist():

@@ -90,7 +90,7 @@ def test_an_automation_pauses_the_deployment_that_spends(prefect, deployed, serv
         created = subprocess.run(program, env=prefect.environment, capture_output=True, text=True, check=False)
         assert created.returncode == 0, created.stderr
         assert created.stdout.count("lightmeter: pause") == 2
-    assert len(prefect.post("/automations/filter")) == 2
+    assert len(prefect.post("/automations/filter")) == 3
     assert not prefect.get("/deployments/name/analyze/nightly")["paused"]
     run = prefect.start_run("budget-watch/hourly", min_balance=1_000_000, credentials="account")
     state = prefect.wait_until_final(run)

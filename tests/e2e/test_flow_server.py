@@ -98,7 +98,7 @@ def test_a_flow_beside_another_process_is_refused(prefect, deployed, manifest, t
     """A flow into a folder that another process is running fails and sends nothing, whatever Prefect's limits allow."""
     service, out = HoldingService(answered=8), tmp_path / "out"
     with serving(service) as base_url:
-        options = {**OPTIONS, "base_url": base_url, "budget": 500}
+        options = {**OPTIONS, "base_url": base_url, "budget": 500, "max_concurrency": 2}
         script = [sys.executable, "-c", FLOW_SCRIPT, manifest, str(out), json.dumps(options)]
         with running(tuple(script), prefect.environment, tmp_path / "log"):
             wait_for(lambda: service.held >= 2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -134,12 +136,40 @@ async def test_a_wrong_executor_or_size_is_said(manifest):
 
 
 def test_dask_by_name_is_the_client_of_this_process(dask):
-    """`dask` uses the client that exists, such as in a task of prefect-dask, and does not close it."""
+    """`dask` uses the client that exists, and does not close it."""
     with open_executor("dask") as executor:
         assert executor.workers >= 1
         pids = set(filter(None, executor.map(process_id, range(8))))
     assert pids <= set(dask.run(os.getpid).values())
     assert dask.status == "running"
+
+
+def test_ray_that_does_not_start_is_an_error_with_a_hint(monkeypatch):
+    """Ray's own timeout becomes a sentence that says what to do, and what has started is stopped."""
+    ray, called = pytest.importorskip("ray"), []
+
+    def timeout(**_options: object) -> None:
+        raise Exception("The current node timed out during startup.\nmore")  # noqa: TRY002 (as Ray does)
+
+    monkeypatch.setattr(ray, "init", timeout)
+    monkeypatch.setattr(ray, "shutdown", lambda: called.append(1))
+    with pytest.raises(SettingsError, match=r"timed out during startup\.$") as raised, open_executor("ray"):
+        pass
+    assert called == [1]
+    assert "RAY_ADDRESS" in raised.value.hint
+
+
+def test_a_scheduler_that_does_not_answer_is_an_error_with_a_hint():
+    """A wrong DASK_SCHEDULER_ADDRESS becomes a sentence, not a traceback."""
+    pytest.importorskip("distributed")
+    code = (
+        "import dask, lightmeter.scale_out.executors as e\n"
+        "dask.config.set({'distributed.comm.timeouts.connect': '200ms'})\n"
+        "with e.open_executor('dask'): pass"
+    )
+    environment = {**os.environ, "DASK_SCHEDULER_ADDRESS": "tcp://127.0.0.1:9"}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert "SettingsError: The Dask scheduler does not answer" in ended.stderr
 
 
 def process_id(_shard: int) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import lightmeter as lm
-from lightmeter.errors import UsageError, WorkersLost
+from lightmeter.errors import SettingsError, UsageError, WorkersLost
 from lightmeter.scale_out.executors import open_executor
 
 pytestmark = [pytest.mark.sweep, pytest.mark.filterwarnings("ignore")]
@@ -18,12 +18,13 @@ pytestmark = [pytest.mark.sweep, pytest.mark.filterwarnings("ignore")]
 
 @pytest.fixture(scope="module")
 def ray():
-    """Connect this process to a Ray cluster on this machine."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    yield ray
-    ray.shutdown()
+    """Connect this process to the cluster in RAY_ADDRESS, else to a new one; skip if Ray does not start in time."""
+    pytest.importorskip("ray")
+    try:
+        with open_executor("ray") as executor:
+            yield executor
+    except SettingsError as error:
+        pytest.skip(f"{error}")
 
 
 @pytest.mark.usefixtures("ray")

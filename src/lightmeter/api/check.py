@@ -18,13 +18,13 @@ from lightmeter.journal.header import read_run_header
 from lightmeter.journal.queries.items import count_by_reason, count_by_status, count_findings
 from lightmeter.journal.store import open_read_only
 from lightmeter.manifest.readers import ManifestSource
-from lightmeter.option_arguments import CheckArguments, ScaleOutOptions
+from lightmeter.option_arguments import CheckArguments
 from lightmeter.options import Options, make_options
 from lightmeter.planning.checked_rows import stream_check
 from lightmeter.planning.plan_text import ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import counted
-from lightmeter.scale_out.check_manifest import LOCAL, ScaleOut, stream_shard_checks
+from lightmeter.scale_out.check_manifest import LOCAL, ScaleOut, split_scale_out, stream_shard_checks
 from lightmeter.settings import read_settings
 
 
@@ -125,8 +125,7 @@ async def check(
         SettingsError: an option is wrong, or the folder holds a run or cannot be written to.
         WorkersLost: several worker processes died during the same shard.
     """
-    values: dict[str, Any] = {**options}
-    scale_out = ScaleOut(**{name: values.pop(name) for name in ScaleOutOptions.__annotations__ if name in values})
+    scale_out, values = split_scale_out(options)
     steps = stream_check_report(manifest, out, make_options(**values, reuse=reuse), scale_out)
     return await last_step(steps, show=progress)
 

@@ -19,6 +19,7 @@ from lightmeter.api.run_steps import (
     settle_former_run,
     stream_folder,
 )
+from lightmeter.api.screen_shards import stream_screen_shards
 from lightmeter.api.screening import Screen, make_screen, screen_folder
 from lightmeter.engine.engine import ALL_ROWS, SeqRange
 from lightmeter.engine.session import (
@@ -31,31 +32,36 @@ from lightmeter.engine.session import (
 from lightmeter.errors import UsageError
 from lightmeter.journal.header import read_run_header
 from lightmeter.manifest.readers import ManifestSource
-from lightmeter.option_arguments import PlanOptions, ResumeOptions
+from lightmeter.option_arguments import PlanArguments, PlanOptions, ResumeOptions
 from lightmeter.options import Options, make_options, parse_options
 from lightmeter.planning.build import load_plan, refresh_service_info, stream_plan
 from lightmeter.planning.consent import must_be_explicit
 from lightmeter.planning.plan import Plan
 from lightmeter.planning.progress import Progress
+from lightmeter.scale_out.check_manifest import LOCAL, ScaleOut, split_scale_out, stream_shard_checks
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tables.remote.uris import is_uri
 
 
-async def plan(source: ManifestSource, *, progress: bool | None = None, **options: Unpack[PlanOptions]) -> Plan:
+async def plan(source: ManifestSource, *, progress: bool | None = None, **options: Unpack[PlanArguments]) -> Plan:
     """Read a manifest, check its rows, and estimate what a run costs. Spends nothing.
 
     Args:
         source: A path or `s3://` URI of a manifest; a folder or a glob of media or of Parquet files; a DataFrame, a
             Series or a list of URLs, `Path`s or dicts.
         progress: Whether to show the progress; None shows it in a Jupyter notebook and on a terminal.
-        options: The options of the run: see `lightmeter.option_arguments.PlanOptions`.
+        options: The options of the run: see `lightmeter.option_arguments.PlanOptions`. With `executor="dask"` or "ray",
+            workers check the rows and analyze those of a screen: see `ScaleOutOptions` there.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
         SettingsError: an option is wrong (the message names it), or the service lacks a back end.
         AccessDenied: the service does not accept the key. A missing key is only a note in the plan.
+        WorkersLost: several worker processes died during the same shard.
     """
-    return await last_step(stream_screened_plan(source, make_options(**options), read_settings()), show=progress)
+    scale_out, values = split_scale_out(options)
+    steps = stream_screened_plan(source, make_options(**values), read_settings(), scale_out=scale_out)
+    return await last_step(steps, show=progress)
 
 
 async def stream_screened_plan(
@@ -65,6 +71,7 @@ async def stream_screened_plan(
     *,
     out: Path | None = None,
     require_service: bool = False,
+    scale_out: ScaleOut = LOCAL,
 ) -> AsyncGenerator[Progress | Plan]:
     """Build a plan as `plan` does: yield progress, and the plan at the end. Spends nothing.
 
@@ -78,27 +85,46 @@ async def stream_screened_plan(
         out: The output folder of the run; the free run is then in its subfolder `screen`. Without one it is in the
             cache folder.
         require_service: Whether to raise if the key is missing or the service cannot be reached.
+        scale_out: What checks the rows and analyzes those of a screen: this process, or the workers of a cluster.
 
     Raises:
         SettingsError: a back end of the screen is unknown or not local, or its rule is wrong; nothing was read.
         Interrupted: the user stopped the screen.
     """
     screen = await asyncio.to_thread(make_screen, options, settings)
-    async with aclosing(stream_plan(source, options, settings, require_service=require_service)) as steps:
+    checker = None
+    if scale_out.executor != "local" and options.precheck:
+        async with aclosing(stream_shard_checks(source, options, settings, scale_out)) as shards:
+            async for result in shards:
+                if isinstance(result, Progress):
+                    yield result
+                else:
+                    checker = result
+    planning = stream_plan(source, options, settings, require_service=require_service, checker=checker)
+    async with aclosing(planning) as steps:
         async for step in steps:
+            if checker is not None and isinstance(step, Plan):
+                await asyncio.to_thread(checker.remove)
             if isinstance(step, Progress) or screen is None:
                 yield step
                 continue
-            async with aclosing(_stream_screen(screen, step, out)) as screening:
+            async with aclosing(_stream_screen(screen, step, out, scale_out)) as screening:
                 async for progress in screening:
                     yield progress
 
 
-async def _stream_screen(screen: Screen, plan: Plan, out: Path | None) -> AsyncGenerator[Progress | Plan]:
+async def _stream_screen(
+    screen: Screen, plan: Plan, out: Path | None, scale_out: ScaleOut
+) -> AsyncGenerator[Progress | Plan]:
     """Analyze a plan's rows by local back ends for free; yield progress, then the plan without rejected rows."""
     folder = await asyncio.to_thread(screen_folder, screen.settings, plan, screen.options, out)
     if plan.counts["pending"]:
         rows = await asyncio.to_thread(screen.plan_rows, plan)
+        if scale_out.executor != "local":
+            await prepare_new_run(rows, folder, screen.settings)
+            async with aclosing(stream_screen_shards(rows, folder, screen.settings, scale_out)) as shards:
+                async for progress in shards:
+                    yield progress
         async with aclosing(stream_run(rows, folder, settings=screen.settings)) as steps:
             async for step in steps:
                 if isinstance(step, Progress):

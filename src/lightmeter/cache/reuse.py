@@ -181,7 +181,7 @@ def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAns
     """Return the answer about `rows` and its images and videos, to cache; None if it has errors or nothing to cache."""
     _, request_id, answered_at, compressed, *_ = rows[0]
     raw = decompress(compressed)
-    if answered_at is None or _has_errors(raw):
+    if answered_at is None or has_errors(raw):
         return None
     answer = None if ask is None else decode_answer_lenient(raw)
     assets = [
@@ -194,7 +194,7 @@ def _to_cached(rows: Sequence[SettledAsset], ask: Ask | None) -> tuple[CachedAns
     return (cached, assets) if assets else None
 
 
-def _has_errors(raw: bytes) -> bool:
+def has_errors(raw: bytes) -> bool:
     """Whether an answer is not strict JSON, has no results, or reports errors beside its results."""
     results = WireAnswer(parse_object_strict(raw) or {}).results
     return not results or bool(results.get("errors"))

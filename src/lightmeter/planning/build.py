@@ -33,7 +33,7 @@ from lightmeter.planning.plan_file import PlanFile, read_head_without_rows, read
 from lightmeter.planning.preflight import ServiceInfo, preflight
 from lightmeter.planning.price_sources import price_meta, with_prices_from_settings
 from lightmeter.planning.progress import Progress
-from lightmeter.planning.row_checks import CHUNK_ROWS
+from lightmeter.planning.row_checks import CHUNK_ROWS, RowChecker
 from lightmeter.planning.send_order import set_send_order
 from lightmeter.pricing.rates import load_prices
 from lightmeter.redaction import mask_credentials
@@ -55,6 +55,7 @@ async def stream_plan(
     clock: Clock | None = None,
     *,
     require_service: bool = False,
+    checker: RowChecker | None = None,
 ) -> AsyncGenerator[Progress | Plan]:
     """Build a plan: yield progress while rows are read, and the plan at the end.
 
@@ -68,6 +69,7 @@ async def stream_plan(
         clock: Source of the time; the system clock by default.
         require_service: Whether to raise if the key is missing or the service cannot be reached, because a run follows.
             If false, the plan gets a note instead.
+        checker: Checks the rows; None checks them in this process.
 
     Raises:
         ManifestError: the manifest cannot be read at all.
@@ -87,7 +89,7 @@ async def stream_plan(
     prices = price_meta(options, settings, service)
     with telemetry.span("lightmeter.plan") as span, temp_dir_unless_error() as temp_dir:
         with Journal(temp_dir.path) as journal:
-            async with aclosing(write_checked_rows(reader, options, settings, clock, journal)) as steps:
+            async with aclosing(write_checked_rows(reader, options, settings, clock, journal, checker)) as steps:
                 async for progress in steps:
                     yield progress
             await journal.write(put_meta(plan_meta(reader, options, clock) | prices))

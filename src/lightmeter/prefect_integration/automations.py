@@ -1,4 +1,4 @@
-"""Program that creates the automations of `automations.json` in Prefect: notify, and pause a deployment.
+"""Program that creates the automations of `automations.json` in Prefect: notify, pause a deployment, end dead runs.
 
 `python -m lightmeter.prefect_integration.automations --notify slack-webhook/team --pause analyze/nightly`
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 import click
 from prefect.client.orchestration import get_client
-from prefect.events.schemas.automations import AutomationCore
+from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
 from prefect.exceptions import ObjectNotFound
 
 _FILE: Final = Path(__file__).with_name("automations.json")
@@ -22,31 +23,47 @@ _NOTIFICATION_BLOCK: Final = "00000000-0000-0000-0000-000000000001"
 _DEPLOYMENT: Final = "00000000-0000-0000-0000-000000000002"
 """Id in the file for the deployment to pause."""
 
+DEFAULT_CRASHED_AFTER_S: Final = 600
+"""Seconds without a heartbeat after which a flow run is dead: three intervals of Prefect's 180 s, and some more."""
 
-def read_automations(notification_block_id: str | None, deployment_id: str | None) -> list[AutomationCore]:
+_MIN_CRASHED_AFTER_S: Final = 60
+"""Prefect sends heartbeats at most every 30 s."""
+
+
+def read_automations(
+    notification_block_id: str | None, deployment_id: str | None, crashed_after_s: int = DEFAULT_CRASHED_AFTER_S
+) -> list[AutomationCore]:
     """Return the automations in `automations.json` with the given ids filled in; leave out those that lack an id.
 
     Args:
         notification_block_id: Id of the block that sends notifications; None leaves out automations that notify.
         deployment_id: Id of the deployment that a low budget pauses; None leaves out automations that pause it.
+        crashed_after_s: Seconds without a heartbeat after which a flow run is marked as crashed.
     """
     text = _FILE.read_text(encoding="utf-8")
     for placeholder, known in ((_NOTIFICATION_BLOCK, notification_block_id), (_DEPLOYMENT, deployment_id)):
         text = text.replace(placeholder, known or placeholder)
     read = (json.dumps(one) for one in json.loads(text)["automations"])
-    return [
+    automations = [
         AutomationCore.model_validate_json(one)
         for one in read
         if _NOTIFICATION_BLOCK not in one and _DEPLOYMENT not in one
     ]
+    for automation in automations:
+        if isinstance(automation.trigger, EventTrigger) and automation.trigger.posture is Posture.Proactive:
+            automation.trigger.within = timedelta(seconds=crashed_after_s)
+    return automations
 
 
-async def create_automations(notify: str | None, pause: str | None) -> list[str]:
+async def create_automations(
+    notify: str | None, pause: str | None, crashed_after_s: int = DEFAULT_CRASHED_AFTER_S
+) -> list[str]:
     """Create the automations on the Prefect server; replace those of the same names. Return the names.
 
     Args:
         notify: Notification block as `TYPE/NAME`, such as `slack-webhook/team`.
         pause: Deployment that a low budget pauses, as `FLOW/NAME`.
+        crashed_after_s: Seconds without a heartbeat after which a flow run is marked as crashed.
 
     Raises:
         ObjectNotFound: The server has no such block or deployment.
@@ -58,7 +75,7 @@ async def create_automations(notify: str | None, pause: str | None) -> list[str]
             block_id = str((await client.read_block_document_by_name(name, kind)).id)
         if pause is not None:
             deployment_id = str((await client.read_deployment_by_name(pause)).id)
-        automations = read_automations(block_id, deployment_id)
+        automations = read_automations(block_id, deployment_id, crashed_after_s)
         for automation in automations:
             for former in await client.read_automations_by_name(automation.name):
                 await client.delete_automation(former.id)
@@ -71,13 +88,22 @@ async def create_automations(notify: str | None, pause: str | None) -> list[str]
     "--notify", metavar="TYPE/NAME", help="Prefect block that sends notifications, such as slack-webhook/team."
 )
 @click.option("--pause", metavar="FLOW/NAME", help="Deployment to pause when the balance or the key's budget is low.")
-def main(notify: str | None, pause: str | None) -> None:
+@click.option(
+    "--crashed-after",
+    metavar="SECONDS",
+    type=click.IntRange(min=_MIN_CRASHED_AFTER_S),
+    default=DEFAULT_CRASHED_AFTER_S,
+    show_default=True,
+    help="Mark a flow run as crashed after so long without a heartbeat: 3 times PREFECT_FLOWS_HEARTBEAT_FREQUENCY.",
+)
+def main(notify: str | None, pause: str | None, crashed_after: int) -> None:
     """Create lightmeter's automations in Prefect; replace those of the same names.
 
-    A deployment whose run stops at a limit, or loses an answer, is always paused. Without --notify nobody is told.
+    A deployment whose run stops at a limit, or loses an answer, is always paused. A flow run whose process or worker
+    died is always marked as crashed, so that the next one can start. Without --notify nobody is told.
     """
     try:
-        names = asyncio.run(create_automations(notify, pause))
+        names = asyncio.run(create_automations(notify, pause, crashed_after))
     except ObjectNotFound as error:
         raise click.ClickException("Prefect has no such block or deployment: see `prefect block ls`.") from error
     for name in names:

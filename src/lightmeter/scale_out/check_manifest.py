@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import ExitStack, aclosing, nullcontext
 from dataclasses import dataclass, replace
 from secrets import token_hex
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from lightmeter.errors import UsageError
 from lightmeter.manifest.readers import ManifestReader, ManifestSource, location_of
-from lightmeter.option_arguments import DEFAULT_SHARD_ROWS, Executor
+from lightmeter.option_arguments import DEFAULT_SHARD_ROWS, Executor, ScaleOutOptions
 from lightmeter.options import Options
 from lightmeter.planning.checked_rows import checker_arguments
 from lightmeter.planning.kept_checks import MAX_AGE_S, kept_checks_path, open_kept_checks
@@ -27,6 +27,8 @@ from lightmeter.scale_out.check_shards import CheckShard, ShardResults, check_sh
 from lightmeter.scale_out.executors import ShardExecutor, open_executor
 from lightmeter.scale_out.shard_files import ShardFolder
 from lightmeter.settings import Settings
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,12 @@ LOCAL: Final = ScaleOut()
 """All work is done in this process."""
 
 
+def split_scale_out(arguments: Mapping[str, Any]) -> tuple[ScaleOut, dict[str, Any]]:
+    """Return how work is distributed (`ScaleOutOptions`) by the arguments of `check` or `plan`, and the other ones."""
+    given = {name: arguments[name] for name in ScaleOutOptions.__annotations__ if name in arguments}
+    return ScaleOut(**given), {name: value for name, value in arguments.items() if name not in given}
+
+
 async def stream_shard_checks(
     source: ManifestSource, options: Options, settings: Settings, scale_out: ScaleOut
 ) -> AsyncGenerator[Progress | ShardResults]:
@@ -78,19 +86,27 @@ async def stream_shard_checks(
     if location is not None and location.is_stdin:
         raise UsageError("Standard input cannot be checked by several workers.", hint="Write it to a file first.")
     started = time.monotonic()
-    steps = _run_shards(source, options, settings, scale_out)
+    async with aclosing(in_thread(_run_shards(source, options, settings, scale_out))) as steps:
+        async for step in steps:
+            if isinstance(step, int):
+                seconds = time.monotonic() - started
+                yield Progress("checking", step, {}, seconds=seconds, rate=step / seconds if seconds else 0.0)
+            else:
+                yield step
+
+
+async def in_thread(steps: Generator[T]) -> AsyncGenerator[T]:
+    """Yield the values of a blocking generator, which runs in a thread; close it at the end."""
     try:
-        while isinstance(step := await _next(steps), int):
-            seconds = time.monotonic() - started
-            yield Progress("checking", step, {}, seconds=seconds, rate=step / seconds if seconds else 0.0)
+        while (step := await _next(steps)) is not None:
+            yield step
     finally:
         await asyncio.to_thread(steps.close)
-    yield step
 
 
-async def _next(steps: Generator[int | ShardResults]) -> int | ShardResults:
-    """Return the next value of a blocking iterator; if cancelled, wait for it first, which takes a second."""
-    work = asyncio.create_task(asyncio.to_thread(next, steps))
+async def _next(steps: Generator[T]) -> T | None:
+    """Return the next value of a blocking generator, or None; if cancelled, wait for it first, which takes a second."""
+    work = asyncio.create_task(asyncio.to_thread(next, steps, None))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
@@ -148,11 +164,15 @@ def _shard_folder(source: ManifestSource, options: Options, settings: Settings, 
     """Return the folder of the files of this check: the same for the next one, unless results are not to be reused."""
     reader = ManifestReader(source, options=options.read_options)
     name = kept_checks_path(reader.stored_at or reader.name, options, settings).stem
-    if scale_out.shard_dir is None:
-        base = settings.cache_dir / "shards"
-        for old in base.glob("*"):
-            if time.time() - old.stat().st_mtime > MAX_AGE_S:
-                shutil.rmtree(old, ignore_errors=True)
-    else:
-        base = scale_out.shard_dir
-    return ShardFolder(str(base)).below(name if options.reuse else f"{name}-{token_hex(4)}")
+    return shard_base(settings, scale_out).below(name if options.reuse else f"{name}-{token_hex(4)}")
+
+
+def shard_base(settings: Settings, scale_out: ScaleOut) -> ShardFolder:
+    """Return the folder below which the files of shards are; remove what killed processes left in the cache folder."""
+    if scale_out.shard_dir is not None:
+        return ShardFolder(str(scale_out.shard_dir))
+    base = settings.cache_dir / "shards"
+    for old in base.glob("*"):
+        if time.time() - old.stat().st_mtime > MAX_AGE_S:
+            shutil.rmtree(old, ignore_errors=True)
+    return ShardFolder(str(base))

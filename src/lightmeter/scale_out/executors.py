@@ -28,6 +28,14 @@ _POLL_S: Final = 0.05
 _WAIT_S: Final = 1.0
 """Longest time between two values of `ShardExecutor.map`, in seconds."""
 
+_RAY_STORE_BYTES: Final = 100 * 2**20
+"""Shared memory of a Ray cluster that is started here: rows and results go through files, so little is needed."""
+
+_RAY_HINT: Final = (
+    "Its processes must start within 15 seconds, which a machine under load may not allow. Try again, or start a "
+    "cluster with `ray start --head` and set RAY_ADDRESS=auto. The logs are in /tmp/ray/session_latest/logs."
+)
+
 _MapShards: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Generator[Any]]
 
 
@@ -60,10 +68,11 @@ def open_executor(executor: Executor | object) -> Iterator[ShardExecutor]:
     Args:
         executor: "dask" uses the current `distributed.Client`, else the scheduler in DASK_SCHEDULER_ADDRESS; "ray" uses
             the connection of this process, else the cluster in RAY_ADDRESS. Without these, a cluster on this machine is
-            started, with a worker for each processor. A `distributed.Client` is used as it is.
+            started, with a worker for each processor. A `distributed.Client` is used as it is. In a Prefect flow with a
+            `DaskTaskRunner`, pass `FlowRunContext.get().task_runner.client`: the runner has no client before that.
 
     Raises:
-        SettingsError: the executor is unknown, or its package is not installed.
+        SettingsError: the executor is unknown, its package is not installed, or its cluster does not answer or start.
     """
     with ExitStack() as stack:
         if executor == "ray":
@@ -83,7 +92,12 @@ def _dask_client(stack: ExitStack) -> Any:
     except ValueError:  # there is none yet
         pass
     if import_extra("dask", "dask", "The executor dask").config.get("scheduler-address", None):
-        return _close_later(stack, distributed.Client())
+        try:
+            return _close_later(stack, distributed.Client())
+        except OSError as error:  # also a timeout
+            raise SettingsError(
+                f"The Dask scheduler does not answer: {error}", hint="Check DASK_SCHEDULER_ADDRESS."
+            ) from error
     cluster = distributed.LocalCluster(
         n_workers=process_cpu_count(), threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.ERROR
     )
@@ -127,9 +141,13 @@ def _open_ray(stack: ExitStack) -> ShardExecutor:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray = import_extra("ray", "ray", "The executor ray")
     if not ray.is_initialized():
-        own: dict[str, Any] = {"include_dashboard": False, "num_cpus": process_cpu_count()}
-        ray.init(log_to_driver=False, configure_logging=False, **({} if os.environ.get("RAY_ADDRESS") else own))
         stack.callback(ray.shutdown)
+        own: dict[str, Any] = {"include_dashboard": False, "num_cpus": process_cpu_count()}
+        own["object_store_memory"] = _RAY_STORE_BYTES
+        try:
+            ray.init(log_to_driver=False, configure_logging=False, **({} if os.environ.get("RAY_ADDRESS") else own))
+        except Exception as error:  # Ray raises no more special error if its processes do not start in time
+            raise SettingsError(f"Ray did not start: {_first_line(error)}", hint=_RAY_HINT) from error
 
     def map_shards(function: Callable[[Any], Any], shards: Sequence[Any]) -> Generator[Any]:
         remote = ray.remote(num_cpus=1, max_retries=MAX_TRIES - 1)(function)
@@ -152,9 +170,13 @@ def _open_ray(stack: ExitStack) -> ShardExecutor:
     return ShardExecutor(max(1, int(ray.cluster_resources().get("CPU", 1))), map_shards)
 
 
-def _workers_lost(error: Exception) -> WorkersLost:
+def _first_line(error: Exception) -> str:
     first, *_ = str(error).splitlines() or [type(error).__name__]
+    return first
+
+
+def _workers_lost(error: Exception) -> WorkersLost:
     return WorkersLost(
-        f"Worker processes died during the same shard: {first}",
+        f"Worker processes died during the same shard: {_first_line(error)}",
         hint="They may lack memory. Give smaller shards (--shard-rows) or larger workers; finished shards are kept.",
     )

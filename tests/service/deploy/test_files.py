@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shlex
@@ -49,7 +50,7 @@ def commands():
     for name, service in compose()["services"].items():
         if service["image"].startswith("lightmeter"):
             found[f"compose {name}"] = [settle(argument) for argument in service["command"]]
-    for unit in sorted((DEPLOY / "systemd").glob("*.service")):
+    for unit in sorted({*(DEPLOY / "systemd").glob("*.service")} - {*(DEPLOY / "systemd").glob("*prefect*")}):
         for number, line in enumerate(re.findall(r"^ExecStart\w*=(.*)$", unit.read_text(), re.MULTILINE)):
             program, *arguments = shlex.split(line.replace("$NIGHT_OPTIONS", "photos.csv --out out --budget 500"))
             assert program == "/opt/lightmeter/bin/lightmeter"
@@ -72,8 +73,10 @@ def test_the_dockerfile_follows_the_rules_of_hadolint():
 
 
 def test_the_compose_file_has_the_published_schema():
-    """The compose file is valid by the schema of the compose specification."""
-    result = run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yml")
+    """The compose files are valid by the schema of the compose specification."""
+    assert len(list(DEPLOY.glob("compose*.yml"))) == 2
+    files = sorted(DEPLOY.glob("compose*.yml"))
+    result = run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", *files)
     assert result.returncode == 0, result.stdout
 
 
@@ -92,10 +95,21 @@ def test_the_night_of_systemd_may_be_cut_short():
     assert "SuccessExitStatus=130" in unit
 
 
+def test_prefect_starts_again_and_keeps_its_leases():
+    """A server or worker of Prefect that ends is started again, and the server has a lease storage that exists."""
+    server, worker = (
+        (DEPLOY / "systemd" / f"lightmeter-prefect{name}.service").read_text() for name in ("", "-worker")
+    )
+    for unit in (server, worker):
+        assert "Restart=always" in unit
+    module = re.search(r"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE=(\S+)", server)[1]
+    assert importlib.import_module(module).ConcurrencyLeaseStorage is not None
+
+
 def test_systemd_accepts_the_units(tmp_path):
     """The systemd units have no finding of systemd-analyze."""
     for unit in (DEPLOY / "systemd").iterdir():
-        text = unit.read_text().replace("/opt/lightmeter/bin/lightmeter", str(BIN / "lightmeter"))
+        text = unit.read_text().replace("/opt/lightmeter/bin", str(BIN))
         name = unit.name.replace("@.", "@1.")
         (tmp_path / name).write_text(text.replace("User=lightmeter", "User=root"))
     result = run("systemd-analyze", "verify", "--man=no", *sorted(tmp_path.iterdir()))
@@ -126,6 +140,18 @@ def test_the_panels_of_the_dashboard_do_not_overlap():
     ]
     assert len(cells) == len(set(cells))
     assert max(column for column, _ in cells) < 24
+
+
+def test_targets_of_prometheus_are_services_of_the_compose_file():
+    """Prometheus scrapes and alerts hosts that the compose file starts."""
+    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    static = [*config["scrape_configs"], *config["alerting"]["alertmanagers"]]
+    hosts = {
+        host.partition(":")[0] for job in static for group in job.get("static_configs", ()) for host in group["targets"]
+    }
+    hosts |= {name for job in static for found in job.get("dns_sd_configs", ()) for name in found["names"]}
+    assert hosts == {"service-1", "service-2", "worker", "alertmanager"}
+    assert hosts <= compose()["services"].keys()
 
 
 def test_prometheus_accepts_its_files():

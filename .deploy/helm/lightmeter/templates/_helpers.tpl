@@ -40,3 +40,11 @@ volumeMounts:
 - name: temporary
   emptyDir: {}
 {{- end }}
+
+{{- define "lightmeter.pullSecrets" -}}
+imagePullSecrets:
+{{- range .Values.image.pullSecrets }}
+  - name: {{ . }}
+{{- else }} []
+{{- end }}
+{{- end }}

@@ -22,9 +22,8 @@ from lightmeter.cli.output import print_json, show_check
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.errors import SettingsError
 from lightmeter.extras import import_extra
-from lightmeter.option_arguments import ScaleOutOptions
 from lightmeter.options import make_options
-from lightmeter.scale_out.check_manifest import ScaleOut
+from lightmeter.scale_out.check_manifest import split_scale_out
 
 
 @click.command("check")
@@ -60,8 +59,7 @@ def check_command(manifest: str, out: Path | None, as_json: bool, **options: Any
       lightmeter check photos.csv --executor dask --shard-dir s3://lake/tmp
       lightmeter sql out/checked "SELECT * FROM prechecks WHERE severity = 'error'"
     """
-    given = explicit_options(options)
-    scale_out = ScaleOut(**{name: given.pop(name) for name in ScaleOutOptions.__annotations__ if name in given})
+    scale_out, given = split_scale_out(explicit_options(options))
     checked: CheckReport = run_with_progress(
         lambda _: stream_check_report(manifest, out, make_options(**given), scale_out), cancel_on_signal=True
     )

@@ -11,6 +11,7 @@ from lightmeter.api.runs import stream_screened_plan
 from lightmeter.cli.options import (
     analysis_options,
     execution_options,
+    executor_options,
     explicit_options,
     json_option,
     manifest_options,
@@ -23,6 +24,7 @@ from lightmeter.engine.session import prepare_folder
 from lightmeter.errors import UsageError
 from lightmeter.options import make_options
 from lightmeter.planning.comparison_text import plan_as_markdown
+from lightmeter.scale_out.check_manifest import split_scale_out
 from lightmeter.settings import read_settings
 
 _TABLE_FORMATS: Final = ("parquet", "delta", "iceberg")
@@ -39,6 +41,7 @@ _TABLE_FORMATS: Final = ("parquet", "delta", "iceberg")
     type=click.Path(path_type=Path),
     help="Write the plan to this file, for run --plan.",
 )
+@executor_options
 @price_limit_options
 @click.option("--by", metavar="COLUMN", help="Also show the cost by the values of this manifest column (or kind).")
 @click.option(
@@ -67,6 +70,7 @@ def plan_command(
 
     With --screen, a local back end analyzes all rows before the price is computed, which may take hours for a large
     manifest; the plan shows how many rows pass and what that saves. A stopped command continues where it stopped.
+    --executor dask or ray lets the workers of a cluster check the rows and run that back end, as in `lightmeter check`.
 
     A saved plan holds the decision, reason and price of every row; `run --plan` follows it without checking rows
     again, and refuses if the manifest has changed. For many rows a second file is written beside it.
@@ -93,8 +97,9 @@ def plan_command(
             raise UsageError(
                 f"{save} is a folder, so the plan cannot be saved there.", hint="Name a file: --save plan.json"
             )
+    scale_out, given = split_scale_out(explicit_options(options))
     plan = run_with_progress(
-        lambda _: stream_screened_plan(manifest, make_options(**explicit_options(options)), read_settings()),
+        lambda _: stream_screened_plan(manifest, make_options(**given), read_settings(), scale_out=scale_out),
         cancel_on_signal=True,
     )
     costs = None if by is None else plan.cost_by(by)

@@ -1,0 +1,76 @@
+"""Rows of a journal that another process analyzes in shards, for free, and the answers that come back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from lightmeter import sqlite
+from lightmeter.journal.frame_rows import SEND_ORDER
+
+_PLACES: Final = f"SELECT DISTINCT {SEND_ORDER} FROM items WHERE status = 'pending' ORDER BY 1"  # noqa: S608 (our own words)
+
+_ROWS: Final = f"SELECT {{}} FROM items WHERE status = 'pending' AND {SEND_ORDER} BETWEEN ? AND ? ORDER BY seq"  # noqa: S608 (likewise)
+
+_ANSWERED: Final = """
+SELECT i.seq, i.asset, i.name, s.request_id, s.answered_at, s.submission_id
+FROM items i JOIN submissions s USING (submission_id)
+WHERE i.status = 'ok' AND i.asset IS NOT NULL AND s.answered_at IS NOT NULL ORDER BY s.submission_id, i.seq
+"""
+
+
+class AnsweredRow(NamedTuple):
+    """A row with the position and the name of its image or video in the answer of a request.
+
+    Attributes:
+        seq: Number of the row.
+        asset: Position in the answer's `all.assets`.
+        name: Name in the answer.
+        request_id: The service's id of the request.
+        answered_at: Seconds since the epoch.
+        submission_id: Number of the request in the journal.
+    """
+
+    seq: int
+    asset: int
+    name: str | None
+    request_id: str | None
+    answered_at: float
+    submission_id: int
+
+
+def shard_ranges(db: sqlite.Connection, rows: int) -> list[tuple[int, int]]:
+    """Return the first and last place (`send_order`) of each shard of at most `rows` pending rows of the manifest.
+
+    The frames of a video have its place, so they are in its shard.
+    """
+    places = (place for (place,) in db.execute(_PLACES))
+    ranges = []
+    while chunk := list(islice(places, rows)):
+        ranges.append((chunk[0], chunk[-1]))
+    return ranges
+
+
+def pending_rows(db: sqlite.Connection, first: int, last: int) -> list[dict[str, Any]]:
+    """Return the pending rows from the place `first` to the place `last`, with all columns but `submission_id`."""
+    names = [name for (name,) in db.execute("SELECT name FROM pragma_table_info('items')") if name != "submission_id"]
+    return [dict(zip(names, row, strict=True)) for row in db.execute(_ROWS.format(", ".join(names)), (first, last))]
+
+
+@sqlite.command
+def insert_rows(db: sqlite.Connection, rows: Sequence[dict[str, Any]]) -> None:
+    """Insert rows that `pending_rows` has returned into the journal of a shard."""
+    names = list(rows[0])
+    statement = f"INSERT INTO items ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608 (names of our own columns)
+    db.executemany(statement, [tuple(row.values()) for row in rows])
+
+
+def answered_rows(db: sqlite.Connection) -> list[AnsweredRow]:
+    """Return the rows that requests of this journal have answered, grouped by request."""
+    return [AnsweredRow._make(row) for row in db.execute(_ANSWERED)]
+
+
+def raw_answer(db: sqlite.Connection, submission_id: int) -> bytes:
+    """Return the compressed bytes of the answer of a request."""
+    return bytes(db.execute("SELECT raw FROM answers WHERE submission_id = ?", (submission_id,)).get)
