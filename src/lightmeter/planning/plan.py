@@ -321,16 +321,15 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
     with open_read_only(folder_owner.path) as db:
         meta, counts = get_meta(db), count_by_status(db)
         price, retry = int(meta["price_per_image_milli"]), int(meta.get("retry_per_image_milli", "0"))
-        rounding = parse_rounding(meta.get("rounding"))
-        charged = least_charged_milli(price, rounding)
+        charged = least_charged_milli(price, rounding := parse_rounding(meta.get("rounding")))
         reason_counts = tuple(ReasonCount(*row) for row in count_by_reason(db))
         reused, rejected, skipped = cached_frames(db), screened_frames(db), frames_to_skip(db, options)
-        credits_ = run_price(charged, *frames_to_send(db, UNSENT), retry)
-        saved_by_frames = frame_savings(db, options, charged)
+        credits_, frames = run_price(charged, *frames_to_send(db, UNSENT), retry), frame_savings(db, options, charged)
         videos = video_coverage(pending_video_lengths(db), options.capture_interval, options.max_frames)
     rates = rates_for(options, settings, service)
     # The defaults of the embedded service are known, so a run that names no back end is clear about its price.
     named = options.backends or (rates.defaults if is_embedded(options, settings) else ())
+    notes = (*provider_notes(rates, options, settings), *coverage_advice(videos))
     return Plan(
         run_id=meta["run_id"],
         manifest=meta["manifest"],
@@ -348,13 +347,9 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         options=options,
         base_url=options.base_url or settings.base_url,
         videos=videos,
-        frame_savings=saved_by_frames,
+        frame_savings=frames,
         rounding=rounding,
-        advice=(
-            *price_advice(rates, named, options.features),
-            *provider_notes(rates, options, settings),
-            *coverage_advice(videos),
-        ),
+        advice=(*price_advice(rates, named, options.features), *notes),
         needs_consent=consent_needed(options, settings, service),
         service=service,
         folder=folder_owner.path,
