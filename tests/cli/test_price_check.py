@@ -73,6 +73,7 @@ def test_wrong_usage_is_exit_code_2(command, tmp_path, options, message):
     """Options that do not fit are refused with a sentence."""
     result = command("plan", write(tmp_path / "m.csv", 2), *ASKED, *options)
     assert (result.code, message in result.err) == (2, True), result.err
+    assert result.out == ""  # the plan is not printed
 
 
 def test_a_run_above_the_limit_sends_nothing(command, tmp_path):

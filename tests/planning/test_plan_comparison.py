@@ -10,9 +10,13 @@ import pytest
 import lightmeter as lm
 from lightmeter.errors import PlanChanged, SettingsError
 from lightmeter.planning.comparison_text import plan_as_markdown
+from lightmeter.planning.plan_comparison import read_snapshot
+from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.planning.price_limits import PriceLimits, parse_percent
-from lightmeter.pricing.estimate import CreditRange
+from lightmeter.pricing.estimate import CreditRange, FrameRange, run_price
+from lightmeter.pricing.rates import default_rates, least_charged_milli
 from lightmeter.testing import tiny_jpeg, tiny_video
+from lightmeter.wire.response import Backends
 
 OWN = {"backends": {"imagenet": {"prices": {"tags": 1500}}, "palette": {"prices": {"colors": 400}}}}
 
@@ -123,7 +127,7 @@ async def test_a_price_that_a_service_has_not_confirmed_is_an_estimate(tmp_path)
         path, features=["tags"], backends=["clarifai"], precheck=False, base_url="http://127.0.0.1:9"
     )
     compared = foreign.compare(own)
-    assert (compared.before_label, compared.after_label) == ("bound", "estimate")
+    assert (compared.before_label, compared.after_label) == ("exact", "estimate")
     assert "estimate" in str(compared)
 
 
@@ -195,3 +199,64 @@ def test_limits_are_exact(plans):
     rise = Fraction(100 * (compared.after.high - compared.before.high), compared.before.high)
     assert PriceLimits(None, rise).exceeded(compared.after, compared) == ()
     assert len(PriceLimits(None, rise - Fraction(1, 10**6)).exceeded(compared.after, compared)) == 1
+
+
+async def test_a_service_that_states_its_rounding_has_an_exact_price(tmp_path):
+    """The embedded service rounds up each picture, so that its price is exact; the upper end stays the same."""
+    path = tmp_path / "m.csv"
+    path.write_text("url,kind\n" + "".join(f"http://pictures.example/{n}.jpg,image\n" for n in range(25)))
+    plan = await lm.plan(path, features=["tags"], backends=["imagenet"], precheck=False, budget=10)
+    assert (plan.credits, plan.rounding) == (CreditRange(25, 25), "image")
+    assert (plan.budget_rows.low, plan.budget_rows.high) == (10, 10)
+    assert plan.compare(plan).after_label == "exact"
+    assert lm.load_plan(plan.save(tmp_path / "p.json")).credits == plan.credits
+
+
+@pytest.mark.parametrize(
+    ("stated", "low"), [({"rounding": "image"}, 4), ({"rounding": "request"}, 1), ({}, 1), ({"rounding": ["odd"]}, 1)]
+)
+def test_only_a_stated_rounding_of_pictures_raises_the_lower_price(stated, low):
+    """A service without a valid `rounding` in its list of back ends keeps the range of prices."""
+    listed = Backends.model_validate({"backends": [{"name": "b", "features": {"tags": 0.25}}], **stated})
+    service = ServiceInfo.from_dict(ServiceInfo(1).with_backend_list(listed).to_dict())
+    rounding = service.rates(default_rates()).rounding
+    price = run_price(least_charged_milli(250, rounding), FrameRange(4, 4), 0, 0)
+    assert price == CreditRange(low, 4)
+
+
+async def test_the_costs_of_a_comparison_add_up(tmp_path):
+    """The cost list ends with what is rounded up; the headline has both prices, and one line explains the words."""
+    path = tmp_path / "m.csv"
+    path.write_text("url,kind\n" + "".join(f"http://pictures.example/{n}.jpg,image\n" for n in range(25)))
+    asked = {"features": ["tags"], "backends": ["imagenet"], "precheck": False}
+    old, new = await lm.plan(path, **asked), await lm.plan(path, **{**asked, "prices": {"backends": OWN["backends"]}})
+    text = plan_as_markdown(new, new.compare(old), None, ())
+    assert text.startswith("### lightmeter plan: 50 credits, before 25 credits, +100 %\n")
+    share = new.compare(old).shares[0]
+    rest = (25 - share.before_milli[0] / 1000, 50 - share.after_milli[0] / 1000)
+    assert f"<code>rounded up</code> | {rest[0]:g} | {rest[1]:g} |" in text
+    assert "Exact: the price is known. Bound: " in text
+
+
+def test_a_foreign_json_file_is_refused_without_names_of_exceptions(tmp_path):
+    """A JSON file that is no plan is refused in a sentence."""
+    path = tmp_path / "p.json"
+    path.write_text("{}")
+    with pytest.raises(SettingsError, match=r"p\.json is not a plan file\.$"):
+        read_snapshot(path)
+
+
+async def test_markdown_names_rows_not_sent_with_their_reasons(tmp_path):
+    """Reasons have an example, paths stay readable, `www.` is no link, and advice is listed."""
+    path = tmp_path / "m.csv"
+    path.write_text('path,team\ngone/a.jpg,"data/m2.csv www.evil.example"\nb.jpg,"x\ny"\n')
+    (tmp_path / "b.jpg").write_bytes(tiny_jpeg(1))
+    plan = await lm.plan(path, features=["tags"], backends=["imagenet"])
+    text = plan_as_markdown(plan, plan.compare(plan), plan.cost_by("team"), ())
+    assert f"| <code>{plan.reasons[0].status} " in text
+    assert "gone/a.jpg" in text
+    assert "data/m2.csv www&#46;evil.example" in text
+    assert "- Advice: " in text
+    assert "| to send | 1 | 1 |" in text
+    assert "pending" not in text
+    assert any(line.split()[:2] == ["x", "y"] for line in str(plan.cost_by("team")).splitlines())

@@ -65,7 +65,7 @@ def test_price_follows_the_form(opened, slow_service):
     """Ticks, alternatives and columns change the price at once; each change withdraws the button that spends."""
     button(opened, "Plan").click()
     expect(spend_button(opened)).to_be_visible(timeout=60_000)
-    expect(opened.locator(".lm-big")).to_have_text("8 to 40 credits bound")
+    expect(opened.locator(".lm-big")).to_have_text("40 credits exact ")
     expect(opened.get_by_text("budget 500 credits: enough for all 40 rows")).to_be_visible()
     opened.get_by_label("Budget in credits").fill("5")
     expect(opened.get_by_text("Last plan, with other options, of pictures.csv: 40 rows")).to_be_visible()

@@ -66,7 +66,7 @@ def test_frames_are_priced_as_a_plan_does(changes, plans):
     """Other frame limits and intervals cost what a plan with them costs."""
     told = price(plans(), **changes)["credits"]
     assert (told["low"], told["high"]) == amount(plans(**changes).credits)
-    assert told["label"] == "bound"
+    assert told["label"] == "exact"
 
 
 @pytest.mark.parametrize("planned", ["off", "exact", "near"])

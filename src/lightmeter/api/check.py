@@ -21,7 +21,7 @@ from lightmeter.manifest.readers import ManifestSource
 from lightmeter.option_arguments import CheckArguments
 from lightmeter.options import Options, make_options
 from lightmeter.planning.checked_rows import stream_check
-from lightmeter.planning.plan import ReasonCount
+from lightmeter.planning.plan_text import ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import counted
 from lightmeter.scale_out.check_manifest import LOCAL, ScaleOut, split_scale_out, stream_shard_checks

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from lightmeter.html_fragments import esc
 from lightmeter.planning.progress import Progress
+from lightmeter.pricing.estimate import counted
 
 T = TypeVar("T")
 
@@ -124,7 +125,7 @@ def _write_line(text: str) -> None:
 
 def _line(progress: Progress) -> str:
     is_planning = progress.phase in ("planning", "checking")
-    rows = f"{progress.rows} rows" if is_planning else f"{progress.finished}/{progress.rows} rows"
+    rows = counted(progress.rows, "row") if is_planning else f"{progress.finished}/{progress.rows} rows"
     more = " read so far" if progress.planning else ""
     return f"{progress.phase}: {rows}{more} {_details(progress)}".rstrip()
 

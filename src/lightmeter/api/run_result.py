@@ -21,7 +21,7 @@ from lightmeter.journal.queries.submissions import requests_sent
 from lightmeter.journal.store import open_read_only
 from lightmeter.money.screen_estimate import ScreenEstimate, read_screen_estimate
 from lightmeter.money.statement import Statement, read_statement
-from lightmeter.planning.plan import ReasonCount
+from lightmeter.planning.plan_text import ReasonCount
 from lightmeter.tables.arrow.answer_schema import ANSWERS_PREFIX, table_name
 from lightmeter.tables.arrow.schema import ALL_TABLES, TABLES
 from lightmeter.tables.dataset import Dataset

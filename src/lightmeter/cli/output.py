@@ -16,7 +16,8 @@ from lightmeter.api.check import CheckReport
 from lightmeter.api.run_result import Run, RunSummary
 from lightmeter.journal.commands.alerts import undelivered_alerts
 from lightmeter.journal.header import read_run_header
-from lightmeter.planning.plan import Plan, ReasonCount
+from lightmeter.planning.plan import Plan
+from lightmeter.planning.plan_text import ReasonCount
 from lightmeter.planning.price_sources import describe_own_prices
 from lightmeter.pricing.estimate import counted
 

@@ -166,7 +166,12 @@ class Client:
         )
 
     async def backends(self) -> tuple[BackendOffer, ...] | None:
-        """Return the back ends that the service offers to this account, with their prices; free.
+        """Return the back ends that the service offers to this account, with their prices; None if unknown; free."""
+        listed = await self.backend_list()
+        return None if listed is None else tuple(listed.backends)
+
+    async def backend_list(self) -> Backends | None:
+        """Return the back ends that the service offers to this account, and how it rounds its charges; free.
 
         Returns:
             None if the service has no such endpoint, refuses, names none, or gives no valid answer. The contract does
@@ -180,9 +185,10 @@ class Client:
         if raw.status != HTTPStatus.OK or data is None or data.get("error"):
             return None
         try:
-            return tuple(Backends.model_validate(data).backends) or None
+            listed = Backends.model_validate(data)
         except ValidationError:
             return None
+        return listed if listed.backends else None
 
     async def analyze(
         self,

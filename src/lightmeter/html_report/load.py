@@ -41,7 +41,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.journal.thumbnails import read_thumbnails
 from lightmeter.media.oklab import srgb_to_oklab
 from lightmeter.money.statement import read_statement
-from lightmeter.planning.plan import ReasonCount
+from lightmeter.planning.plan_text import ReasonCount
 from lightmeter.tables.dataset import Dataset
 from lightmeter.tables.query import named_queries
 from lightmeter.tables.query.duckdb_query import QuerySession

@@ -14,7 +14,7 @@ from lightmeter.html_fragments import format_bytes
 from lightmeter.html_report.thumbnails import Thumbnail
 from lightmeter.journal.header import RunHeader
 from lightmeter.money.statement import Statement
-from lightmeter.planning.plan import ReasonCount
+from lightmeter.planning.plan_text import ReasonCount
 
 BINS = 10
 """Bins of the severity histogram: tenths of the scale."""

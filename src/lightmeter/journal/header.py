@@ -15,6 +15,7 @@ from lightmeter.journal.commands.submissions import get_meta, last_transition_id
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.store import open_read_only
 from lightmeter.options import Options
+from lightmeter.pricing.rates import Rounding, least_charged_milli, parse_rounding
 from lightmeter.redaction import mask_credentials
 from lightmeter.sqlite import Connection, command
 
@@ -66,6 +67,7 @@ class RunHeader:
         checked_only: Whether the folder holds no run, but the result of `lightmeter check`.
         planning_open: Whether the manifest has rows that are not planned yet (`--stream`).
         position: Position among the runs of the folder, from 1; 0 if an older version of lightmeter began the run.
+        rounding: What the service says that it rounds up to whole credits; None if it does not say.
     """
 
     run_id: str
@@ -85,6 +87,12 @@ class RunHeader:
     checked_only: bool = False
     planning_open: bool = False
     position: int = 0
+    rounding: Rounding | None = None
+
+    @property
+    def least_charged_milli(self) -> int:
+        """Least millicredits that an image or frame adds to a charge, by the rounding that the service states."""
+        return least_charged_milli(self.price_per_image_milli, self.rounding)
 
     @property
     def run_ids(self) -> tuple[str, ...]:
@@ -124,6 +132,7 @@ def read_run_header(out: Path) -> RunHeader:
             checked_only=CHECKED_ONLY in meta,
             planning_open=PLANNING_OPEN in meta,
             position=int(meta.get(POSITION, "0")),
+            rounding=parse_rounding(meta.get("rounding")),
         )
     except (KeyError, ValueError) as error:
         raise JournalError(f"{journal_path(out)} lacks its header: {error}.") from error

@@ -220,9 +220,7 @@ def read_statement(out: Path) -> Statement:
         paid, held = credit_totals(db)
         return Statement(
             run_id=header.run_id,
-            predicted=run_price(
-                header.price_per_image_milli, *frames_to_send(db, PLANNED), header.retry_per_image_milli
-            ),
+            predicted=run_price(header.least_charged_milli, *frames_to_send(db, PLANNED), header.retry_per_image_milli),
             budget=header.options.budget,
             paid=paid,
             held=held,

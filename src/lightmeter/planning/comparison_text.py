@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from lightmeter.html_fragments import esc, replace_control_chars
 from lightmeter.pricing.estimate import CreditRange, amount_text, counted
+from lightmeter.pricing.rates import MILLICREDITS
 
 if TYPE_CHECKING:
     from lightmeter.planning.cost_by_column import ColumnCost
@@ -17,8 +19,20 @@ if TYPE_CHECKING:
 _MOST_CHARS: Final = 60
 """Characters of a value of an option or a manifest that are shown."""
 
+_MOST_REASONS: Final = 5
+"""Reasons for rows that are not sent that Markdown lists."""
+
+_WWW: Final = re.compile(r"(www)\.", re.IGNORECASE)
+"""Start of a text that GitHub turns into a link, even inside `<code>`."""
+
 _MOST_SHARES: Final = 12
 """Pairs of back end and feature that a text lists; `to_dict` has all."""
+
+
+_WORDS: Final = (
+    "Exact: the price is known. Bound: the price cannot leave the range. Estimate: the service has not confirmed "
+    "the prices. Rounded up: charges are whole credits."
+)
 
 
 def comparison_as_text(comparison: PlanComparison) -> str:
@@ -53,19 +67,22 @@ def plan_as_markdown(
         by: The cost by a column of the manifest; None to leave it out.
         exceeded: Sentences on limits that the price exceeds.
     """
-    title = f"### lightmeter plan: {plan.credits}" + ("" if comparison is None else _rise(comparison))
+    before = "" if comparison is None else f", before {comparison.before}{_rise(comparison)}"
+    title = f"### lightmeter plan: {plan.credits}{before}"
     parts = [title, *(f"**Too expensive:** {sentence}" for sentence in exceeded)]
     rows = f"{_code(plan.manifest)}: {counted(plan.rows, 'row')}, {plan.counts['pending']} to send"
     budget = "" if plan.options.budget is None else f", budget {plan.options.budget}"
     parts.append(rows + budget + ".")
-    if comparison is None:
-        reasons = [(_code(f"{one.status} {one.reason}"), one.rows) for one in plan.reasons]
-        parts.append(_table(("rows not sent", "rows"), reasons))
-    else:
+    if comparison is not None:
         parts += _comparison_tables(comparison)
+    reasons = [(_code(f"{one.status} {one.reason}"), one.rows, _code(one.example)) for one in plan.reasons]
+    parts.append(_table(("rows not sent", "rows", "for example"), reasons[:_MOST_REASONS]))
+    if len(reasons) > _MOST_REASONS:
+        parts.append(f"{counted(len(reasons) - _MOST_REASONS, 'more reason')}.")
     if by is not None:
         costs = [(_code(label), cost.rows_to_send, cost.credits) for label, cost in by.lines]
         parts.append(_table((_code(by.column), "rows to send", "credits"), costs))
+    parts.append("\n".join(f"- Advice: {_escaped(sentence)}" for sentence in plan.advice))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -78,6 +95,7 @@ def _comparison_tables(comparison: PlanComparison) -> Iterator[str]:
     yield _table(
         ("cost of", "credits before", "credits now"), ((_code(name), *both) for name, *both in _share_lines(comparison))
     )
+    yield _WORDS
     prices = [(_code(name), *both) for name, *both in _prices(comparison)]
     yield _table(("price for an image", "before", "now"), prices)
     options = [tuple(map(_code, entry)) for entry in _options(comparison)]
@@ -92,8 +110,13 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def _code(value: str) -> str:
     """Return an untrusted text as `<code>…</code>` with its special characters escaped, for a Markdown document."""
-    shown = replace_control_chars(value).replace("\n", " ").replace("\t", " ")
-    return f"<code>{''.join(c if c.isalnum() or c in ' -' else f'&#{ord(c)};' for c in _shorten(shown))}</code>"
+    return f"<code>{_escaped(_shorten(value))}</code>"
+
+
+def _escaped(value: str) -> str:
+    """Return a text in one line with its special characters escaped; `/` and `.` stay readable, but `www.` does not."""
+    shown = _WWW.sub("\\1\x00", replace_control_chars(value)).replace("\n", " ").replace("\t", " ")
+    return "".join(c if c.isalnum() or c in " -/." else f"&#{ord(c) or ord('.')};" for c in shown)
 
 
 def _shorten(text: str) -> str:
@@ -107,7 +130,9 @@ def _before_after(comparison: PlanComparison) -> str:
 
 def _rise(comparison: PlanComparison) -> str:
     rise = comparison.rise_percent
-    return "" if rise is None else f", {'+' if rise > 0 else ''}{float(rise):.3g} %"
+    text = "" if rise is None else f", {'+' if rise > 0 else ''}{float(rise):.3g} %"
+    is_range = comparison.before.low != comparison.before.high or comparison.after.low != comparison.after.high
+    return f"{text} at the upper end" if text and is_range else text
 
 
 def _range_change(before: CreditRange, after: CreditRange) -> str:
@@ -118,7 +143,7 @@ def _count_changes(comparison: PlanComparison) -> list[tuple[str, int, int]]:
     """Return (status, rows before, rows now) of each status that either plan has."""
     before, after = comparison.counts_before, comparison.counts_after
     return [
-        (name, before.get(name, 0), after.get(name, 0))
+        ("to send" if name == "pending" else name, before.get(name, 0), after.get(name, 0))
         for name in {**after, **before}
         if before.get(name) or after.get(name)
     ]
@@ -131,16 +156,44 @@ def _share_lines(comparison: PlanComparison) -> list[tuple[str, str, str]]:
         before = _share_text(share.before_milli, share.before_label)
         return f"{share.backend} {share.feature}", before, _share_text(share.after_milli, share.after_label)
 
-    return [line(share) for share in comparison.shares[:_MOST_SHARES]]
+    lines = [line(share) for share in comparison.shares[:_MOST_SHARES]]
+    if rest := comparison.shares[_MOST_SHARES:]:
+        texts = (_sum_text([share.before_milli for share in rest]), _sum_text([share.after_milli for share in rest]))
+        lines.append((f"{len(rest)} more", *texts))
+    before = _rounded_up(comparison.before, [share.before_milli for share in comparison.shares])
+    after = _rounded_up(comparison.after, [share.after_milli for share in comparison.shares])
+    return [*lines, ("rounded up", before, after)] if lines else []
+
+
+def _sums(shares: Sequence[tuple[int, int | None] | None]) -> tuple[int, int | None]:
+    """Return the least and the most millicredits (None if unbounded) of these shares together."""
+    known = [share for share in shares if share is not None]
+    highs = [high for _, high in known if high is not None]
+    return sum(low for low, _ in known), sum(highs) if len(highs) == len(known) else None
+
+
+def _sum_text(shares: Sequence[tuple[int, int | None] | None]) -> str:
+    low, high = _sums(shares)
+    return _milli_text(low, high)
+
+
+def _rounded_up(price: CreditRange, shares: Sequence[tuple[int, int | None] | None]) -> str:
+    """Return what the price has beyond its shares: whole credits, and answers to `--ask` that are requested again."""
+    low, high = _sums(shares)
+    most = None if price.high is None or high is None else price.high * MILLICREDITS - high
+    return _milli_text(price.low * MILLICREDITS - low, most)
+
+
+def _milli_text(low: int, high: int | None) -> str:
+    if high is None:
+        return f"at least {amount_text(low)}"
+    return amount_text(low) if low == high else f"{amount_text(low)} to {amount_text(high)}"
 
 
 def _share_text(share: tuple[int, int | None] | None, label: str) -> str:
     if share is None:
         return "-"
-    low, high = share
-    if high is None:
-        return f"at least {amount_text(low)} ({label})"
-    return f"{amount_text(low)} ({label})" if low == high else f"{amount_text(low)} to {amount_text(high)} ({label})"
+    return f"{_milli_text(*share)} ({label})"
 
 
 def _prices(comparison: PlanComparison) -> list[tuple[str, str, str]]:

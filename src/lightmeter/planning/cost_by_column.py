@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from lightmeter.html_fragments import esc
+from lightmeter.html_fragments import esc, replace_control_chars
 from lightmeter.journal.queries.plan_rows_by_group import PlannedGroup, rows_by_value
 from lightmeter.pricing.estimate import CreditRange, FrameRange, counted, run_price
 
@@ -67,8 +67,9 @@ class ColumnCost:
         return {"column": self.column, "values": values, "rest": rest}
 
     def __str__(self) -> str:
-        width = max((len(label) for label, _ in self.lines), default=0)
-        rows = (f"  {label:<{width}}  {cost.rows_to_send:>8} to send  {cost.credits}" for label, cost in self.lines)
+        lines = [(" ".join(replace_control_chars(label).split()), cost) for label, cost in self.lines]
+        width = max((len(label) for label, _ in lines), default=0)
+        rows = (f"  {label:<{width}}  {cost.rows_to_send:>8} to send  {cost.credits}" for label, cost in lines)
         return "\n".join([f"cost by {self.column}: {self.total}", *rows])
 
     def _repr_html_(self) -> str:

@@ -51,24 +51,15 @@ from lightmeter.planning.frame_counts import frames_by_length, frames_to_skip
 from lightmeter.planning.frame_savings import FrameSavings, frame_savings
 from lightmeter.planning.plan_comparison import PlanComparison, PlanSnapshot, compare_plans, read_snapshot
 from lightmeter.planning.plan_file import thumbnails_beside, write_plan_file
-from lightmeter.planning.plan_text import plan_as_html, plan_as_json, plan_as_text
+from lightmeter.planning.plan_text import ReasonCount, plan_as_html, plan_as_json, plan_as_text
 from lightmeter.planning.preflight import ServiceInfo
 from lightmeter.planning.price_sources import price_meta, rates_for
 from lightmeter.planning.send_order import check_column, check_sample_column, set_send_order
 from lightmeter.pricing.estimate import CreditRange, FrameRange, price_advice, price_range, run_price
+from lightmeter.pricing.rates import Rounding, least_charged_milli, parse_rounding
 from lightmeter.pricing.video_coverage import VideoCoverage, coverage_advice, video_coverage
 from lightmeter.settings import Settings, read_settings
 from lightmeter.tempdirs import LockedTempDir, temp_dir_unless_error
-
-
-@dataclass(frozen=True, slots=True)
-class ReasonCount:
-    """Number of rows of a plan with the same status and reason; `example` is the error message of one of them."""
-
-    status: str
-    reason: str
-    rows: int
-    example: str
 
 
 @dataclass(frozen=True)
@@ -103,6 +94,7 @@ class Plan:
         service: The balance and the back ends that the service reported before the rows were read.
         folder: The temporary folder with the rows. It is removed when `folder_owner` is garbage-collected.
         folder_owner: The temporary folder as an object. Plans with the same rows share it.
+        rounding: What the service says that it rounds up to whole credits; None if it does not say.
     """
 
     run_id: str
@@ -127,6 +119,12 @@ class Plan:
     screen: ScreenOutcome | None = None
     saved_by_screen: CreditRange = field(default_factory=lambda: CreditRange(0, 0))
     frame_savings: FrameSavings | None = None
+    rounding: Rounding | None = None
+
+    @property
+    def least_charged_milli(self) -> int:
+        """Least millicredits that an image or frame adds to a charge, by the rounding that the service states."""
+        return least_charged_milli(self.price_per_image_milli, self.rounding)
 
     @property
     def balance(self) -> int | None:
@@ -141,7 +139,7 @@ class Plan:
     @property
     def saved_by_near_duplicates(self) -> CreditRange:
         """What the run would pay for the rows whose image looks the same as an earlier row's."""
-        return price_range(self.price_per_image_milli, FrameRange(self.near_duplicates, self.near_duplicates))
+        return price_range(self.least_charged_milli, FrameRange(self.near_duplicates, self.near_duplicates))
 
     @property
     def savings_sentences(self) -> tuple[str, ...]:
@@ -208,7 +206,7 @@ class Plan:
             return RowRange(rows, rows)
         with open_read_only(self.folder) as db:
             count = rows_within_budget if skips_rows else affordable_rows
-            return count(db, self.price_per_image_milli, credits_, self.retry_per_image_milli)
+            return count(db, self.least_charged_milli, credits_, self.retry_per_image_milli)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan without its rows as plain JSON values, as `plan --json` prints it."""
@@ -266,7 +264,7 @@ class Plan:
         """
         with open_read_only(self.folder) as db:
             check_column("by", column, json.loads(get_meta(db)["extra_types"]))
-        return cost_by_column(self.folder, column, self.price_per_image_milli, self.retry_per_image_milli)
+        return cost_by_column(self.folder, column, self.least_charged_milli, self.retry_per_image_milli)
 
     def with_options(self, **changes: Unpack[PlanOptions]) -> Plan:
         """Return a plan of the same rows with other options.
@@ -323,14 +321,15 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
     with open_read_only(folder_owner.path) as db:
         meta, counts = get_meta(db), count_by_status(db)
         price, retry = int(meta["price_per_image_milli"]), int(meta.get("retry_per_image_milli", "0"))
+        charged = least_charged_milli(price, rounding := parse_rounding(meta.get("rounding")))
         reason_counts = tuple(ReasonCount(*row) for row in count_by_reason(db))
         reused, rejected, skipped = cached_frames(db), screened_frames(db), frames_to_skip(db, options)
-        credits_ = run_price(price, *frames_to_send(db, UNSENT), retry)
-        saved_by_frames = frame_savings(db, options, price)
+        credits_, frames = run_price(charged, *frames_to_send(db, UNSENT), retry), frame_savings(db, options, charged)
         videos = video_coverage(pending_video_lengths(db), options.capture_interval, options.max_frames)
     rates = rates_for(options, settings, service)
     # The defaults of the embedded service are known, so a run that names no back end is clear about its price.
     named = options.backends or (rates.defaults if is_embedded(options, settings) else ())
+    notes = (*provider_notes(rates, options, settings), *coverage_advice(videos))
     return Plan(
         run_id=meta["run_id"],
         manifest=meta["manifest"],
@@ -339,21 +338,18 @@ def plan_from_journal(folder_owner: LockedTempDir, options: Options, settings: S
         counts=counts,
         reasons=reason_counts,
         credits=credits_,
-        saved=price_range(price, reused),
-        skipped_credits=CreditRange(0, price_range(price, skipped).high),
+        saved=price_range(charged, reused),
+        skipped_credits=CreditRange(0, price_range(charged, skipped).high),
         price_per_image_milli=price,
         retry_per_image_milli=retry,
         screen=ScreenOutcome.from_json(meta.get(SCREEN_META)),
-        saved_by_screen=price_range(price, rejected),
+        saved_by_screen=price_range(charged, rejected),
         options=options,
         base_url=options.base_url or settings.base_url,
         videos=videos,
-        frame_savings=saved_by_frames,
-        advice=(
-            *price_advice(rates, named, options.features),
-            *provider_notes(rates, options, settings),
-            *coverage_advice(videos),
-        ),
+        frame_savings=frames,
+        rounding=rounding,
+        advice=(*price_advice(rates, named, options.features), *notes),
         needs_consent=consent_needed(options, settings, service),
         service=service,
         folder=folder_owner.path,

@@ -20,6 +20,7 @@ from lightmeter.planning.cost_by_column import group_price
 from lightmeter.planning.plan_file import read_plan_file
 from lightmeter.planning.row_checks import CHUNK_ROWS
 from lightmeter.pricing.estimate import CreditRange, FrameRange, precision_of
+from lightmeter.pricing.rates import Rounding, least_charged_milli, parse_rounding
 from lightmeter.tempdirs import temp_dir_unless_error
 
 CHANGES: Final = ("added", "removed", "changed", "unchanged")
@@ -51,6 +52,11 @@ class PlanSnapshot:
         return int(self.head["price_per_image_millicredits"])
 
     @property
+    def rounding(self) -> Rounding | None:
+        """What the service says that it rounds up to whole credits; None if it does not say."""
+        return parse_rounding(self.head.get("rounding"))
+
+    @property
     def retry_milli(self) -> int:
         """Millicredits to repeat the user's question (`--ask`) about an image or frame; 0 without a question."""
         return int(self.head.get("retry_per_image_millicredits", 0))
@@ -64,7 +70,8 @@ class PlanSnapshot:
 
     def price(self, *groups: PlannedGroup) -> CreditRange:
         """Return what a run of the rows in these groups would cost by the prices of the plan."""
-        return group_price(groups, self.price_milli, self.retry_milli)
+        milli = least_charged_milli(self.price_milli, self.rounding)
+        return group_price(groups, milli, self.retry_milli)
 
     def frames(self) -> FrameRange:
         """Return the number of images and frames that a run of the plan would send."""
@@ -238,7 +245,7 @@ def read_snapshot(path: Path) -> PlanSnapshot:
             return _checked(PlanSnapshot(saved.head, temp_dir.path, temp_dir))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             hint = "Make one: lightmeter plan MANIFEST --save FILE"
-            raise SettingsError(f"{path} is not a plan file: {error!r}.", hint=hint) from error
+            raise SettingsError(f"{path} is not a plan file.", hint=hint) from error
 
 
 def _checked(snapshot: PlanSnapshot) -> PlanSnapshot:

@@ -156,7 +156,7 @@ def read_plan_file(path: Path) -> PlanFile:
         raise SettingsError(f"The plan file {path} cannot be read: {error.strerror or error}.") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SettingsError(
-            f"{path} is not a plan file: {error!r}.", hint="Make one: lightmeter plan MANIFEST --save FILE"
+            f"{path} is not a plan file.", hint="Make one: lightmeter plan MANIFEST --save FILE"
         ) from error
     if version != PLAN_VERSION:
         raise SettingsError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from lightmeter import __version__
@@ -13,6 +13,16 @@ from lightmeter.pricing.estimate import counted
 
 if TYPE_CHECKING:
     from lightmeter.planning.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonCount:
+    """Number of rows of a plan with the same status and reason; `example` is the error message of one of them."""
+
+    status: str
+    reason: str
+    rows: int
+    example: str
 
 
 def plan_as_json(plan: Plan) -> dict[str, Any]:
@@ -35,6 +45,7 @@ def plan_as_json(plan: Plan) -> dict[str, Any]:
         "frames": None if plan.frame_savings is None else plan.frame_savings.to_dict(),
         "screen": None if plan.screen is None else asdict(plan.screen),
         "price_per_image_millicredits": plan.price_per_image_milli,
+        "rounding": plan.rounding,
         "retry_per_image_millicredits": plan.retry_per_image_milli,
         "balance": plan.balance,
         "affordable_rows": {

@@ -21,7 +21,7 @@ from lightmeter.client.transport import Timeouts
 from lightmeter.embedded_service import embedded_backends, is_embedded
 from lightmeter.errors import AccessDenied, OutcomeUnknown, ProtocolError, SettingsError, Unreachable
 from lightmeter.options import Options
-from lightmeter.pricing.rates import MILLICREDITS, RateTable
+from lightmeter.pricing.rates import MILLICREDITS, RateTable, Rounding
 from lightmeter.settings import Settings
 from lightmeter.wire.response import BackendOffer, Backends
 
@@ -39,17 +39,19 @@ class ServiceInfo:
         balance: Credits of the account; None if unknown or if the service is embedded.
         backends: The back ends that the service offers; None if unknown.
         note: Why the balance is unknown, as a sentence; None if it is known or if the service is embedded.
+        rounding: What the service says that it rounds up to whole credits; None if unknown.
     """
 
     balance: int | None = None
     backends: tuple[BackendOffer, ...] | None = None
     note: str | None = None
+    rounding: Rounding | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the back ends and the note as JSON values for a plan file; the balance, which changes, is left out."""
+        """Return the information as JSON values for a plan file, without the balance, which changes."""
         offers = self.backends
         listed = None if offers is None else [offer.model_dump(mode="json", include=_SAVED_FIELDS) for offer in offers]
-        return {"backends": listed, "note": self.note}
+        return {"backends": listed, "note": self.note, "rounding": self.rounding}
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any] | None) -> ServiceInfo:
@@ -60,7 +62,14 @@ class ServiceInfo:
         """
         if saved is None or saved["backends"] is None:
             return cls()
-        return cls(backends=tuple(Backends.model_validate(saved).backends))
+        return cls().with_backend_list(Backends.model_validate(saved))
+
+    def with_backend_list(self, listed: Backends | None) -> ServiceInfo:
+        """Return this information with the answer of GET /api/backends added."""
+        if listed is None:
+            return self
+        rounding = None if listed.rounding is None else Rounding(listed.rounding)
+        return replace(self, backends=tuple(listed.backends), rounding=rounding)
 
     @property
     def defaults(self) -> tuple[str, ...]:
@@ -82,6 +91,7 @@ class ServiceInfo:
             # If the service marks no default, assume all of them: the highest possible price.
             defaults=self.defaults or tuple(offer.name.lower() for offer in available),
             local=tuple(offer.name.lower() for offer in available if offer.local),
+            rounding=self.rounding,
         )
 
 
@@ -129,7 +139,7 @@ async def preflight(
             return ServiceInfo(note=f"{str(error).rstrip('.')}. Balance and back ends are not known.")
         if balance is None:
             return ServiceInfo(note=f"{base_url} asks to slow down: balance and back ends are not known.")
-        return ServiceInfo(balance, await client.backends())
+        return ServiceInfo(balance).with_backend_list(await client.backend_list())
 
 
 def require_api_key(base_url: str, settings: Settings) -> SecretStr:

@@ -11,6 +11,7 @@ from lightmeter.planning.preflight import ServiceInfo, check_backends_offered, n
 from lightmeter.pricing.rates import (
     OwnPrices,
     RateTable,
+    Rounding,
     active_pairs,
     default_rates,
     load_prices,
@@ -51,7 +52,7 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo | None 
     """
     shipped, own = default_rates(), with_prices_from_settings(options, settings).prices
     embedded = is_embedded(options, settings)
-    offered = ServiceInfo(backends=embedded_backends(settings)) if embedded else service
+    offered = ServiceInfo(backends=embedded_backends(settings), rounding=Rounding.IMAGE) if embedded else service
     rates = shipped if offered is None else offered.rates(shipped)
     if own is None:
         return rates
@@ -69,8 +70,8 @@ def rates_for(options: Options, settings: Settings, service: ServiceInfo | None 
 def price_meta(options: Options, settings: Settings, service: ServiceInfo) -> dict[str, str]:
     """Return the price of one image in millicredits as name-value pairs for the table `meta` of a journal.
 
-    The pairs are the total, the prices by back end and feature, and the price to repeat the user's question (`--ask`)
-    about an image after an invalid answer (0 without a question).
+    The pairs are the total, the prices by back end and feature, the price to repeat the user's question (`--ask`)
+    about an image after an invalid answer (0 without a question), and what the service rounds up (empty if unknown).
 
     Args:
         options: The options of the run.
@@ -102,4 +103,5 @@ def price_meta(options: Options, settings: Settings, service: ServiceInfo) -> di
         "price_per_image_milli": str(sum(prices.values())),
         "prices": json.dumps(prices),
         "retry_per_image_milli": str(retry),
+        "rounding": rates.rounding or "",
     }

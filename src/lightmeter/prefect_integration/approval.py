@@ -44,7 +44,7 @@ def price_of_rest(out: Path) -> CreditRange:
     """Return what the rows of the run in `out` cost that are not sent yet, by the prices of its plan."""
     header = read_run_header(out)
     with open_read_only(out) as db:
-        return run_price(header.price_per_image_milli, *frames_to_send(db, UNSENT), header.retry_per_image_milli)
+        return run_price(header.least_charged_milli, *frames_to_send(db, UNSENT), header.retry_per_image_milli)
 
 
 def most_credits(price: CreditRange, summary: RunSummary) -> int | None:

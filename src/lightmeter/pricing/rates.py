@@ -43,6 +43,11 @@ class Rounding(StrEnum):
     """Once for the whole request."""
 
 
+def parse_rounding(value: str | None) -> Rounding | None:
+    """Return the rounding with this stored value; None if the value is None, empty or unknown."""
+    return Rounding(value) if value in tuple(Rounding) else None
+
+
 @dataclass(frozen=True, slots=True)
 class RateTable:
     """Price table of a service, as it was on the day `as_of`.
@@ -54,6 +59,7 @@ class RateTable:
         local: Back ends that run on the machine of the service and call no provider.
         prompt_block_chars: Characters of a custom prompt that the price of the feature `descriptions` includes; each
             further block of that length, even if incomplete, costs this price again.
+        rounding: What the service says that it rounds up; None if it does not say.
     """
 
     as_of: date
@@ -61,6 +67,7 @@ class RateTable:
     defaults: tuple[str, ...]
     local: tuple[str, ...] = ()
     prompt_block_chars: int = PROMPT_BLOCK_CHARS
+    rounding: Rounding | None = None
 
     def __post_init__(self) -> None:
         for backend, prices in self.rates.items():
@@ -332,6 +339,15 @@ def millicredits_per_image(
 def whole_credits(millicredits: int) -> int:
     """Round millicredits up to whole credits."""
     return -(-millicredits // MILLICREDITS)
+
+
+def least_charged_milli(per_image_milli: int, rounding: Rounding | None) -> int:
+    """Return the least millicredits that an image or frame adds to a charge.
+
+    If the service rounds up each picture, these are whole credits, and the charge is exact. Otherwise a large request
+    may cost as little as `per_image_milli` for each picture.
+    """
+    return whole_credits(per_image_milli) * MILLICREDITS if rounding is Rounding.IMAGE else per_image_milli
 
 
 def request_price(per_image_milli: int, frames: Sequence[int], rounding: Rounding) -> int:

@@ -187,7 +187,7 @@ def _load(
         raise SettingsError(f"No price is known for: {', '.join(unpriced)}.", hint="Give the service a price table.")
     features = {name: backend.features for name, backend in backends.items()}
     defaults = tuple(name for name in names if catalog.entries[name].default) or names
-    backend_list = list_backends(catalog, rates, names)
+    backend_list = list_backends(catalog, rates, names).model_copy(update={"rounding": config.rounding.value})
     reasons = {offer.name: offer.reason for offer in backend_list.backends if offer.reason is not None}
     aliases = {name: target for name, target in catalog.aliases.items() if target in backends}
     base_backends = {

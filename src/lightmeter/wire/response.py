@@ -5,7 +5,7 @@ Unknown fields are kept; missing ones are None or empty.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -232,10 +232,21 @@ class BackendOffer(Wire):
     alias_of: str | None = None
 
 
+def _known_rounding(value: object) -> object:
+    return value if value in ("image", "request") else None
+
+
 class Backends(Wire):
-    """Answer of GET /api/backends: the back ends that a service offers. Some services lack this endpoint."""
+    """Answer of GET /api/backends: the back ends that a service offers. Some services lack this endpoint.
+
+    Attributes:
+        backends: The back ends.
+        rounding: What the service rounds up to whole credits: each image or video frame (`image`), or each `request`;
+            None if the service does not say, or says something else.
+    """
 
     backends: list[BackendOffer]
+    rounding: Annotated[Literal["image", "request"] | None, BeforeValidator(_known_rounding)] = None
 
 
 class ErrorBody(Wire):

@@ -27,7 +27,7 @@ from lightmeter.planning.comparison_text import plan_as_markdown
 from lightmeter.scale_out.check_manifest import split_scale_out
 from lightmeter.settings import read_settings
 
-_TABLE_FORMATS: Final = ("parquet", "delta")
+_TABLE_FORMATS: Final = ("parquet", "delta", "iceberg")
 
 
 @click.command("plan")
@@ -50,7 +50,7 @@ _TABLE_FORMATS: Final = ("parquet", "delta")
     type=click.Choice(["text", "markdown", "json", *_TABLE_FORMATS]),
     multiple=True,
     help="How to print the plan: text (default), markdown for a pull request, json. Or the format of the run's tables: "
-    "parquet (default), delta. May be given once for each.",
+    "parquet (default), delta, iceberg. May be given once for each.",
 )
 @json_option
 def plan_command(
@@ -102,11 +102,12 @@ def plan_command(
         lambda _: stream_screened_plan(manifest, make_options(**given), read_settings(), scale_out=scale_out),
         cancel_on_signal=True,
     )
+    costs = None if by is None else plan.cost_by(by)
     show_plan(plan, err=printed != "text")
     if save is not None:
         plan.save(save)
         click.echo(f"saved: {save}", err=printed != "text")
-    checked = check.apply(plan, None if by is None else plan.cost_by(by))
+    checked = check.apply(plan, costs)
     _print_checked_plan(checked, printed)
     checked.raise_if_too_expensive()
     return 0

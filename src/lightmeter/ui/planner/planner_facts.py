@@ -16,7 +16,8 @@ from lightmeter.journal.queries.charges import PaidFrames, paid_frames
 from lightmeter.journal.queries.items import UNSENT, frames_to_send
 from lightmeter.journal.queries.submissions import waiting_at_service
 from lightmeter.journal.store import open_read_only
-from lightmeter.planning.plan import Plan, ReasonCount
+from lightmeter.planning.plan import Plan
+from lightmeter.planning.plan_text import ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import CreditRange, FrameRange
 from lightmeter.ui.planner.plan_source import SpendLimit

@@ -16,7 +16,13 @@ from lightmeter.pricing.estimate import (
     price_advice,
     price_range,
 )
-from lightmeter.pricing.rates import RateTable, active_pairs, millicredits_per_image, whole_credits
+from lightmeter.pricing.rates import (
+    RateTable,
+    active_pairs,
+    least_charged_milli,
+    millicredits_per_image,
+    whole_credits,
+)
 from lightmeter.pricing.video_coverage import coverage_advice, video_coverage
 
 
@@ -62,6 +68,7 @@ class PriceQuote:
         parts: Price of an image or video frame, by back end and feature.
         price_milli: Sum of `parts` in millicredits, before rounding.
         charged: Maximum charge for an image or video frame, in whole credits.
+        least_charged_milli: Least millicredits that an image or frame adds to a charge, after rounding.
         retry_milli: Millicredits to repeat the user's question (`--ask`) about an image or frame after an invalid
             answer; 0 without a question.
         rows: Number of rows to send; None without a plan.
@@ -75,6 +82,7 @@ class PriceQuote:
     parts: tuple[PriceComponent, ...]
     price_milli: int
     charged: int
+    least_charged_milli: int
     retry_milli: int
     rows: int | None
     frames: FrameRange | None
@@ -159,11 +167,13 @@ def price_quote(rates: RateTable, options: Options, groups: Sequence[RowGroup] |
     price = sum(part.price_milli for part in parts)
     frames = None if groups is None else frames_in(groups, options.capture_interval, options.max_frames)
     retry = retry_price(rates, options)
-    credits_ = None if frames is None else credits_for(price, retry, frames)
+    least = least_charged_milli(price, rates.rounding)
+    credits_ = None if frames is None else credits_for(least, retry, frames)
     return PriceQuote(
         parts=tuple(parts),
         price_milli=price,
         charged=whole_credits(price),
+        least_charged_milli=least,
         retry_milli=retry,
         rows=None if groups is None else sum(group.rows for group in groups),
         frames=frames,

@@ -96,7 +96,7 @@ class PlannedPrices:
         """Return the price of `to_pay`, the rows to send; if the form has the plan's options, the plan's own price."""
         quote = price_quote(self.rates, ticked, self.rows.groups(to_pay.high))
         frames = self.rows.total_frames(to_pay, options.capture_interval, options.max_frames)
-        credits_ = credits_for(quote.price_milli, quote.retry_milli, frames)
+        credits_ = credits_for(quote.least_charged_milli, quote.retry_milli, frames)
         same = not self._options_changed(options) and options.duplicates == self.plan.options.duplicates
         if same and quote.price_milli == self.plan.price_per_image_milli:
             credits_ = self.plan.credits
@@ -105,7 +105,7 @@ class PlannedPrices:
     def _credits(self, options: Options, quote: PriceQuote, part: RowsByLength | None = None) -> dict[str, Any]:
         to_pay = self._to_pay(options, part)
         frames = self.rows.total_frames(to_pay, options.capture_interval, options.max_frames)
-        credits_ = credits_for(quote.price_milli, quote.retry_milli, frames)
+        credits_ = credits_for(quote.least_charged_milli, quote.retry_milli, frames)
         return range_json(credits_, is_estimate=to_pay.is_estimate)
 
     def _value_json(self, options: Options, quote: PriceQuote, value: str | None, part: RowsByLength) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class PlannedPrices:
         low, high, unbounded = self.rows.frames(options.capture_interval, options.max_frames)
         most_each = whole_credits(quote.price_milli) + whole_credits(quote.retry_milli)
         at_most = np.cumsum(high[self.rows.order]) * most_each
-        at_least = np.cumsum(low[self.rows.order]) * quote.price_milli
+        at_least = np.cumsum(low[self.rows.order]) * quote.least_charged_milli
         is_open = unbounded[self.rows.order] if most_each else np.zeros(len(self.rows.order), np.bool_)
         first_open = int(is_open.argmax()) if is_open.any() else len(self.rows.order)
         sure = min(int(np.searchsorted(at_most, options.budget, side="right")), first_open)
