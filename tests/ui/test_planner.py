@@ -105,9 +105,9 @@ def test_price_follows_the_form_without_the_manifest(tmp_path):
     assert not planner.price["planned"]
     planner.plan().result()
     manifest.unlink()
-    assert (total(planner), planner.price["budget_status"]) == ((1, 3, "bound"), "clear")
+    assert (total(planner), planner.price["budget_status"]) == ((3, 3, "exact"), "clear")
     planner.set_form(features=planner.choices["features"])
-    assert total(planner) == (5, 6, "bound")
+    assert total(planner) == (6, 6, "exact")
     planner.set_form(budget=4)
     assert planner.price["budget_status"] == "reached"
     assert tuple(planner.price["affordable"].values()) == (2, 2, "exact")

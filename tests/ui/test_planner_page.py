@@ -71,7 +71,7 @@ def test_price_follows_the_form(opened, slow_service):
     expect(opened.get_by_text("Last plan, with other options, of pictures.csv: 40 rows")).to_be_visible()
     expect(opened.get_by_text("enough for all")).to_have_count(0)
     expect(opened.get_by_text("The budget of 5 will be reached")).to_be_visible()
-    expect(opened.get_by_text("It pays for 5 to 25 of 40 rows")).to_be_visible()
+    expect(opened.get_by_text("It pays for 5 of 40 rows")).to_be_visible()
     expect(spend_button(opened)).to_have_count(0)
     opened.get_by_label("Cap what is spent").uncheck()
     expect(opened.get_by_text("No budget")).to_be_visible()
