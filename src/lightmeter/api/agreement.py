@@ -337,7 +337,7 @@ def _compare(
 
 
 def _sort_value(loss: Loss) -> float:
-    """Return the credits saved per lost answer; -1 if unknown, so that `loss` is sorted last."""
+    """Return the credits saved per answer that no other back end gives; -1 if unknown, to sort `loss` last."""
     value = loss.saved_credits_per_lost_answer
     return -1.0 if value is None else value
 

@@ -109,7 +109,7 @@ class Shares:
 
     @property
     def note(self) -> str:
-        """How the shares were estimated, and how rows without an answer are treated, in a few sentences."""
+        """How the shares of tags and NSFW labels were estimated, and how rows without an answer count, as text."""
         if self.screened:
             return (
                 f"The shares are those of {self.answered:,} answered rows. They are none of the whole manifest: local "

@@ -88,7 +88,7 @@ def _read_member(path: Path) -> dict[str, float] | None:
 
 
 def _numbers(value: Any) -> dict[str, float]:
-    """Return those entries of a decoded JSON object whose values are numbers; other versions may write other values."""
+    """Return the numbers in a decoded JSON object by name; drop other values, which other versions may have stored."""
     pairs = value.items() if isinstance(value, dict) else ()
     return {name: float(number) for name, number in pairs if isinstance(number, int | float)}
 

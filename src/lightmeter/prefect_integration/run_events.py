@@ -23,7 +23,7 @@ class Spent:
 
     @property
     def payload(self) -> dict[str, int]:
-        """The values of an event, for what one flow run has spent."""
+        """The values `paid_now` and `requests_now` of an event: credits and requests of this flow run alone."""
         return {"paid_now": self.paid, "requests_now": self.requests}
 
 

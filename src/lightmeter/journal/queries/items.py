@@ -379,7 +379,7 @@ def item_paths(db: sqlite.Connection, item_ids: Sequence[str]) -> dict[str, str 
 
 
 def item_files(db: sqlite.Connection, item_ids: Sequence[str]) -> list[ItemFile]:
-    """Return where the images and videos of these items are; a duplicate has the content of its original."""
+    """Return the URL, local path and content hash of each of these items; for a duplicate, the hash of its original."""
     query = """
         SELECT i.item_id, i.url, i.path, coalesce(i.content_sha256, o.content_sha256)
         FROM items i LEFT JOIN items o ON o.item_id = i.duplicate_of WHERE i.item_id IN (SELECT value FROM json_each(?))

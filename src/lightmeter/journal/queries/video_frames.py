@@ -65,5 +65,8 @@ def video_of_frame(db: sqlite.Connection, seq: int) -> VideoSource:
 
 
 def frame_mode_lengths(db: sqlite.Connection) -> list[tuple[int | None, int, int]]:
-    """Return (length in seconds, rounded up; number of videos; frames to send) for videos sent as single frames."""
+    """Return (seconds, rounded up; number of videos; their frames to send) by length of videos sent as frames.
+
+    The length is None for videos whose duration is not known.
+    """
     return [(seconds, videos, frames) for seconds, videos, frames in db.execute(_LENGTHS)]

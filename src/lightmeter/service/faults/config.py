@@ -201,7 +201,7 @@ class Faults:
 
     @property
     def price_factor(self) -> float:
-        """Factor by which the service multiplies all charges; 1 without the fault `prices`."""
+        """Factor by which the service multiplies all charges: of the injected failure `prices`, or 1 without it."""
         return prod(fault.factor for fault in self.active("prices"))
 
     @classmethod

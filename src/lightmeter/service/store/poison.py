@@ -47,7 +47,7 @@ class CrashRecord:
     alone: bool = False
 
     def after_crash(self) -> CrashRecord:
-        """Return the record with one more crash, in `deaths_alone` if the request ran alone."""
+        """Return this request's record with one more crash: in `deaths_alone` if its process ran no other one."""
         if self.alone:
             return replace(self, deaths_alone=self.deaths_alone + 1)
         return replace(self, deaths=self.deaths + 1)

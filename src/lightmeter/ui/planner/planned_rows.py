@@ -129,7 +129,7 @@ class PlannedRows:
         return counts
 
     def _mean_lengths(self, counted: Iterable[PricedRows]) -> NDArray[np.float64]:
-        """Return the mean exact duration in seconds of the rows of each entry of `lengths`; 0 for images."""
+        """Return the mean duration in seconds of the rows by media type and rounded duration; 0 for images."""
         totals, rows = np.zeros(len(self.lengths)), np.zeros(len(self.lengths))
         for each in counted:
             at = self._position[each.kind, each.seconds]
@@ -190,7 +190,7 @@ class PlannedRows:
         return RowsToPay(np.maximum(sent - fewer, 0), np.maximum(sent - fewer, 0), is_estimate=True)
 
     def groups(self, counts: Counts) -> list[RowGroup]:
-        """Return one group for each entry of `lengths` that has rows; `counts` are the numbers of rows."""
+        """Return rows grouped by media type and duration; `counts` has the number of rows for each of `lengths`."""
         totals_s = self._mean_s * counts
         return [RowGroup(*self.lengths[at], int(counts[at]), float(totals_s[at])) for at in np.flatnonzero(counts)]
 

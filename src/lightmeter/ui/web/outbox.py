@@ -25,7 +25,12 @@ class Outbox:
     """
 
     def __init__(self, read_state: Callable[[Iterable[str]], dict[str, Any]], max_bytes: int = MAX_BYTES) -> None:
-        """Create the outbox in the event loop that sends; `read_state` returns the values of traits by their names."""
+        """Create the outbox of one browser tab, in the event loop that sends its messages.
+
+        Args:
+            read_state: Returns the current values of the view-model's traits (its observable attributes) by name.
+            max_bytes: Most bytes of messages that wait to be sent; beyond that, the tab is disconnected.
+        """
         self._read_state = read_state
         self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
@@ -37,7 +42,7 @@ class Outbox:
         self._bytes = 0
 
     def put_state(self, names: Iterable[str]) -> None:
-        """Note that the traits `names` have changed, so that `take` returns their newest values."""
+        """Note that these traits (observable attributes) of the view-model changed: `take` returns new values."""
         with self._lock:
             self._traits.update(dict.fromkeys(names))
         self._wake()
