@@ -1,7 +1,8 @@
 """Users of the service for locust: each sends batches of new pictures, polls every batch to its end, and counts it.
 
 The name `analysis` in locust's report is the time from sending a batch to reading its result; `send` and `poll` are
-single requests. The environment has `LIGHTMETER_API_KEY`, `LOAD_FOLDER` (photographs) and `LOAD_PICTURES` (a batch).
+single requests. The environment has `LIGHTMETER_API_KEY`, `LOAD_FOLDER` (photographs), `LOAD_PICTURES` (a batch) and
+`LOAD_COUNT` (a file for the number of finished batches).
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import itertools
 import os
 import time
 from pathlib import Path
+from typing import Any
 
-from locust import HttpUser, constant, task
+from locust import HttpUser, constant, events, task
 
 FILES = [path.read_bytes() for path in sorted(Path(os.environ["LOAD_FOLDER"]).glob("*.jpg"))]
 PICTURES = int(os.environ["LOAD_PICTURES"])
@@ -20,6 +22,12 @@ MARK = os.urandom(16)
 NUMBERS = itertools.count()
 HEADERS = {"X-API-Key": f"Token {os.environ['LIGHTMETER_API_KEY']}"}
 POLL_S = 0.1
+
+
+@events.quitting.add_listener
+def write_count(environment: Any, **_: Any) -> None:
+    """Write the number of finished batches, also those that the last CSV file of locust does not count."""
+    Path(os.environ["LOAD_COUNT"]).write_text(str(environment.stats.get("analysis", "BATCH").num_requests))
 
 
 def new_picture() -> str:
