@@ -98,7 +98,7 @@ def test_a_planner_spends_and_stops_in_jupyterlab(tab, tmp_path):
         expect(tab.get_by_text("stopped: Stopped by the user.")).to_be_visible(timeout=WAIT_MS)
 
 
-HOSTS = ("voila", "marimo")
+HOSTS = ("jupyterlab", "voila", "marimo")
 
 
 @contextmanager
@@ -107,9 +107,10 @@ def shown_in(host: str, folder: Path, code: str, show: str, after: str = "") -> 
 
     `after` is for marimo alone, whose cells run anew when the state of a widget that they name has changed.
     """
-    if host == "voila":
+    if host != "marimo":
         path = notebook_hosts.write_notebook(folder / "page.ipynb", [f"{code}\n{show}"])
-        with notebook_hosts.voila(path) as url:
+        serve = notebook_hosts.voila if host == "voila" else notebook_hosts.jupyterlab
+        with serve(path) as url:
             yield url
         return
     cells = ["import marimo as mo", f"{code}\nwidget = mo.ui.anywidget({show})", "widget", after or "None"]
@@ -136,8 +137,8 @@ def varied(tmp_path_factory) -> Path:
     return run.folder
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_explorer_elsewhere(host, varied, tab, tmp_path):
+@pytest.mark.parametrize("host", ["voila", "marimo"])
+def test_every_control_of_the_explorer(host, varied, tab, tmp_path):
     """Every control of the gallery works in voila and marimo, and the selection arrives in Python."""
     out = shutil.copytree(varied, tmp_path / "out")
     code = f"import lightmeter as lm\nexplorer = lm.Explorer({str(out)!r})"
@@ -156,8 +157,8 @@ def test_explorer_elsewhere(host, varied, tab, tmp_path):
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_planner_elsewhere(host, slow_service, tab, tmp_path):
-    """In voila and marimo the planner spends on its button alone, stops, goes on, and pays each row once."""
+def test_every_control_of_the_planner(host, slow_service, tab, tmp_path):
+    """In each program the planner spends on its button alone, stops, goes on, and pays each row once."""
     manifest = pictures(tmp_path, 30)
     options = {"backends": "palette", "features": "colors", "budget": 500, "duplicates": "off"}
     options |= {"max_concurrency": 1, "upload": "always", "base_url": slow_service.base_url}
@@ -165,16 +166,20 @@ def test_planner_elsewhere(host, slow_service, tab, tmp_path):
     show = f"lm.BudgetPlanner({str(manifest)!r}, out={str(tmp_path / 'out')!r}, **{options!r})"
     with shown_in(host, tmp_path, code, show) as url:
         tab.goto(url)
+        if host == "jupyterlab":
+            run_all(tab)
         widget_use.use_planner(tab, 30)
     assert charged_requests(slow_service) == lm.open(tmp_path / "out").summary().paid == 30
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_review_elsewhere(host, run, tab, tmp_path):
-    """In voila and marimo every control of the review works, and the decisions are in the table `reviews`."""
+def test_every_control_of_the_review(host, run, tab, tmp_path):
+    """In each program every control of the review works, and the decisions are in the table `reviews`."""
     out = copy_of(run, tmp_path / "out")
     with shown_in(host, tmp_path, "import lightmeter as lm", f"lm.Review({str(out)!r})") as url:
         tab.goto(url)
+        if host == "jupyterlab":
+            run_all(tab)
         widget_use.use_review(tab)
         deadline = time.monotonic() + 30
         while len(rows := Dataset(out).read("reviews").to_pylist()) < 3:
