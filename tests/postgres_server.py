@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 START_ATTEMPTS = 200
 ATTEMPT_S = 0.05
 
@@ -23,6 +25,15 @@ def postgres_programs() -> tuple[str, str] | None:
     path = os.pathsep.join([*folders, os.defpath])
     initdb, server = shutil.which("initdb", path=path), shutil.which("postgres", path=path)
     return None if initdb is None or server is None else (initdb, server)
+
+
+def postgres_or_skip() -> Iterator[Callable[[str], str]]:
+    """Run a server for a fixture, and yield what `postgres_server` yields; skip the test if none is installed."""
+    programs = postgres_programs()
+    if programs is None:
+        pytest.skip("no PostgreSQL server is installed")
+    with postgres_server(*programs) as new_database:
+        yield new_database
 
 
 @contextmanager

@@ -44,19 +44,8 @@ REQUEST_OPTIONS: Final = (
 
 SKIPPABLE: Final = (
     *("blank", "dark", "light", "low_information", "blurry", "odd_aspect_ratio", "tiny", "animated", "grayscale"),
-    *(
-        "rotated",
-        "frozen",
-        "odd_size",
-        "robots",
-        "reach",
-        "type",
-        "size",
-        "decode",
-        "pixels",
-        "frames",
-        "distinct_frames",
-    ),
+    *("rotated", "frozen", "odd_size", "robots", "reach", "type", "size", "decode", "pixels", "frames"),
+    "distinct_frames",
 )
 """Findings of the pre-checks that the option `skip` may name. All findings with severity `error` skip rows anyway."""
 

@@ -20,7 +20,7 @@ from lightmeter.service.app import ServiceConfig, open_account, start_service
 from lightmeter.service.store.credits import balances
 from lightmeter.service.store.store import Store
 from lightmeter.testing import tiny_jpeg, tiny_png, tiny_video
-from tests.postgres_server import postgres_programs, postgres_server
+from tests.postgres_server import postgres_or_skip
 
 MEDIA = Path(__file__).parents[2] / "data" / "media"
 JSON = {"Content-Type": "application/json"}
@@ -274,11 +274,7 @@ async def starting(portal, tmp_path):
 @pytest.fixture(scope="session")
 def _postgres():
     """Start a PostgreSQL server, and return a function that creates databases."""
-    programs = postgres_programs()
-    if programs is None:
-        pytest.skip("no PostgreSQL server is installed")
-    with postgres_server(*programs) as new_database:
-        yield new_database
+    yield from postgres_or_skip()
 
 
 @pytest.fixture

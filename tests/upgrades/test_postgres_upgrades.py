@@ -6,7 +6,7 @@ import lzma
 
 import pytest
 
-from tests.postgres_server import postgres_programs, postgres_server
+from tests.postgres_server import postgres_or_skip
 from tests.upgrades.killed_service import finish_jobs_of_killed_service
 from tests.upgrades.make_fixture import FIXTURES
 
@@ -19,11 +19,7 @@ DUMPS = sorted(path.name for path in FIXTURES.glob("*.sql.xz"))
 @pytest.fixture(scope="module")
 def new_database():
     """A function that creates a database in a PostgreSQL server and returns its URL."""
-    programs = postgres_programs()
-    if programs is None:
-        pytest.skip("no PostgreSQL server is installed")
-    with postgres_server(*programs) as create:
-        yield create
+    yield from postgres_or_skip()
 
 
 @pytest.mark.parametrize("dump", DUMPS)
