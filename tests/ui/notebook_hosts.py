@@ -80,13 +80,21 @@ def _server(command: Sequence[str], folder: Path, ready: str) -> Iterator[re.Mat
 @contextmanager
 def jupyterlab(notebook: Path) -> Iterator[str]:
     """Serve a notebook in JupyterLab; give the address of its page."""
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.port=0"]
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        "--ServerApp.port=0",
+        "--ServerApp.ip=127.0.0.1",
+    ]
     command += ["--IdentityProvider.token=token"]
     settings = notebook.parent / "config" / "labconfig" / "default_setting_overrides.json"
     settings.parent.mkdir(parents=True)
     news = {"fetchNews": "false", "checkForUpdates": False}  # else a dialog covers the page
     settings.write_text(json.dumps({"@jupyterlab/apputils-extension:notification": news}))
-    with _server(command, notebook.parent, r"http://localhost:(\d+)/lab") as match:
+    with _server(command, notebook.parent, r"http://127\.0\.0\.1:(\d+)/lab") as match:
         yield f"http://127.0.0.1:{match[1]}/lab/tree/{notebook.name}?token=token"
 
 

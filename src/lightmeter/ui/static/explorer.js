@@ -64,7 +64,7 @@ function thumbnailCache(connection) {
 /** Create the fields for the order of the gallery. */
 function sortFields(connection, set) {
   const by = h("select", { "aria-label": "Sort by" });
-  const descending = h("button", { type: "button", class: "lm-small" });
+  const descending = h("button", { type: "button", class: "lm-small", hidden: true });
   const send = (isDescending) => set({ by: by.value, descending: isDescending });
   by.addEventListener("change", () => send(by.value === "severity" || by.value.startsWith("tag:")));
   descending.addEventListener("click", () => send(!connection.get("sort")?.descending));
@@ -242,7 +242,7 @@ function render({ model, el }) {
       h("label", { class: "lm-group" }, blurred, "Show blurred pictures"), viewFields(connection), selected),
     h("div", { class: "lm-body" }, panel, grid.element),
     keys);
-  el.append(root);
+  el.append(suppressHostShortcuts(root));
   panel.open = el.clientWidth === 0 || el.clientWidth > 700;
 
   connection.watch(["problem"], () => {

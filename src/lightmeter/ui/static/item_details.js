@@ -22,12 +22,12 @@ const showItemDetails = (() => {
     listen(connection);
     const panel = { connection, options };
     panel.dialog = h("dialog", {
-      class: "lightmeter lm-item", "aria-label": "Item", "data-lm-suppress-shortcuts": "true",
+      class: "lightmeter lm-item", "aria-label": "Item",
       onkeydown: (event) => pressed(panel, event),
       oncancel: (event) => { event.preventDefault(); closeByUser(panel); },
       onclick: (event) => { if (event.target === panel.dialog) closeByUser(panel); },
     });
-    el.append(panel.dialog);
+    el.append(suppressHostShortcuts(panel.dialog));
     shownIn.set(connection, panel);
     panel.dialog.showModal();
     showItem(panel, itemId);

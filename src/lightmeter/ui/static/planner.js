@@ -499,11 +499,12 @@ function render({ model, el }) {
     onchange: (event) => connection.set("column", event.target.value) });
   const columnField = h("div", { class: "lm-field" }, h("label", { for: column.id }, "Price by column"), column);
   const priceLive = part({ role: "status", class: "lm-price" });
-  el.append(h("div", { class: "lightmeter lm-planner" }, errorLine(connection), h("div", { class: "lm-columns" },
+  const root = h("div", { class: "lightmeter lm-planner" }, errorLine(connection), h("div", { class: "lm-columns" },
     h("section", { "aria-label": "Options" }, form.element),
     h("section", { "aria-label": "Price and run" }, h("h3", {}, "Price"), priceLive, consent,
       h("div", { class: "lm-buttons" }, planButton, againButton, stopButton, state), offer, progress, chart, outcome,
-      plan, parts, columnField, columnPart, advice))));
+      plan, parts, columnField, columnPart, advice)));
+  el.append(suppressHostShortcuts(root));
   connection.watch(["choices"], () => form.showChoices());
   connection.watch(["columns"], () => {
     form.showColumns();

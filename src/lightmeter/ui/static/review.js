@@ -17,9 +17,9 @@ function render({ model, el }) {
   const top = h("div", { class: "lm-review-top" });
   const status = h("p", { class: "lm-message", role: "status", hidden: true });
   view.body = h("div", { hidden: true });
-  view.root = h("div", { class: "lightmeter lm-review", tabindex: "-1", "data-lm-suppress-shortcuts": "true" },
+  view.root = h("div", { class: "lightmeter lm-review", tabindex: "-1" },
     errorLine(connection), status, top, view.body);
-  el.append(view.root);
+  el.append(suppressHostShortcuts(view.root));
   // The page of `lightmeter ui` has no other shortcuts; a notebook keeps its own while the focus is elsewhere.
   const isOwnPage = el.id === "view";
   const keysFrom = isOwnPage ? document : view.root;

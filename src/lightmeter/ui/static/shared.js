@@ -22,6 +22,19 @@ function fill(element, attributes, children) {
 }
 
 /**
+ * Keep JupyterLab from acting on keys that are pressed inside `root`: its command mode would take the arrow keys of a slider.
+ *
+ * JupyterLab goes from the focused element upwards and stops at the first one that has the attribute or that the selector
+ * of a shortcut matches. Some selectors match any focused element, so the attribute must be on that element itself.
+ */
+function suppressHostShortcuts(root) {
+  root.addEventListener("focusin", ({ target }) => target.setAttribute("data-lm-suppress-shortcuts", "true"));
+  // JupyterLab listens on the focused field itself and cancels the line break of Enter: the field would fire no "change".
+  root.addEventListener("beforeinput", (event) => event.stopPropagation(), { capture: true });
+  return root;
+}
+
+/**
  * Connect a widget to its view-model in Python.
  *
  * `call(method, params)` returns a promise of the method's result; it rejects with an Error that has a `hint`.
