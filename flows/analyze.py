@@ -32,7 +32,7 @@ from pydantic import Field
 import lightmeter as lm
 from lightmeter.api.run_result import Run, RunSummary
 from lightmeter.api.runs import prepare_run, prepare_run_from_plan
-from lightmeter.api.sending_process import sending
+from lightmeter.api.sending_process import start_sending_process
 from lightmeter.errors import LightmeterError, UsageError
 from lightmeter.options import make_options
 from lightmeter.planning.consent import must_be_explicit
@@ -160,7 +160,9 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
         high, before = None if stream else price_of_rest(folder).high, read_totals(folder)
         emit_event("lightmeter.run.started", out, rows=rows, budget=options.budget, price_high=high)
         source, streamed = (manifest, options) if stream else (None, None)
-        sending_rows = sending(folder, settings, shard_rows=shard_rows, rows=rows, source=source, options=streamed)
+        sending_rows = start_sending_process(
+            folder, settings, shard_rows=shard_rows, rows=rows, source=source, options=streamed
+        )
         async with sending_rows as sender:
             await follow_shards(sender, name)
             stopped_by = await sender.outcome()

@@ -81,7 +81,7 @@ class Telemetry:
         closing: Set when no more telemetry comes: then the threads `closers` send what is left.
         closers: One thread for each provider; they are started early, because none can be started at exit.
         instruments: Counters and histograms by name.
-        parents: Values of the HTTP header `traceparent` that `keep_parent` has stored, by key.
+        parents: Values of the HTTP header `traceparent` that `store_trace_parent` has stored, by key.
         lock: Protects `instruments` and `parents`.
     """
 
@@ -294,8 +294,8 @@ def trace_headers() -> dict[str, str]:
     return {"traceparent": f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"}
 
 
-def keep_parent(key: str) -> None:
-    """Store the `traceparent` of the current span by `key`, for `kept_parent`; only the latest 10,000 are stored."""
+def store_trace_parent(key: str) -> None:
+    """Store the `traceparent` of the current span by `key`, for `pop_trace_parent`; only the latest 10,000 are stored."""
     if (telemetry := _start()) is not None and (header := trace_headers()):
         with telemetry.lock:
             telemetry.parents[key] = header["traceparent"]
@@ -303,8 +303,8 @@ def keep_parent(key: str) -> None:
                 telemetry.parents.popitem(last=False)
 
 
-def kept_parent(key: str) -> str | None:
-    """Return the `traceparent` that `keep_parent` stored by `key`, and delete it; None if there is none."""
+def pop_trace_parent(key: str) -> str | None:
+    """Return the `traceparent` that `store_trace_parent` stored by `key`, and delete it; None if there is none."""
     if (telemetry := _start()) is None:
         return None
     with telemetry.lock:

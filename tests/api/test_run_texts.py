@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import lightmeter as lm
-from lightmeter.api.shares import Share, Shares
+from lightmeter.api.share_estimates import Share, Shares
 from lightmeter.planning.affordable_rows import RowRange, affordability_sentence
 
 

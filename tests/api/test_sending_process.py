@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 import lightmeter as lm
 from lightmeter.api.runs import prepare_run
-from lightmeter.api.sending_process import sending
+from lightmeter.api.sending_process import start_sending_process
 from lightmeter.errors import BudgetReached, SettingsError
 from lightmeter.journal.files import is_run_locked
 from lightmeter.options import Options
@@ -25,10 +25,10 @@ ROWS = 400
 OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "batch_size": 1}
 CALLER = """
 import asyncio, sys
-from lightmeter.api.sending_process import sending
+from lightmeter.api.sending_process import start_sending_process
 from lightmeter.settings import read_settings
 async def main():
-    async with sending(sys.argv[1], read_settings(), shard_rows=100, rows=400) as sender:
+    async with start_sending_process(sys.argv[1], read_settings(), shard_rows=100, rows=400) as sender:
         await sender.outcome()
 asyncio.run(main())
 """
@@ -46,7 +46,7 @@ async def prepare(out, base_url, **options):
 
 async def send(out, **arguments):
     """Send all rows; return the error that stopped the run."""
-    async with sending(out, read_settings(), shard_rows=100, rows=ROWS, **arguments) as sender:
+    async with start_sending_process(out, read_settings(), shard_rows=100, rows=ROWS, **arguments) as sender:
         return await sender.outcome()
 
 
@@ -90,7 +90,10 @@ async def test_shards_finish_while_others_wait(tmp_path, charges_at_once):
     service = HoldingService(answered=250)
     async with listening(service) as base_url:
         await prepare(tmp_path, base_url)
-        async with sending(tmp_path, read_settings(), shard_rows=100, rows=ROWS) as sender, asyncio.timeout(60):
+        async with (
+            start_sending_process(tmp_path, read_settings(), shard_rows=100, rows=ROWS) as sender,
+            asyncio.timeout(60),
+        ):
             assert await sender.wait_until_finished(0, 199)
             assert not sender.is_finished(200, 399)
             assert 0 < sender.share_done < 1
@@ -105,7 +108,7 @@ async def test_the_reason_of_a_stop_is_returned(tmp_path, charges_at_once):
     service = HoldingService(answered=150)
     async with listening(service) as base_url:
         await prepare(tmp_path, base_url, budget=150, max_frames=1)
-        async with sending(tmp_path, read_settings(), shard_rows=100, rows=ROWS) as sender:
+        async with start_sending_process(tmp_path, read_settings(), shard_rows=100, rows=ROWS) as sender:
             stopped = await sender.outcome()
             finished = [sender.is_finished(first, first + 99) for first in range(0, ROWS, 100)]
     assert isinstance(stopped, BudgetReached)
@@ -132,7 +135,10 @@ async def test_a_killed_process_is_an_error(tmp_path, charges_at_once):
     service = HoldingService(answered=0)
     async with listening(service) as base_url:
         await prepare(tmp_path, base_url)
-        async with sending(tmp_path, read_settings(), shard_rows=100, rows=ROWS) as sender, asyncio.timeout(60):
+        async with (
+            start_sending_process(tmp_path, read_settings(), shard_rows=100, rows=ROWS) as sender,
+            asyncio.timeout(60),
+        ):
             await until(lambda: service.held)
             os.kill(sender.pid, signal.SIGKILL)
             assert not await sender.wait_until_finished(0, 99)
@@ -147,7 +153,9 @@ async def test_a_manifest_is_sent_while_it_is_read(tmp_path, charges_at_once):
     manifest.write_text("\n".join(urls()))
     async with listening(service) as base_url:
         options = Options(**OPTIONS, base_url=base_url, budget=1000)
-        streaming = sending(tmp_path / "out", read_settings(), shard_rows=150, source=str(manifest), options=options)
+        streaming = start_sending_process(
+            tmp_path / "out", read_settings(), shard_rows=150, source=str(manifest), options=options
+        )
         async with streaming as sender, asyncio.timeout(60):
             assert await sender.wait_until_known(0)
             assert await sender.wait_until_known(300)
@@ -165,7 +173,7 @@ async def test_the_given_key_overrides_the_environment(tmp_path, charges_at_once
         await prepare(tmp_path, base_url, budget=100, max_frames=1)
         monkeypatch.delenv("LIGHTMETER_API_KEY")
         settings = read_settings().model_copy(update={"api_key": SecretStr("key-of-the-block"), "base_url": base_url})
-        async with sending(tmp_path, settings, shard_rows=100, rows=ROWS) as sender:
+        async with start_sending_process(tmp_path, settings, shard_rows=100, rows=ROWS) as sender:
             shown = Path(f"/proc/{sender.pid}/cmdline"), Path(f"/proc/{sender.pid}/environ")
             visible = b"".join(path.read_bytes() for path in shown if path.exists())
             assert isinstance(await sender.outcome(), BudgetReached)

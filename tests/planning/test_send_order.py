@@ -13,7 +13,7 @@ import lightmeter as lm
 from lightmeter.errors import SettingsError
 from lightmeter.intervals import StratumSample, estimate_stratified_share
 from lightmeter.journal.queries.items import pending_rows
-from lightmeter.journal.queries.sample import OrderedRow
+from lightmeter.journal.queries.send_order import OrderedRow
 from lightmeter.journal.store import open_read_only
 from lightmeter.options import parse_options
 from lightmeter.planning.send_order import send_order

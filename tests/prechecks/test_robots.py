@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from lightmeter.engine.uploads import UploadFetcher
+from lightmeter.engine.url_uploads import UploadFetcher
 from lightmeter.errors import FetchError
 from lightmeter.manifest.item import Item
 from lightmeter.prechecks import host_requests

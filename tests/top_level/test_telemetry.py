@@ -156,7 +156,7 @@ def test_without_a_collector_the_sdk_is_not_imported(more):
     code = (
         "import sys; from lightmeter import telemetry as t\n"
         "with t.span('x', {'a': 1}) as s: s.set({'b': 2}); t.count('c'); t.record_seconds('d', 1.0)\n"
-        "t.keep_parent('k'); assert t.kept_parent('k') is None and t.trace_headers() == {}\n"
+        "t.store_trace_parent('k'); assert t.pop_trace_parent('k') is None and t.trace_headers() == {}\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lightmeter.api.agreement import DEFAULT_THRESHOLD, Agreement, read_agreement
 from lightmeter.api.next_steps import next_steps
-from lightmeter.api.shares import Shares, read_shares
+from lightmeter.api.share_estimates import Shares, read_shares
 from lightmeter.errors import JournalError, LightmeterError, UsageError
 from lightmeter.html_fragments import counted, labeled_lines_as_html
 from lightmeter.journal.header import is_balance_current, read_run_header

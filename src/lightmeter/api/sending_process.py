@@ -28,7 +28,7 @@ _LINE_BYTES: Final = 1 << 24
 
 
 class SendingProcess:
-    """Handle of a process that sends the rows of one run; `sending` starts the process.
+    """Handle of a process that sends the rows of one run; `start_sending_process` starts the process.
 
     A shard is a range of `shard_rows` rows in the order in which rows are sent.
 
@@ -137,7 +137,7 @@ class SendingProcess:
 
 
 @asynccontextmanager
-async def sending(
+async def start_sending_process(
     out: Path | str,
     settings: Settings,
     *,

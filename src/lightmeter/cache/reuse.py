@@ -23,7 +23,7 @@ from lightmeter.cache.answer_cache import AnswerCache, AssetFingerprint, CachedA
 from lightmeter.client.base_url import canonical_base_url
 from lightmeter.embedded_service import is_embedded
 from lightmeter.errors import PlanChanged, SettingsError
-from lightmeter.export.answer_check import all_descriptions_valid
+from lightmeter.export.ask_answer_check import all_descriptions_valid
 from lightmeter.facts.lenient_decode import decode_answer_lenient
 from lightmeter.facts.lenient_json import parse_object_strict
 from lightmeter.facts.wire_answer import WireAnswer

@@ -16,7 +16,7 @@ from lightmeter.engine.batching import NameReliability
 from lightmeter.engine.in_flight import InFlightRequest, PolledRequest, sent_name
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
-from lightmeter.engine.uploads import free_failure_message
+from lightmeter.engine.url_uploads import free_failure_message
 from lightmeter.errors import BudgetReached, JournalError
 from lightmeter.export.asset_matching import UNMATCHED, outcome_of
 from lightmeter.facts.lenient_json import parse_object_strict

@@ -26,10 +26,10 @@ from lightmeter.engine.recovery import recover_open_submissions
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.session import Session
-from lightmeter.engine.uploads import UploadFetcher, UploadSelection
+from lightmeter.engine.url_uploads import UploadFetcher, UploadSelection
 from lightmeter.engine.video_frames import FrameExtractor
 from lightmeter.errors import BudgetReached, OutcomeUnknown, OutOfCredits
-from lightmeter.export.answer_check import rows_with_invalid_answers
+from lightmeter.export.ask_answer_check import rows_with_invalid_answers
 from lightmeter.journal.balance_proofs import requeue_unanswered_rows
 from lightmeter.journal.commands.alerts import add_notes
 from lightmeter.journal.commands.submissions import (

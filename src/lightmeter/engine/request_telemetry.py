@@ -14,7 +14,7 @@ from lightmeter.facts.wire_answer import WireAnswer
 from lightmeter.options import Options
 
 
-class ExchangeTelemetry:
+class RequestSpan:
     """The OpenTelemetry span of one request or poll; `end` adds values of the answer.
 
     Attributes:
@@ -47,7 +47,7 @@ class ExchangeTelemetry:
 
 
 @contextmanager
-def request_span(options: Options, request: InFlightRequest) -> Iterator[ExchangeTelemetry]:
+def request_span(options: Options, request: InFlightRequest) -> Iterator[RequestSpan]:
     """Record the `with` block as a span: one attempt to send a request; the request's header `traceparent` names it."""
     attributes: telemetry.Attributes = {
         "lightmeter.submission_id": request.submission_id,
@@ -61,7 +61,7 @@ def request_span(options: Options, request: InFlightRequest) -> Iterator[Exchang
 
 
 @contextmanager
-def poll_span(polled: PolledRequest) -> Iterator[ExchangeTelemetry]:
+def poll_span(polled: PolledRequest) -> Iterator[RequestSpan]:
     """Record the `with` block as a span: one poll for the answer to an accepted request."""
     attributes: telemetry.Attributes = {
         "lightmeter.submission_id": polled.request.submission_id,
@@ -73,10 +73,10 @@ def poll_span(polled: PolledRequest) -> Iterator[ExchangeTelemetry]:
 
 
 @contextmanager
-def _exchange(name: str, metric: str, attributes: telemetry.Attributes) -> Iterator[ExchangeTelemetry]:
+def _exchange(name: str, metric: str, attributes: telemetry.Attributes) -> Iterator[RequestSpan]:
     start_s = time.perf_counter()
     with telemetry.span(name, attributes, kind="client") as span:
-        exchange = ExchangeTelemetry(span)
+        exchange = RequestSpan(span)
         try:
             yield exchange
         finally:

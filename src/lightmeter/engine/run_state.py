@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from lightmeter.engine.batching import Batch, Bisection, NameReliabilityTracker
 from lightmeter.engine.in_flight import PolledRequest
-from lightmeter.engine.uploads import UploadSelection
+from lightmeter.engine.url_uploads import UploadSelection
 from lightmeter.errors import AccessDenied, LightmeterError, Unreachable
 from lightmeter.planning.progress import Phase, Progress
 

@@ -18,7 +18,7 @@ from lightmeter.engine.limiter_state import learn_from_answer
 from lightmeter.engine.request_telemetry import request_span
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
-from lightmeter.engine.uploads import UploadFetcher
+from lightmeter.engine.url_uploads import UploadFetcher
 from lightmeter.engine.video_frames import FrameExtractor
 from lightmeter.errors import (
     AccessDenied,

@@ -9,7 +9,7 @@ from hashlib import file_digest
 from pathlib import Path
 from typing import Final
 
-from lightmeter.engine.uploads import LONGEST_SIDE_PX
+from lightmeter.engine.url_uploads import LONGEST_SIDE_PX
 from lightmeter.errors import FetchError, MediaError, UsageError
 from lightmeter.journal.frame_rows import frame_of, row_of
 from lightmeter.journal.queries.video_frames import VideoSource, video_of_frame

@@ -17,7 +17,7 @@ import pyarrow as pa
 from lightmeter import sqlite
 from lightmeter.ask.answer_parser import ParsedAnswer
 from lightmeter.ask.question import Ask
-from lightmeter.export.answer_check import parse_descriptions
+from lightmeter.export.ask_answer_check import parse_descriptions
 from lightmeter.export.asset_matching import expected_asset_name, outcome_of
 from lightmeter.facts.descriptions import DescriptionEntry
 from lightmeter.facts.lenient_decode import decode_answer_lenient

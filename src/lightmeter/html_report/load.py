@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from lightmeter.api.run_result import summarize
-from lightmeter.api.shares import Shares, read_shares
+from lightmeter.api.share_estimates import Shares, read_shares
 from lightmeter.clock import Clock, utc_from_timestamp
 from lightmeter.errors import UsageError
 from lightmeter.html_report import queries

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from lightmeter.api.run_result import RunSummary
-from lightmeter.api.shares import Shares
+from lightmeter.api.share_estimates import Shares
 from lightmeter.html_fragments import format_bytes
 from lightmeter.html_report.thumbnails import Thumbnail
 from lightmeter.journal.header import RunHeader

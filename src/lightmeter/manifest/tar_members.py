@@ -142,7 +142,7 @@ async def local_file(path: str) -> AsyncIterator[Path]:
         yield copy
 
 
-def file_state(path: str) -> tuple[object, ...]:
+def size_and_mtime(path: str) -> tuple[object, ...]:
     """Return size and modification time of the file or tar that the field `path` of an item names.
 
     For a tar at a URI, return a random value instead, so that the tar always counts as changed.

@@ -162,7 +162,7 @@ def _decode(job: dict[str, Any], decord: Any, requests: BinaryIO, output: Binary
         _send(output, {"error": "broken", "reason": f"{type(error).__name__}: {error}"})
 
 
-def _end_like(code: int) -> None:
+def _exit_as_fork_did(code: int) -> None:
     """End this process as its fork ended: by the signal `-code` if `code` is negative, else with exit code `code`."""
     if code < 0:
         with suppress(OSError):  # SIGKILL needs no handler and takes none
@@ -192,7 +192,7 @@ def _main() -> None:
             os._exit(0)  # skips the decoder's clean-up, which may hang
         code = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
         if code:
-            _end_like(code)
+            _exit_as_fork_did(code)
         _send(output, {"ended": True})
 
 

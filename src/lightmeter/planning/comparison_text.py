@@ -14,7 +14,7 @@ from lightmeter.pricing.rates import MILLICREDITS
 if TYPE_CHECKING:
     from lightmeter.planning.cost_by_column import ColumnCost
     from lightmeter.planning.plan import Plan
-    from lightmeter.planning.plan_comparison import PlanComparison, ShareChange
+    from lightmeter.planning.plan_comparison import FeatureCostChange, PlanComparison
 
 _MOST_CHARS: Final = 60
 """Characters of a value of an option or a manifest that are shown."""
@@ -70,18 +70,20 @@ def plan_as_markdown(
     before = "" if comparison is None else f", before {comparison.before}{_rise(comparison)}"
     title = f"### lightmeter plan: {plan.credits}{before}"
     parts = [title, *(f"**Too expensive:** {sentence}" for sentence in exceeded)]
-    rows = f"{_code(plan.manifest)}: {counted(plan.rows, 'row')}, {plan.counts['pending']} to send"
+    rows = f"{_escape_as_code(plan.manifest)}: {counted(plan.rows, 'row')}, {plan.counts['pending']} to send"
     budget = "" if plan.options.budget is None else f", budget {plan.options.budget}"
     parts.append(rows + budget + ".")
     if comparison is not None:
         parts += _comparison_tables(comparison)
-    reasons = [(_code(f"{one.status} {one.reason}"), one.rows, _code(one.example)) for one in plan.reasons]
+    reasons = [
+        (_escape_as_code(f"{one.status} {one.reason}"), one.rows, _escape_as_code(one.example)) for one in plan.reasons
+    ]
     parts.append(_table(("rows not sent", "rows", "for example"), reasons[:_MOST_REASONS]))
     if len(reasons) > _MOST_REASONS:
         parts.append(f"{counted(len(reasons) - _MOST_REASONS, 'more reason')}.")
     if by is not None:
-        costs = [(_code(label), cost.rows_to_send, cost.credits) for label, cost in by.lines]
-        parts.append(_table((_code(by.column), "rows to send", "credits"), costs))
+        costs = [(_escape_as_code(label), cost.rows_to_send, cost.credits) for label, cost in by.lines]
+        parts.append(_table((_escape_as_code(by.column), "rows to send", "credits"), costs))
     parts.append("\n".join(f"- Advice: {_escaped(sentence)}" for sentence in plan.advice))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -93,12 +95,13 @@ def _comparison_tables(comparison: PlanComparison) -> Iterator[str]:
     yield _table(("rows", "number", "credits before", "credits now"), [total, *rows])
     yield _table(("rows by outcome", "before", "now"), _count_changes(comparison))
     yield _table(
-        ("cost of", "credits before", "credits now"), ((_code(name), *both) for name, *both in _share_lines(comparison))
+        ("cost of", "credits before", "credits now"),
+        ((_escape_as_code(name), *both) for name, *both in _share_lines(comparison)),
     )
     yield _WORDS
-    prices = [(_code(name), *both) for name, *both in _prices(comparison)]
+    prices = [(_escape_as_code(name), *both) for name, *both in _prices(comparison)]
     yield _table(("price for an image", "before", "now"), prices)
-    options = [tuple(map(_code, entry)) for entry in _options(comparison)]
+    options = [tuple(map(_escape_as_code, entry)) for entry in _options(comparison)]
     yield _table(("option", "before", "now"), options)
 
 
@@ -108,7 +111,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join([f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *lines]) if lines else ""
 
 
-def _code(value: str) -> str:
+def _escape_as_code(value: str) -> str:
     """Return an untrusted text as `<code>…</code>` with its special characters escaped, for a Markdown document."""
     return f"<code>{_escaped(_shorten(value))}</code>"
 
@@ -152,7 +155,7 @@ def _count_changes(comparison: PlanComparison) -> list[tuple[str, int, int]]:
 def _share_lines(comparison: PlanComparison) -> list[tuple[str, str, str]]:
     """Return (back end and feature, cost before, cost now), most expensive first."""
 
-    def line(share: ShareChange) -> tuple[str, str, str]:
+    def line(share: FeatureCostChange) -> tuple[str, str, str]:
         before = _share_text(share.before_milli, share.before_label)
         return f"{share.backend} {share.feature}", before, _share_text(share.after_milli, share.after_label)
 

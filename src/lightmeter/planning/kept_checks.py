@@ -25,7 +25,7 @@ import orjson
 from lightmeter import __version__, sqlite
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, remove_thumbnails
 from lightmeter.manifest.item import Item
-from lightmeter.manifest.tar_members import file_state
+from lightmeter.manifest.tar_members import size_and_mtime
 from lightmeter.media.distinct_frames import DistinctFrame
 from lightmeter.options import Options
 from lightmeter.prechecks.finding import CheckResult, Finding
@@ -202,7 +202,7 @@ def result_key(item: Item) -> bytes:
     if item.path is not None:
         parts = (item.kind, item.path)
         with suppress(OSError, ValueError):
-            parts = (*parts, *file_state(item.path))
+            parts = (*parts, *size_and_mtime(item.path))
     return hashlib.blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 

@@ -32,7 +32,7 @@ from lightmeter.journal.queries.items import (
     pending_video_lengths,
     screened_frames,
 )
-from lightmeter.journal.queries.sample import StratumCount, count_affordable
+from lightmeter.journal.queries.send_order import StratumCount, count_affordable
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, copy_thumbnails
 from lightmeter.option_arguments import PlanOptions

@@ -97,7 +97,7 @@ class RowChange:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareChange:
+class FeatureCostChange:
     """What one feature of one back end costs in two plans, in millicredits, before the service rounds up.
 
     Attributes:
@@ -118,7 +118,7 @@ class ShareChange:
 
 
 @dataclass(frozen=True, slots=True)
-class RateChange:
+class FeaturePriceChange:
     """A feature of a back end whose price (in millicredits for an image or frame) differs between two plans."""
 
     backend: str
@@ -161,8 +161,8 @@ class PlanComparison:
     counts_before: Mapping[str, int]
     counts_after: Mapping[str, int]
     rows: tuple[RowChange, ...]
-    shares: tuple[ShareChange, ...]
-    prices: tuple[RateChange, ...]
+    shares: tuple[FeatureCostChange, ...]
+    prices: tuple[FeaturePriceChange, ...]
     options: tuple[OptionChange, ...]
 
     @property
@@ -265,8 +265,8 @@ def compare_plans(old: PlanSnapshot, new: PlanSnapshot) -> PlanComparison:
         counts_before=old.head["counts"],
         counts_after=new.head["counts"],
         rows=_row_changes(old, new),
-        shares=_share_changes(old, new),
-        prices=_rate_changes(_prices(old), _prices(new)),
+        shares=_feature_cost_changes(old, new),
+        prices=_feature_price_changes(_prices(old), _prices(new)),
         options=_option_changes(old.head, new.head),
     )
 
@@ -286,13 +286,13 @@ def _listed(group: PlannedGroup | None) -> list[PlannedGroup]:
     return [] if group is None else [group]
 
 
-def _share_changes(old: PlanSnapshot, new: PlanSnapshot) -> tuple[ShareChange, ...]:
+def _feature_cost_changes(old: PlanSnapshot, new: PlanSnapshot) -> tuple[FeatureCostChange, ...]:
     before, after = _shares(old), _shares(new)
     changes = []
     for name in after | before:
         backend, _, feature = name.partition(" ")
         labels = [_label(side, *shares.get(name, (0, 0))) for side, shares in ((old, before), (new, after))]
-        changes.append(ShareChange(backend, feature, before.get(name), after.get(name), *labels))
+        changes.append(FeatureCostChange(backend, feature, before.get(name), after.get(name), *labels))
     return tuple(sorted(changes, key=lambda one: -max((one.before_milli or (0,))[0], (one.after_milli or (0,))[0])))
 
 
@@ -310,12 +310,12 @@ def _prices(plan: PlanSnapshot) -> Mapping[str, int]:
     return prices
 
 
-def _rate_changes(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[RateChange, ...]:
+def _feature_price_changes(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[FeaturePriceChange, ...]:
     changes = []
     for name in after:
         backend, _, feature = name.partition(" ")
         if before.get(name, after[name]) != after[name]:
-            changes.append(RateChange(backend, feature, before[name], after[name]))
+            changes.append(FeaturePriceChange(backend, feature, before[name], after[name]))
     return tuple(changes)
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lightmeter.errors import SettingsError
 from lightmeter.journal.commands.plan_rows import set_places
-from lightmeter.journal.queries.sample import OrderedRow, ordered_rows
+from lightmeter.journal.queries.send_order import OrderedRow, ordered_rows
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.options import Options
 

@@ -11,7 +11,7 @@ from lightmeter import sqlite
 from lightmeter.journal.files import journal_path
 from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, HAS_FRAMES, IS_ROW, ROW_OF
 from lightmeter.journal.queries.items import UNSENT
-from lightmeter.journal.queries.sample import stratum_sql
+from lightmeter.journal.queries.send_order import stratum_sql
 
 
 class PlannedGroup(NamedTuple):

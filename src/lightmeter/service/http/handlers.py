@@ -182,7 +182,7 @@ class Handlers:
                 return await self._reply_to_repeat(earlier, new, base_url)
             if new.acknowledged:
                 self._runner.metrics.count_job(JobState.QUEUED.value)
-                telemetry.keep_parent(new.request_id)
+                telemetry.store_trace_parent(new.request_id)
                 self._queue.notify_admitted(new.request_id, account_id)
                 return _acknowledgment_reply(new, base_url)
             running = self._runner.start(Attempt(new.request_id, 1), job)

@@ -363,4 +363,4 @@ def _job_span(attempt: Attempt, job: AnalysisJob) -> AbstractContextManager[tele
         "lightmeter.backends": tuple(job.request.backend),
         "lightmeter.features": tuple(job.request.feature),
     }
-    return telemetry.span("lightmeter.job", attributes, parent=telemetry.kept_parent(attempt.request_id))
+    return telemetry.span("lightmeter.job", attributes, parent=telemetry.pop_trace_parent(attempt.request_id))

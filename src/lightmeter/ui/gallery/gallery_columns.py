@@ -250,7 +250,7 @@ class _ItemReader:
         return found
 
 
-def _last_of_pairs(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _best_key_per_item_and_tag(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return, of sorted `GalleryColumns.tag_keys`, the one with the best score per item and tag; overwrite `keys`."""
     used = 0
     for start in range(0, len(keys), BLOCK):
@@ -318,7 +318,7 @@ class _FactReader:
         self._session.register("lm_tags", names)
         keys = self._keys(rows, "tags LEFT JOIN lm_tags USING (name)", "tag", "score")
         keys.sort()
-        return _last_of_pairs(keys)
+        return _best_key_per_item_and_tag(keys)
 
     def color_keys(self, rows: int) -> NDArray[np.uint64]:
         """Return an integer for each color of an item, as in `GalleryColumns.color_keys`; `rows`: rows of `colors`."""

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from lightmeter.engine.uploads import LONGEST_SIDE_PX
+from lightmeter.engine.url_uploads import LONGEST_SIDE_PX
 from lightmeter.errors import UsageError
 from lightmeter.html_report.model import REVIEW_FROM, Row, short_name
 from lightmeter.html_report.thumbnails import ThumbnailSource

@@ -9,7 +9,7 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.cli.commands.demo import serve_folder
-from lightmeter.engine.uploads import (
+from lightmeter.engine.url_uploads import (
     LONGEST_SIDE_PX,
     UploadSelection,
     file_name_of,

@@ -19,7 +19,7 @@ from lightmeter.errors import UsageError
 from lightmeter.intervals import StratumSample, estimate_share, estimate_stratified_share
 from lightmeter.journal.header import read_run_header
 from lightmeter.journal.queries.items import count_by_reason
-from lightmeter.journal.queries.sample import count_population, sent_rows
+from lightmeter.journal.queries.send_order import count_population, sent_rows
 from lightmeter.journal.store import open_read_only
 from lightmeter.options import Options
 from lightmeter.tables.query.duckdb_query import TablesSource, open_session
