@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,11 +58,15 @@ class HoldingService(Hostile):
         return await super().fetch(request)
 
 
-@contextmanager
-def serving(service: Hostile) -> Iterator[str]:
+def serving(service: Hostile) -> AbstractContextManager[str]:
     """Serve in a thread; yields the base URL."""
+    return entered_in_thread(listening(service))
+
+
+@contextmanager
+def entered_in_thread(context: AbstractAsyncContextManager[str]) -> Iterator[str]:
+    """Enter an asynchronous context in a thread of its own; yields what the context yields."""
     loop = BackgroundLoop()
-    context = listening(service)
     try:
         yield loop.run(context.__aenter__())
     finally:
@@ -111,10 +115,16 @@ class Prefect:
 
     def post(self, path: str, **body: Any) -> Any:
         """POST JSON to the server's API, again while it is overloaded; return the JSON of the answer."""
-        while (answer := httpx2.post(f"{self.url}{path}", json=body, timeout=DEADLINE_S)).status_code == 503:
+        return self._write("POST", path, json=body).json()
+
+    def _write(self, method: str, path: str, **more: Any) -> httpx2.Response:
+        """Send a request that changes something, again while the server is overloaded and so has changed nothing."""
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            answer = httpx2.request(method, f"{self.url}{path}", timeout=DEADLINE_S, **more)
+            if answer.status_code != 503 or time.monotonic() > deadline:
+                return answer.raise_for_status()
             time.sleep(1)
-        answer.raise_for_status()
-        return answer.json()
 
     def start_run(self, deployed: str = "analyze/nightly", /, **parameters: Any) -> str:
         """Start a deployment with other parameters; return the id of the flow run."""
@@ -135,12 +145,11 @@ class Prefect:
         """Start a deployment by a schedule of its own while the block lasts."""
         path = f"/deployments/{self.get(f'/deployments/name/{deployed}')['id']}/schedules"
         schedule = {"schedule": {"interval": every_s}, "active": True, "parameters": parameters}
-        created = httpx2.post(f"{self.url}{path}", json=[schedule], timeout=DEADLINE_S)
-        created.raise_for_status()
+        (created,) = self._write("POST", path, json=[schedule]).json()
         try:
             yield
         finally:
-            httpx2.delete(f"{self.url}{path}/{created.json()[0]['id']}", timeout=DEADLINE_S).raise_for_status()
+            self._write("DELETE", f"{path}/{created['id']}")
 
     def state(self, run: str) -> dict[str, Any]:
         """Return the state of a flow run."""

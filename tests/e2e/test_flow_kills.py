@@ -5,18 +5,23 @@ Prefect keeps its database in SQLite or in PostgreSQL.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 import lightmeter as lm
+from lightmeter.testing import tiny_jpeg
 from tests.e2e.prefect_installation import Installation, installation, kill
-from tests.e2e.prefect_server import HoldingService, processes_of, serving, wait_for
+from tests.e2e.prefect_server import HoldingService, entered_in_thread, processes_of, serving, wait_for
+from tests.engine.hostile import served
 from tests.postgres_server import postgres_programs, postgres_server
+from tests.scale_out.test_check_shards import tables
 
 pytestmark = [
     pytest.mark.slow,
@@ -25,6 +30,7 @@ pytestmark = [
 ]
 
 NIGHTLY = "analyze/nightly"
+CHECK = "precheck/before-nightly"
 EVERY_S = 60
 OPTIONS = {
     "features": ["tags"],
@@ -109,25 +115,93 @@ def test_a_schedule_runs_twice_on_its_own_and_pays_for_new_rows_only(installed, 
     assert lm.open(out).summary().counts["ok"] == len(manifest.urls)
 
 
-@pytest.mark.parametrize("installed", ["sqlite", "postgresql"], indirect=True)
-def test_the_schedule_goes_on_after_a_kill_of_worker_and_flow(installed, manifest, tmp_path):
+def kill_victim(installed: Installation, victim: str, run: str) -> None:
+    """Kill one process of a flow run that sends requests; the victim `machine` is worker, flow and sender together."""
+    flow, sender = processes_of(run)
+    if victim == "server":
+        kill(installed.prefect.process)
+    if victim in {"worker", "machine"}:
+        kill(installed.worker)
+    for pid in {"flow": [flow], "sender": [sender], "machine": [flow, sender]}.get(victim, []):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("installed", "victim", "states"),
+    [
+        ("sqlite", "machine", {"CRASHED"}),
+        ("sqlite", "flow", {"CRASHED"}),
+        ("sqlite", "sender", {"FAILED"}),
+        ("sqlite", "worker", {"COMPLETED"}),
+        ("sqlite", "server", ENDED),
+        ("postgresql", "machine", {"CRASHED"}),
+    ],
+    indirect=["installed"],
+)
+def test_the_schedule_goes_on_after_a_kill(installed, victim, states, manifest, tmp_path):
     """After a SIGKILL in the middle the next scheduled run completes, nothing is paid twice, and each run ends."""
     service, out = HoldingService(answered=8), tmp_path / "out"
-    service.charges_held = False  # the answers are lost, and their charges with them
+    service.charges_held = victim not in {"sender", "machine"}  # their answers are lost, and the charges with them
     with serving(service) as base_url:
         parameters = {"manifest": str(manifest.path), "out": str(out), "options": {**OPTIONS, "base_url": base_url}}
         with installed.prefect.schedule(NIGHTLY, every_s=EVERY_S, **parameters):
             wait_for(lambda: service.held >= 2)
             run = newest(installed, NIGHTLY)
             known = {one["id"] for one in installed.prefect.runs_of(NIGHTLY) if one["state"]["type"] in ENDED}
-            kill(installed.worker)
-            for pid in processes_of(run):  # as on a machine that is switched off
-                os.kill(pid, signal.SIGKILL)
+            kill_victim(installed, victim, run)
             service.released, service.to_answer = True, 10**9
-            installed.start_worker()
-            assert installed.prefect.wait_until_final(run)["type"] == "CRASHED"
+            if victim == "server":
+                installed.start_server()
+            elif victim in {"worker", "machine"}:
+                installed.start_worker()
+            assert installed.prefect.wait_until_final(run)["type"] in states
             wait_for(lambda: completed(installed, NIGHTLY, {*known, run}), poll_s=2)
         wait_until_all_ended(installed, NIGHTLY)
     assert max(Counter(service.charged).values()) == 1
     assert sorted(service.charged) == sorted(manifest.urls)
     assert lm.open(out).summary().counts["ok"] == len(manifest.urls)
+
+
+class HoldingPictures:
+    """A server of pictures that answers once `released` is set; `asked` has the number of the picture per request."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.released = False
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """GET /NUMBER.jpg."""
+        number = int(request.match_info["number"])
+        self.asked.append(number)
+        while not self.released:  # noqa: ASYNC110 (another thread sets it)
+            await asyncio.sleep(0.02)
+        return web.Response(body=tiny_jpeg(number % 17), content_type="image/jpeg")
+
+    def serving(self) -> AbstractContextManager[str]:
+        """Serve in a thread; yields the base URL."""
+        app = web.Application()
+        app.router.add_get(r"/{number:\d+}.jpg", self.answer)
+        return entered_in_thread(served(app))
+
+
+def dask_workers(run: str) -> list[int]:
+    """Return the ids of the worker processes of Dask that a flow run has started."""
+    return [pid for pid in processes_of(run) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+@pytest.mark.parametrize("installed", ["sqlite"], indirect=True)
+def test_a_check_on_dask_goes_on_after_a_kill_of_a_worker(installed, tmp_path):
+    """A flow run that loses a Dask worker in the middle of a shard writes the tables that one process writes."""
+    pytest.importorskip("distributed")
+    pictures, manifest = HoldingPictures(), tmp_path / "manifest.txt"
+    with pictures.serving() as base_url:
+        manifest.write_text("\n".join(f"{base_url}/{number}.jpg" for number in range(20)))
+        parameters = {"manifest": str(manifest), "options": {"executor": "dask", "shard_rows": 1}}
+        run = installed.prefect.start_run(CHECK, out=str(tmp_path / "there"), **parameters)
+        wait_for(lambda: 0 < len(dask_workers(run)) == len(pictures.asked))  # each is in the middle of a row
+        os.kill(dask_workers(run)[0], signal.SIGKILL)
+        pictures.released = True
+        assert installed.prefect.wait_until_final(run)["name"] == "Completed"
+        assert max(Counter(pictures.asked).values()) > 1
+        asyncio.run(lm.check(manifest, tmp_path / "here", reuse=False))
+    assert tables(tmp_path / "there") == tables(tmp_path / "here")
