@@ -165,15 +165,20 @@ class Prefect:
         return self.state(run)
 
 
-def processes_of(run: str) -> list[int]:
-    """Return the ids of the processes of a flow run: that of the flow first, then that which sends its requests."""
-    mark = f"PREFECT__FLOW_RUN_ID={run}".encode()
-    found = []
+def commands_of(run: str) -> dict[int, bytes]:
+    """Return the command line of each process of a flow run by the id of the process."""
+    mark, found = f"PREFECT__FLOW_RUN_ID={run}".encode(), {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if mark in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-    return sorted(found, key=lambda pid: b"resume_process" in Path(f"/proc/{pid}/cmdline").read_bytes())
+                found[int(folder.name)] = (folder / "cmdline").read_bytes()
+    return found
+
+
+def processes_of(run: str) -> list[int]:
+    """Return the ids of the processes of a flow run: that of the flow first, then that which sends its requests."""
+    found = commands_of(run)
+    return sorted(found, key=lambda pid: (b"prefect.engine" not in found[pid], b"resume_process" in found[pid]))
 
 
 def wait_for(condition: Callable[[], Any], *, poll_s: float = 0.1) -> None:

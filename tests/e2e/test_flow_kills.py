@@ -18,7 +18,7 @@ from aiohttp import web
 import lightmeter as lm
 from lightmeter.testing import tiny_jpeg
 from tests.e2e.prefect_installation import Installation, installation, kill
-from tests.e2e.prefect_server import HoldingService, entered_in_thread, processes_of, serving, wait_for
+from tests.e2e.prefect_server import HoldingService, commands_of, entered_in_thread, processes_of, serving, wait_for
 from tests.engine.hostile import served
 from tests.postgres_server import postgres_programs, postgres_server
 from tests.scale_out.test_check_shards import tables
@@ -41,6 +41,14 @@ OPTIONS = {
     "sole_spender": True,
 }
 ENDED = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
+STATES = {
+    "machine": {"CRASHED"},
+    "flow": {"CRASHED"},
+    "sender": {"FAILED"},
+    "worker": {"COMPLETED"},
+    "server": ENDED,
+}
+"""Victims of a SIGKILL, and the states in which the flow run may end; `machine`: worker, flow and sender together."""
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +124,8 @@ def test_a_schedule_runs_twice_on_its_own_and_pays_for_new_rows_only(installed, 
 
 
 def kill_victim(installed: Installation, victim: str, run: str) -> None:
-    """Kill one process of a flow run that sends requests; the victim `machine` is worker, flow and sender together."""
-    flow, sender = processes_of(run)
+    """Kill one process of a flow run that sends requests, or several."""
+    flow, *_, sender = processes_of(run)
     if victim == "server":
         kill(installed.prefect.process)
     if victim in {"worker", "machine"}:
@@ -126,19 +134,9 @@ def kill_victim(installed: Installation, victim: str, run: str) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    ("installed", "victim", "states"),
-    [
-        ("sqlite", "machine", {"CRASHED"}),
-        ("sqlite", "flow", {"CRASHED"}),
-        ("sqlite", "sender", {"FAILED"}),
-        ("sqlite", "worker", {"COMPLETED"}),
-        ("sqlite", "server", ENDED),
-        ("postgresql", "machine", {"CRASHED"}),
-    ],
-    indirect=["installed"],
-)
-def test_the_schedule_goes_on_after_a_kill(installed, victim, states, manifest, tmp_path):
+@pytest.mark.parametrize("victim", STATES)
+@pytest.mark.parametrize("installed", ["sqlite", "postgresql"], indirect=True)
+def test_the_schedule_goes_on_after_a_kill(installed, victim, manifest, tmp_path):
     """After a SIGKILL in the middle the next scheduled run completes, nothing is paid twice, and each run ends."""
     service, out = HoldingService(answered=8), tmp_path / "out"
     service.charges_held = victim not in {"sender", "machine"}  # their answers are lost, and the charges with them
@@ -154,7 +152,7 @@ def test_the_schedule_goes_on_after_a_kill(installed, victim, states, manifest, 
                 installed.start_server()
             elif victim in {"worker", "machine"}:
                 installed.start_worker()
-            assert installed.prefect.wait_until_final(run)["type"] in states
+            assert installed.prefect.wait_until_final(run)["type"] in STATES[victim]
             wait_for(lambda: completed(installed, NIGHTLY, {*known, run}), poll_s=2)
         wait_until_all_ended(installed, NIGHTLY)
     assert max(Counter(service.charged).values()) == 1
@@ -186,21 +184,27 @@ class HoldingPictures:
 
 def dask_workers(run: str) -> list[int]:
     """Return the ids of the worker processes of Dask that a flow run has started."""
-    return [pid for pid in processes_of(run) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid, command in commands_of(run).items() if b"spawn_main" in command]
 
 
+@pytest.mark.parametrize("victim", ["dask", "flow"])
 @pytest.mark.parametrize("installed", ["sqlite"], indirect=True)
-def test_a_check_on_dask_goes_on_after_a_kill_of_a_worker(installed, tmp_path):
-    """A flow run that loses a Dask worker in the middle of a shard writes the tables that one process writes."""
+def test_a_check_on_dask_survives_a_kill(installed, victim, tmp_path):
+    """A run whose Dask worker is killed in the middle of a shard, or the next one, writes the tables of one process."""
     pytest.importorskip("distributed")
     pictures, manifest = HoldingPictures(), tmp_path / "manifest.txt"
     with pictures.serving() as base_url:
         manifest.write_text("\n".join(f"{base_url}/{number}.jpg" for number in range(20)))
-        parameters = {"manifest": str(manifest), "options": {"executor": "dask", "shard_rows": 1}}
-        run = installed.prefect.start_run(CHECK, out=str(tmp_path / "there"), **parameters)
+        options = {"executor": "dask", "shard_rows": 1}
+        given = {"manifest": str(manifest), "out": str(tmp_path / "there"), "options": options}
+        run = installed.prefect.start_run(CHECK, **given)
         wait_for(lambda: 0 < len(dask_workers(run)) == len(pictures.asked))  # each is in the middle of a row
-        os.kill(dask_workers(run)[0], signal.SIGKILL)
+        os.kill((dask_workers if victim == "dask" else processes_of)(run)[0], signal.SIGKILL)
         pictures.released = True
+        if victim == "flow":
+            assert installed.prefect.wait_until_final(run)["type"] == "CRASHED"
+            wait_for(lambda: not processes_of(run))
+            run = installed.prefect.start_run(CHECK, **given)
         assert installed.prefect.wait_until_final(run)["name"] == "Completed"
         assert max(Counter(pictures.asked).values()) > 1
         asyncio.run(lm.check(manifest, tmp_path / "here", reuse=False))
