@@ -45,7 +45,7 @@ STATES = {
     "machine": {"CRASHED"},
     "flow": {"CRASHED"},
     "sender": {"FAILED"},
-    "worker": {"COMPLETED"},
+    "worker": {"COMPLETED", "CRASHED"},
     "server": ENDED,
 }
 """Victims of a SIGKILL, and the states in which the flow run may end; `machine`: worker, flow and sender together."""
