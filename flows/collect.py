@@ -22,6 +22,7 @@ os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
 from prefect import flow, get_run_logger
 from prefect.client.schemas import State
 from prefect.exceptions import FailedRun
+from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 from pydantic import Field
 
@@ -33,7 +34,13 @@ from lightmeter.prefect_integration.flow_results import error_text, failed_state
 from lightmeter.settings import Settings
 
 
-@flow(name="collect")
+def _flow_name() -> str:
+    folders = flow_run.parameters["folders"]
+    others = f" and {len(folders) - 1} more" if len(folders) > 1 else ""
+    return f"collect {folders[0]}{others}"
+
+
+@flow(name="collect", flow_run_name=_flow_name)
 async def collect(
     folders: Annotated[list[str], Field(min_length=1)],
     wait_minutes: Annotated[int, Field(ge=1, le=1440)] = 60,
@@ -79,9 +86,11 @@ async def _collect_folder(folder: str, wait_minutes: int, settings: Settings) ->
         log.info("%s: a run uses the folder, and fetches its answers itself", folder)
     except LightmeterError as error:
         problem = error_text(error)
-    if any(counts.values()):
+        log.error("%s: %s", folder, problem)  # noqa: TRY400 (the text says what to do; no traceback)
+    else:
         log.info("%s: %s answers fetched, %s lost, %s still wait", folder, *counts.values())
-        emit_event("lightmeter.run.collected", folder, **counts)
+        if any(counts.values()):
+            emit_event("lightmeter.run.collected", folder, **counts)
     return {"folder": folder, **counts, "error": problem}
 
 
