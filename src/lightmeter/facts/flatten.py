@@ -60,7 +60,7 @@ _RoleAndLanguage: TypeAlias = tuple[str | None, str | None]
 
 
 class Flattener:
-    """Decodes answers, and collects their rows for each fact table (such as `tags`) and for the table `errors`."""
+    """Decodes the service's answers into rows of the fact tables (such as `tags`) and the table `errors`."""
 
     def __init__(self) -> None:
         self._rows = {table: FactColumns(table) for table in (*FACT_TABLES, "errors")}
