@@ -72,13 +72,13 @@ async def collect(
 
 
 def _expand(folders: list[str]) -> list[str]:
-    """Return the folders, with each glob replaced by the folders of runs that it matches."""
+    """Return the folders; each glob, such as `out/*`, is replaced by the matching folders that hold a run."""
     globbed = (sorted(glob(f"{one}/journal.sqlite")) if "*" in one else [f"{one}/"] for one in folders)  # noqa: PTH207
     return [path.rpartition("/")[0] for paths in globbed for path in paths]
 
 
 async def _collect_folder(folder: str, wait_minutes: int, settings: Settings) -> dict[str, Any]:
-    """Fetch the answers of one run; return the requests by outcome, and the error if there is one."""
+    """Fetch the answers that wait for the run in `folder`; return its numbers of requests by outcome, and any error."""
     log, counts, problem = get_run_logger(), {"answered": 0, "lost": 0, "waiting": 0}, ""
     try:
         counts = asdict(await fetch_answers(folder, wait_s=60 * wait_minutes, settings=settings))

@@ -74,10 +74,10 @@ class Share:
 
     Attributes:
         name: The tag or label.
-        items: Answered rows that have it.
+        items: Number of answered rows that have the tag or label.
         share: Estimated share, 0 to 1; without an interval, the share of the answered rows.
         low: Lower end of the 95 % confidence interval; None without an interval.
-        high: Upper end of that interval; None without an interval.
+        high: Upper end of the 95 % confidence interval; None without an interval.
     """
 
     name: str
@@ -218,11 +218,11 @@ def _share(
     *,
     has_interval: bool,
 ) -> Share:
-    """Return the share of one tag or label.
+    """Return the estimated share of the manifest's rows that have one tag or label.
 
     Args:
         name: The tag or label.
-        positives: Number of answered rows that have it, by stratum.
+        positives: Number of answered rows that have the tag or label, by stratum.
         counts: Number of answered rows, by stratum.
         populations: Number of rows of each stratum.
         options: The options of the run.

@@ -109,10 +109,10 @@ def _blur(jpeg: bytes) -> bytes:
 
 
 async def download_media(url: str, path: Path, prober: UrlProber) -> None:
-    """Download an image or video of at most `MAX_BYTES` to a file.
+    """Download the image or video at `url`, of at most `MAX_BYTES`, to the file `path`.
 
     Raises:
-        FetchError: It is no URL, there is no content of that size, or the transfer failed.
+        FetchError: `url` is no URL, the content is larger than `MAX_BYTES`, or the transfer failed.
     """
     if "://" not in url:
         raise FetchError("not a URL, and no file known")

@@ -82,7 +82,7 @@ async def write_checked_rows(
 ) -> AsyncGenerator[Progress]:
     """Check the rows of a manifest and write them to a journal; yield progress.
 
-    Rows that the journal has already are not written again.
+    Rows that are already in the journal are not written again.
 
     Args:
         reader: The manifest.
@@ -112,7 +112,7 @@ async def write_checked_rows(
 
 
 def plan_meta(reader: ManifestReader, options: Options, clock: Clock, sha256: str | None = None) -> dict[str, str]:
-    """Return values for a journal's table `meta`, by name, such as the hash of the manifest.
+    """Return what a journal's table `meta` stores about a plan: name → value, such as the hash of the manifest.
 
     Args:
         reader: The manifest.

@@ -15,10 +15,10 @@ from lightmeter.pricing.rates import whole_credits
 
 @dataclass(frozen=True, slots=True)
 class FrameSavings:
-    """Frames and credits of the videos that a plan sends as single frames, beside those of the whole videos.
+    """Frames and credits of the videos that a plan sends as single frames, and what the whole videos would cost.
 
     Attributes:
-        videos: Number of these videos.
+        videos: Number of videos that the plan sends as single frames.
         frames: Frames to send, each in a request of its own.
         whole_frames: Frames that the service would capture of the whole videos.
         credits: Price of `frames`.

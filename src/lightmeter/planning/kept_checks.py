@@ -92,7 +92,9 @@ class KeptChecks:
 
 
 def open_kept_checks(manifest: str, options: Options, settings: Settings) -> KeptChecks | None:
-    """Open or create the file with pre-check results of a manifest; delete such files that are old or too large.
+    """Open or create the file with pre-check results of a manifest.
+
+    Delete those of other manifests that are over 3 days old, and the oldest above `MAX_BYTES` in all.
 
     Args:
         manifest: Location of the manifest, or its name if it has none.
@@ -128,7 +130,7 @@ def remove_kept_checks(manifest: str, options: Options, settings: Settings) -> N
 
 
 def kept_checks_path(manifest: str, options: Options, settings: Settings) -> Path:
-    """Return the path of the file with pre-check results of a manifest; other options that matter give another path.
+    """Return the path of the file with pre-check results of a manifest; options that change the checks change the path.
 
     Args:
         manifest: Location of the manifest, or its name if it has none.

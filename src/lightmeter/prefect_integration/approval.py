@@ -51,14 +51,19 @@ def price_of_rest(out: Path) -> CreditRange:
 
 
 def most_credits(price: CreditRange, summary: RunSummary) -> int | None:
-    """Return the most that a run can still spend: its price, or what its budget leaves; None if neither is bounded."""
+    """Return the most credits that a run can still spend: the upper price or, if less, what its budget leaves.
+
+    None if the price has no upper end and there is no budget.
+    """
     budget_left = None if summary.budget is None else max(0, summary.budget - summary.paid - summary.held)
     bounds = [bound for bound in (price.high, budget_left) if bound is not None]
     return min(bounds, default=None)
 
 
 async def approve_run(out: Path, above: int, hours: float, manifest: str) -> State[Any] | None:
-    """Ask a person if the planned run in `out` may cost more than `above` credits; return None if it may start.
+    """Ask a person if the planned run in `out` may cost more than `above` credits.
+
+    Return None if the run may start, else the failed state of the flow run.
 
     Args:
         out: The output folder of the run.

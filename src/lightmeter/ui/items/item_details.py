@@ -79,7 +79,7 @@ def read_thumbnail_sources(folder: Path, item_ids: Sequence[str]) -> dict[str, T
 
 
 def read_picture_source(folder: Path, item_id: str) -> tuple[ThumbnailSource, str | None]:
-    """Return where the picture of an item comes from, and its kind: `image`, `video`, or None if unknown.
+    """Return where the picture of an item comes from, and the item's kind: `image`, `video`, or None if unknown.
 
     Raises:
         UsageError: The run has no such item.
@@ -230,7 +230,7 @@ def _no_such_item(item_id: str) -> UsageError:
 
 
 def _read_tables(session: QuerySession, folder: Path, item_id: str, frame: int | None) -> dict[str, dict[str, Any]]:
-    """Return table → its first rows about an item or one frame of it, and `more`, whether it has further rows."""
+    """Return table → its first rows about an item or one of its frames, and `more`: whether there are further rows."""
     answers = [name for name in Dataset(folder).tables() if name.startswith(ANSWERS_PREFIX)]
     found = {}
     for table, columns in {**_COLUMNS, **dict.fromkeys(answers, "* EXCLUDE (item_id, url, frame, run_id)")}.items():
@@ -255,7 +255,10 @@ def _frame_times(item: Row, sent: Sequence[SentFrame], answered: set[int], optio
 
 
 def _coordinate_size(item: Row, *, is_scaled: bool) -> list[float] | None:
-    """Return the size that pixel coordinates in answers refer to, reduced if `is_scaled`; None if unknown."""
+    """Return the width and height in pixels to which coordinates in answers refer; None if unknown.
+
+    With `is_scaled`, a copy was sent, whose longer side has at most `LONGEST_SIDE_PX` pixels.
+    """
     width, height = item["width"], item["height"]
     if not width or not height:
         return None
@@ -273,7 +276,7 @@ def _request(row: Row) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as it is shown: times in UTC to the second, lists joined by commas, others unchanged."""
+    """Return a value as the page shows it: times in UTC to the second, lists joined by commas, others unchanged."""
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}{' UTC' if value.tzinfo else ''}"
     return ", ".join(map(str, value)) if isinstance(value, list) else value

@@ -1,6 +1,6 @@
 """Makes enlarged pictures of single items, and small pictures of a video's frames, from local files and URLs.
 
-If a picture cannot be made, no error is raised: the page shows the kept thumbnail, or nothing, and the reason.
+If a picture cannot be made, no error is raised: the page shows the thumbnail from the run, or nothing, and the reason.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ async def enlarge(source: ThumbnailSource, kind: str | None, time_s: float | Non
     An image at a URL is downloaded, within the size and time limits of thumbnails; a video at a URL is not.
 
     Args:
-        source: Where the image or video is, and its kept thumbnail.
+        source: Where the image or video is, and the thumbnail of it that the run kept.
         kind: `image`, `video`, or None if unknown.
         time_s: Time of a video's frame in seconds; None for an image, or the first frame.
     """
