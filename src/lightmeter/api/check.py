@@ -20,7 +20,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.manifest.readers import ManifestSource
 from lightmeter.option_arguments import CheckArguments
 from lightmeter.options import Options, make_options
-from lightmeter.planning.checked_rows import stream_check
+from lightmeter.planning.checks.checked_rows import stream_check
 from lightmeter.planning.plan_text import ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import counted

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from lightmeter.errors import UsageError
-from lightmeter.planning.cost_by_column import ColumnCost
+from lightmeter.planning.comparison.cost_by_column import ColumnCost
+from lightmeter.planning.comparison.plan_comparison import PlanComparison, PlanSnapshot, compare_plans, read_snapshot
+from lightmeter.planning.comparison.price_limits import PriceLimits, parse_percent, raise_if_exceeded
 from lightmeter.planning.plan import Plan
-from lightmeter.planning.plan_comparison import PlanComparison, PlanSnapshot, compare_plans, read_snapshot
-from lightmeter.planning.price_limits import PriceLimits, parse_percent, raise_if_exceeded
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from lightmeter.journal.queries.items import count_requests_by_status, count_row
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, add_thumbnails
 from lightmeter.manifest.readers import ManifestReader, ManifestSource
-from lightmeter.planning.checked_rows import write_checked_rows
+from lightmeter.planning.checks.checked_rows import write_checked_rows
 from lightmeter.planning.plan import Plan, plan_from_journal
 from lightmeter.planning.preflight import preflight
 from lightmeter.settings import Settings

@@ -34,7 +34,7 @@ from lightmeter.options import (
     VIDEO_OPTIONS,
     Options,
 )
-from lightmeter.planning.kept_checks import remove_kept_checks
+from lightmeter.planning.checks.kept_checks import remove_kept_checks
 from lightmeter.planning.plan import Plan
 from lightmeter.prechecks.robots_rules import RobotsMode
 from lightmeter.settings import Settings, read_settings

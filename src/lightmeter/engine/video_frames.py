@@ -16,7 +16,7 @@ from lightmeter.journal.queries.video_frames import VideoSource, video_of_frame
 from lightmeter.journal.store import open_read_only
 from lightmeter.manifest.tar_members import TarMember
 from lightmeter.media.image import encode_jpeg
-from lightmeter.media.video import iter_frames_at
+from lightmeter.media.video.sample_video import iter_frames_at
 from lightmeter.prechecks.check import MAX_DOWNLOAD_BYTES
 from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.tempdirs import LockedTempDir

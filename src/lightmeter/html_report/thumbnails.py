@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from lightmeter.errors import FetchError, LightmeterError, MediaError
 from lightmeter.manifest.tar_members import local_file
-from lightmeter.media.decoder_client import DecoderLimits
 from lightmeter.media.image import load_rgb, thumbnail
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
-from lightmeter.media.video import sample_video
+from lightmeter.media.video.decoder_client import DecoderLimits
+from lightmeter.media.video.sample_video import sample_video
 from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.tempdirs import LockedTempDir
 

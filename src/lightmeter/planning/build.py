@@ -27,13 +27,13 @@ from lightmeter.manifest.byte_sources import Location
 from lightmeter.manifest.folders import stored_digest
 from lightmeter.manifest.readers import ManifestReader, ManifestSource, digest_of
 from lightmeter.options import Options, parse_options
-from lightmeter.planning.checked_rows import plan_meta, write_checked_rows
+from lightmeter.planning.checks.checked_rows import plan_meta, write_checked_rows
+from lightmeter.planning.checks.row_checks import CHUNK_ROWS, RowChecker
 from lightmeter.planning.plan import Plan, plan_from_journal
 from lightmeter.planning.plan_file import PlanFile, read_head_without_rows, read_plan_file, thumbnails_beside
 from lightmeter.planning.preflight import ServiceInfo, preflight
 from lightmeter.planning.price_sources import price_meta, with_prices_from_settings
 from lightmeter.planning.progress import Progress
-from lightmeter.planning.row_checks import CHUNK_ROWS, RowChecker
 from lightmeter.planning.send_order import set_send_order
 from lightmeter.pricing.rates import load_prices
 from lightmeter.redaction import mask_credentials

@@ -7,7 +7,7 @@ from typing import Any
 
 from lightmeter import sqlite
 from lightmeter.journal.queries.video_frames import frame_mode_lengths
-from lightmeter.media.sampling import frame_count
+from lightmeter.media.video.sampling import frame_count
 from lightmeter.options import Options
 from lightmeter.pricing.estimate import CreditRange, FrameRange, price_range
 from lightmeter.pricing.rates import whole_credits

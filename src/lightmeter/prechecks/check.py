@@ -17,8 +17,8 @@ from typing import Final, Self, TypedDict
 from lightmeter.errors import FetchError
 from lightmeter.manifest.item import Item
 from lightmeter.manifest.tar_members import local_file
-from lightmeter.media.decoder_client import DecoderPool
 from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, kind_from_name, sniff
+from lightmeter.media.video.decoder_client import DecoderPool
 from lightmeter.prechecks.decode_check import DecodedImage, check_image, check_image_head
 from lightmeter.prechecks.finding import CheckResult, Finding
 from lightmeter.prechecks.frame_choice import choose_frames

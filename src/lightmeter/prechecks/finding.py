@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from lightmeter.media.distinct_frames import DistinctFrame
 from lightmeter.media.media_info import MediaKind
+from lightmeter.media.video.distinct_frames import DistinctFrame
 
 Severity: TypeAlias = Literal["info", "warning", "error"]
 """`error`: no service can use the row, so runs skip it. `warning`: possibly a problem. `info`: a fact."""

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from lightmeter.errors import BrokenMedia, MediaError
-from lightmeter.media.decoder_client import DecoderLimits, DecoderPool, VideoFrame, decoder_session
-from lightmeter.media.frame_differences import FrameFeatures, cut_indices, frame_features, is_near_identical
 from lightmeter.media.image import is_blank, thumbnail
 from lightmeter.media.media_info import VideoInfo
-from lightmeter.media.sampling import evenly_spaced, frame_count, frame_times
-from lightmeter.media.video_codec import read_codec, stated_bytes
+from lightmeter.media.video.decoder_client import DecoderLimits, DecoderPool, VideoFrame, decoder_session
+from lightmeter.media.video.frame_differences import FrameFeatures, cut_indices, frame_features, is_near_identical
+from lightmeter.media.video.sampling import evenly_spaced, frame_count, frame_times
+from lightmeter.media.video.video_codec import read_codec, stated_bytes
 from lightmeter.prechecks.finding import Finding
 
 MAX_CHECKED_FRAMES: Final = 60

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from lightmeter.media.media_info import MediaKind
-from lightmeter.media.sampling import duration_of, frame_count
+from lightmeter.media.video.sampling import duration_of, frame_count
 from lightmeter.pricing.rates import (
     MILLICREDITS,
     RateTable,

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from math import fsum
 from typing import Any
 
-from lightmeter.media.sampling import frame_count
+from lightmeter.media.video.sampling import frame_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def _covered(known: Iterable[tuple[int, int, float]], interval_s: int, max_frame
 
 
 def _to_tenth_ms(seconds: Iterable[float]) -> float:
-    """Return the sum, rounded as lengths of videos are: see `lightmeter.media.sampling.duration_of`."""
+    """Return the sum, rounded as lengths of videos are: see `lightmeter.media.video.sampling.duration_of`."""
     return round(fsum(seconds), 4)
 
 

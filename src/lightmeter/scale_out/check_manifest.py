@@ -19,8 +19,8 @@ from lightmeter.errors import UsageError
 from lightmeter.manifest.readers import ManifestReader, ManifestSource, location_of
 from lightmeter.option_arguments import DEFAULT_SHARD_ROWS, Executor, ScaleOutOptions
 from lightmeter.options import Options
-from lightmeter.planning.checked_rows import checker_arguments
-from lightmeter.planning.kept_checks import MAX_AGE_S, kept_checks_path, open_kept_checks
+from lightmeter.planning.checks.checked_rows import checker_arguments
+from lightmeter.planning.checks.kept_checks import MAX_AGE_S, kept_checks_path, open_kept_checks
 from lightmeter.planning.progress import Progress
 from lightmeter.prechecks.check import CheckerArguments
 from lightmeter.scale_out.check_shards import CheckShard, ShardResults, check_shard, split_rows

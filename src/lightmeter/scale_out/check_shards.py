@@ -13,8 +13,8 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from lightmeter.manifest.item import Item
-from lightmeter.planning.kept_checks import KeptChecks, result_from_json, result_key, result_to_json
-from lightmeter.planning.row_checks import CHUNK_ROWS, MAX_UNFINISHED
+from lightmeter.planning.checks.kept_checks import KeptChecks, result_from_json, result_key, result_to_json
+from lightmeter.planning.checks.row_checks import CHUNK_ROWS, MAX_UNFINISHED
 from lightmeter.prechecks.check import Checker, CheckerArguments
 from lightmeter.prechecks.finding import CheckResult
 from lightmeter.scale_out.shard_files import ShardFolder

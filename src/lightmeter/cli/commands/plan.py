@@ -23,7 +23,7 @@ from lightmeter.cli.progress import run_with_progress
 from lightmeter.engine.session import prepare_folder
 from lightmeter.errors import UsageError
 from lightmeter.options import make_options
-from lightmeter.planning.comparison_text import plan_as_markdown
+from lightmeter.planning.comparison.comparison_text import plan_as_markdown
 from lightmeter.scale_out.check_manifest import split_scale_out
 from lightmeter.settings import read_settings
 

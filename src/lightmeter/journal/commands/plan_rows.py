@@ -10,7 +10,7 @@ import orjson
 
 from lightmeter import sqlite
 from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, HAS_FRAMES, IS_ROW, ROW_OF, frame_seq
-from lightmeter.media.sampling import WHOLE_SECONDS_SQL
+from lightmeter.media.video.sampling import WHOLE_SECONDS_SQL
 
 
 @dataclass(frozen=True, slots=True)

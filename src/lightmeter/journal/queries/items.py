@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from lightmeter import sqlite
 from lightmeter.journal.frame_rows import HAS_FRAMES, IS_ROW, IS_SENT, SEND_ORDER, frame_of
 from lightmeter.media.media_info import MediaKind
-from lightmeter.media.sampling import WHOLE_SECONDS_SQL
+from lightmeter.media.video.sampling import WHOLE_SECONDS_SQL
 from lightmeter.pricing.estimate import FrameRange
 
 CHUNK_ROWS: Final = 512

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from lightmeter import sqlite
 from lightmeter.journal.frame_rows import FRAME_SEQS, IS_ROW, IS_SENT, row_of
-from lightmeter.media.sampling import WHOLE_SECONDS_SQL
+from lightmeter.media.video.sampling import WHOLE_SECONDS_SQL
 
 _LENGTHS: Final = f"""
 SELECT {WHOLE_SECONDS_SQL}, count(*), sum(frames_low) FROM items

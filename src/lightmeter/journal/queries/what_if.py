@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from lightmeter import sqlite
 from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, IS_ROW, IS_SENT, ROW_OF, SEND_ORDER
 from lightmeter.media.media_info import MediaKind
-from lightmeter.media.sampling import WHOLE_SECONDS_SQL
+from lightmeter.media.video.sampling import WHOLE_SECONDS_SQL
 
 
 class PricedRows(NamedTuple):

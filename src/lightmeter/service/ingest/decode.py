@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import MediaTooLarge, UnsupportedMedia
-from lightmeter.media.decoder_client import DecoderLimits, VideoFrame
 from lightmeter.media.image import load_views, read_image_info
 from lightmeter.media.image_transforms import InputTransform, transform_array
 from lightmeter.media.media_info import ImageInfo, MediaKind, VideoInfo, sniff
-from lightmeter.media.sampling import frame_count
-from lightmeter.media.video import MAX_CAPTURES, iter_video, read_video_info
+from lightmeter.media.video.decoder_client import DecoderLimits, VideoFrame
+from lightmeter.media.video.sample_video import MAX_CAPTURES, iter_video, read_video_info
+from lightmeter.media.video.sampling import frame_count
 from lightmeter.service.backends.base import MAX_SIDE
 from lightmeter.service.ingest.allocator import configure_allocators
 from lightmeter.service.ingest.payload import AssetPayload

@@ -16,7 +16,7 @@ from lightmeter.journal.queries.items import ItemFile, item_files, item_paths
 from lightmeter.journal.queries.video_frames import SentFrame, sent_frames
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.thumbnails import read_thumbnails
-from lightmeter.media.sampling import frame_count
+from lightmeter.media.video.sampling import frame_count
 from lightmeter.options import Options
 from lightmeter.tables.arrow.answer_schema import ANSWERS_PREFIX
 from lightmeter.tables.arrow.schema import schema

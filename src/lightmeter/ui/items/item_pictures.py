@@ -24,9 +24,9 @@ from lightmeter.html_report.thumbnails import (
     download_media,
 )
 from lightmeter.manifest.tar_members import local_file
-from lightmeter.media.decoder_client import decoder_session
 from lightmeter.media.image import encode_jpeg, load_rgb, read_image_info, thumbnail
 from lightmeter.media.media_info import SNIFF_BYTES, is_video
+from lightmeter.media.video.decoder_client import decoder_session
 from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.tempdirs import LockedTempDir
 

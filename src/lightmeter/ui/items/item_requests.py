@@ -16,7 +16,7 @@ from pydantic import Field
 from lightmeter.background_loop import BackgroundLoop
 from lightmeter.html_fragments import data_uri
 from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource, make_thumbnails
-from lightmeter.media.sampling import MAX_DURATION_S
+from lightmeter.media.video.sampling import MAX_DURATION_S
 from lightmeter.ui.items.item_details import read_details, read_picture_source, read_thumbnail_sources
 from lightmeter.ui.items.item_pictures import EnlargedPicture, enlarge, make_strip
 from lightmeter.ui.view_model import ViewModel, error_text, request

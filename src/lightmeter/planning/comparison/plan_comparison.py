@@ -15,10 +15,10 @@ from lightmeter.journal.queries.items import UNSENT, frames_to_send
 from lightmeter.journal.queries.plan_rows_by_group import PlannedGroup, rows_by_change
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.options import Options, parse_options
-from lightmeter.planning.comparison_text import comparison_as_html, comparison_as_text
-from lightmeter.planning.cost_by_column import group_price
+from lightmeter.planning.checks.row_checks import CHUNK_ROWS
+from lightmeter.planning.comparison.comparison_text import comparison_as_html, comparison_as_text
+from lightmeter.planning.comparison.cost_by_column import group_price
 from lightmeter.planning.plan_file import read_plan_file
-from lightmeter.planning.row_checks import CHUNK_ROWS
 from lightmeter.pricing.estimate import CreditRange, FrameRange, precision_of
 from lightmeter.pricing.rates import Rounding, least_charged_milli, parse_rounding
 from lightmeter.tempdirs import temp_dir_unless_error

@@ -38,7 +38,7 @@ from lightmeter.errors import (
     UsageError,
 )
 from lightmeter.media.media_info import SNIFF_BYTES, VIDEO_FORMATS, VideoInfo, sniff
-from lightmeter.media.sampling import duration_of, frame_indices, indices_at
+from lightmeter.media.video.sampling import duration_of, frame_indices, indices_at
 
 _SCRIPT: Final = Path(__file__).with_name("decoder_process.py")
 _MAX_HEADER_BYTES: Final = 4096

@@ -26,7 +26,7 @@ from lightmeter import __version__, sqlite
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, remove_thumbnails
 from lightmeter.manifest.item import Item
 from lightmeter.manifest.tar_members import size_and_mtime
-from lightmeter.media.distinct_frames import DistinctFrame
+from lightmeter.media.video.distinct_frames import DistinctFrame
 from lightmeter.options import Options
 from lightmeter.prechecks.finding import CheckResult, Finding
 from lightmeter.settings import Settings

@@ -12,9 +12,9 @@ from lightmeter.pricing.estimate import CreditRange, amount_text, counted
 from lightmeter.pricing.rates import MILLICREDITS
 
 if TYPE_CHECKING:
-    from lightmeter.planning.cost_by_column import ColumnCost
+    from lightmeter.planning.comparison.cost_by_column import ColumnCost
+    from lightmeter.planning.comparison.plan_comparison import FeatureCostChange, PlanComparison
     from lightmeter.planning.plan import Plan
-    from lightmeter.planning.plan_comparison import FeatureCostChange, PlanComparison
 
 _MOST_CHARS: Final = 60
 """Characters of a value of an option or a manifest that are shown."""

@@ -25,10 +25,10 @@ from lightmeter.manifest.item import Item
 from lightmeter.manifest.readers import ManifestReader, ManifestSource
 from lightmeter.media.media_info import kind_from_name
 from lightmeter.options import Options
-from lightmeter.planning.kept_checks import KeptChecks, open_kept_checks
-from lightmeter.planning.near_duplicates import NearDuplicates
+from lightmeter.planning.checks.kept_checks import KeptChecks, open_kept_checks
+from lightmeter.planning.checks.near_duplicates import NearDuplicates
+from lightmeter.planning.checks.row_checks import RowChecker, check_rows
 from lightmeter.planning.progress import Progress
-from lightmeter.planning.row_checks import RowChecker, check_rows
 from lightmeter.planning.send_order import check_sample_column
 from lightmeter.prechecks.check import Checker, CheckerArguments, CheckLimits
 from lightmeter.prechecks.finding import CheckResult

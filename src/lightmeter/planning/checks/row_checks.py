@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self
 
 from lightmeter.journal.thumbnails import ThumbnailStore
 from lightmeter.manifest.item import Item
-from lightmeter.planning.kept_checks import KeptChecks
+from lightmeter.planning.checks.kept_checks import KeptChecks
 from lightmeter.prechecks.finding import CheckResult
 
 CHUNK_ROWS: Final = 256
