@@ -66,7 +66,7 @@ class Session:
         check: Whether the journal is the latest one of the run and not an old copy: `latest` if checked, `accepted` by
             the user, or `unknown`.
         max_per_host: Most downloads of content from one host at the same time.
-        robots: What follows if a host opts out of use by AI.
+        robots: With `respect`, the content of hosts that opt out of use by AI is not sent; other values change nothing.
     """
 
     out: Path

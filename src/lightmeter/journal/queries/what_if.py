@@ -79,7 +79,10 @@ def priced_rows(db: sqlite.Connection, column: str | None = None) -> Iterator[Pr
 
 
 def repeated_lengths(db: sqlite.Connection) -> list[tuple[MediaKind | None, int | None, int]]:
-    """Return (media type, seconds, how many) of pending rows that repeat the content or address of an earlier row."""
+    """Count the pending rows that repeat the content or address of an earlier row, by media type and video length.
+
+    Return (media type, video length in seconds, rounded up, or None, number of these rows).
+    """
     return list(db.execute(_REPEATED))
 
 
@@ -93,7 +96,7 @@ def pending_hashes(db: sqlite.Connection, most: int) -> list[int]:
 
 
 def pending_lengths_in_order(db: sqlite.Connection) -> Iterator[tuple[MediaKind | None, int | None]]:
-    """Yield (media type, seconds rounded up) of each pending row of the manifest, in the order of sending."""
+    """Yield (media type, video length in seconds, rounded up, or None) of each pending row, in the order of sending."""
     query = (
         f"SELECT kind, {WHOLE_SECONDS_SQL} FROM items WHERE status = 'pending' AND seq < {FIRST_FRAME_SEQ} "  # noqa: S608
         f"ORDER BY {SEND_ORDER}"
