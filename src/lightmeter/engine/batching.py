@@ -84,7 +84,7 @@ def auto_batch_size(
 
 
 class NameReliability(StrEnum):
-    """Whether each asset in an answer has the name of the image that was sent, such as its URL."""
+    """Whether each asset in an answer has the name of the image that was sent, so that images may share a request."""
 
     UNKNOWN = "unknown"
     """There was no answer yet."""

@@ -273,10 +273,10 @@ class Dispatcher:
         return self._prices.price_known if batch.rows[0].retry is None else self._prices.retry_price_known
 
     def _exposure_allows(self, batch: Batch) -> bool:
-        """Whether a batch may be sent although its real price is not known yet.
+        """Whether the credits reserved for requests, with those of the batch, are few enough to send the batch.
 
-        Its credits and those already reserved must be few enough that the first charges show a price that is higher
-        than planned before the budget is spent.
+        They are without a budget or with certain prices. Otherwise they must be few compared with the credits paid, or
+        with the rest of the budget, so that a higher price than planned shows before the budget is spent.
         """
         free, exposure = self._run_state.budget_left, self._run_state.exposure + batch.hold
         if free is None or self._prices.trusted:

@@ -221,7 +221,7 @@ class Engine:
         return True
 
     async def finish(self) -> None:
-        """Wait for all answers, find out what lost requests cost, and repeat the user's question (`--ask`) if needed.
+        """Wait for all answers, find out what lost requests cost, and ask `--ask` again where its answer is invalid.
 
         Then mark the rows that the budget does not pay for.
         """
@@ -327,7 +327,7 @@ def _initial_state(session: Session, started_at_s: float) -> tuple[RunState, Req
 
 @asynccontextmanager
 async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again: int = 0) -> AsyncIterator[Engine]:
-    """Yield an engine for a range of rows; it polls for answers in the background during the block.
+    """Yield an engine for a range of rows; during the `with` block, it polls for answers in the background.
 
     Args:
         session: The open run.

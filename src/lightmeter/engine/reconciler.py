@@ -75,7 +75,7 @@ class Reconciler:
         self._rows_answered = -1
 
     async def resolve(self) -> int:
-        """Find out whether unanswered requests were charged, if possible; return how many rows are pending again."""
+        """Find out which unanswered requests were charged, if provable; return how many rows are pending again."""
         if self._session.endpoint.embedded:
             await self._resend_lost()
             return 0

@@ -101,7 +101,7 @@ def replace_journal(source: Path, target: Path) -> None:
 def run_lock(folder: Path) -> closing[sqlite.Connection]:
     """Acquire the lock that lets only one process change the run in `folder`, until `close` or the end of `with`.
 
-    It is released also when the process is killed.
+    The lock is released also when the process is killed.
 
     Raises:
         JournalLocked: another process has the lock.

@@ -37,7 +37,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class ThumbnailStore:
-    """A file of thumbnails, open for writing; any thread may use it. Use it as a context manager.
+    """A file of thumbnails for reports and galleries, open for writing by any thread. Use it as a context manager.
 
     Each thumbnail is found by the SHA-256 of the content of its image or video. After an error nothing is stored; a
     damaged file is removed.

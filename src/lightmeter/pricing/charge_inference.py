@@ -67,7 +67,7 @@ class UncertainRequest:
 
 @dataclass(frozen=True, slots=True)
 class BalanceWindow:
-    """Account balances before and after some requests, and these requests.
+    """Account balances before and after some requests, and these requests: what `reconcile` infers charges from.
 
     Attributes:
         opening: The balance before the first request, in credits.

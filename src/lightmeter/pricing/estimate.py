@@ -113,11 +113,11 @@ def run_price(per_image_milli: int, frames: FrameRange, single: int, retry_milli
 
 
 def add_retry_cost(credits_: CreditRange, retry_milli: int, frames: FrameRange) -> CreditRange:
-    """Return the price `credits_` with the cost of one retry of each picture added to its upper end.
+    """Return the price `credits_`, its upper end raised by the cost of asking `--ask` again about each picture.
 
     Args:
-        credits_: What the pictures cost without retries.
-        retry_milli: Millicredits for the retry of one picture; 0 if there are no retries.
+        credits_: What the pictures cost if nothing is asked again.
+        retry_milli: Millicredits to ask again about one picture, after an invalid answer; 0 without a question.
         frames: How many pictures.
     """
     return credits_ + CreditRange(0, price_range(retry_milli, frames).high) if retry_milli else credits_

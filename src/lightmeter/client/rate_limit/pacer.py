@@ -75,7 +75,7 @@ class RequestPacer:
         self._rejected_at = now
 
     def on_admitted(self, now: float, rate: float | None) -> None:
-        """Record that a request is sent now; if it is later than `rate` asks for, shorten the gap to the next request."""
+        """Record that a request is sent now; if it is later than `rate` allows, shorten the gap to the next request."""
         due_at = now if rate is None else self._last_due_at + 1 / rate
         catch_up_s = min(_CATCH_UP_GROWTH * (now - self._rejected_at), _MAX_CATCH_UP_S)
         self._last_due_at = due_at if now - catch_up_s <= due_at <= now else now

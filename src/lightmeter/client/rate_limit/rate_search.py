@@ -94,7 +94,7 @@ class RateSearch:
         self._not_accepted += 1
 
     def on_rejected(self, now: float, record: SendRecord) -> None:
-        """Lower the rate after a rejection, or end the search if the limit is now known well enough.
+        """Lower the rate after a rejection, or end the search if the limit is now known to within some percent.
 
         The caller reports only the first of several simultaneous rejections.
         """

@@ -351,7 +351,7 @@ def clear_over_budget(db: sqlite.Connection, first: int, last: int) -> None:
 
 @sqlite.command
 def add_retries(db: sqlite.Connection, rows: Sequence[RetryRow]) -> None:
-    """Note that the user's question (`--ask`) is to be asked again for these rows; ignore rows already noted."""
+    """Record that the user's question (`--ask`) is to be asked again about `rows`; ignore rows recorded before."""
     db.executemany(
         "INSERT INTO answer_retries (seq, error, backends) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
         [(row.seq, row.retry.error, orjson.dumps(row.retry.backends).decode()) for row in rows],

@@ -9,7 +9,7 @@ from lightmeter.sqlite import Connection
 
 
 class ChargedFrames(NamedTuple):
-    """The charge of one request, and its number of images and video frames.
+    """The charge of one request and its number of images and video frames, from which prices are learned.
 
     Attributes:
         paid: Credits.

@@ -215,7 +215,7 @@ class ItemFile(NamedTuple):
 
 
 class AssetMarks(NamedTuple):
-    """Properties of a row's image or video that identify its content, as far as the journal knows them.
+    """Properties by which a row's image or video is found in a cache of answers, as far as the journal knows them.
 
     Attributes:
         identity: Canonical URL, or path of a local file.
@@ -323,7 +323,7 @@ def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | Non
 def duplicate_groups(db: sqlite.Connection, *, only_near: bool = False) -> Iterator[FrameGroup]:
     """Yield the number of rows that repeat an earlier row's image or video, by media type and number of its frames.
 
-    A duplicate is counted only if its original has a result; with `only_near`, only if its image merely looks the same.
+    A duplicate is counted only if the earlier row has a result; with `only_near`, only if the images are not equal.
     A video whose frames are sent in its place counts as that many images.
     """
     for kind, low, high, single, rows in db.execute(_DUPLICATES, (only_near,)):

@@ -11,7 +11,7 @@ from lightmeter.sqlite import Connection
 
 
 class Activity(NamedTuple):
-    """What happened in one second, or another interval, of a run.
+    """Requests sent and answered and credits charged in one interval of a run, such as a second.
 
     Attributes:
         interval: Start of the interval in seconds since the epoch, divided by the interval's length in seconds.

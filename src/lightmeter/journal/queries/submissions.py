@@ -32,7 +32,7 @@ class SubmissionRecord:
 
 
 def submissions_in(db: sqlite.Connection, states: Iterable[State]) -> Iterator[SubmissionRecord]:
-    """Yield all requests (POSTs) in one of these states, oldest first."""
+    """Yield all requests (POSTs) that are in one of `states`, oldest first."""
     state_names = sorted(states)
     marks = ", ".join("?" * len(state_names))
     query = (

@@ -24,7 +24,7 @@ WHERE i.item_id = ? ORDER BY f.seq
 
 
 class VideoSource(NamedTuple):
-    """A video whose frames are sent in its place.
+    """A video whose frames are sent in its place, with the times at which to extract them.
 
     Attributes:
         url: Its URL or path, as in the manifest.
