@@ -127,7 +127,7 @@ class RowPlanner:
         await self._finish(plan, reader.extra_types)
 
     def _copy_planned_rows(self) -> None:
-        """Copy the rows of the run's journal to the temporary journal, in their state before they were sent."""
+        """Copy the rows of the run's journal to the temporary journal, each with the status that the plan gave it."""
         with open_read_only(self._session.out) as db:
             meta, rows = get_meta(db), planned_rows(db)
             while chunk := [before_sending(row) for row, _ in islice(rows, CHUNK_ROWS)]:

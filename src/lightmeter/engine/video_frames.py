@@ -104,7 +104,7 @@ class FrameExtractor:
 
 
 def _stored_file(path: str, target: Path) -> Path:
-    """Return the local file of a video; one in a tar is copied to `target`."""
+    """Return the local file of a video; a video inside a tar archive is first copied to the file `target`."""
     member = TarMember.from_path(path)
     if member is None:
         return Path(path)
