@@ -317,7 +317,7 @@ def _compare(
     min_score: float,
     thresholds: float | Mapping[str, float],
 ) -> tuple[list[PairAgreement], list[dict[str, Any]]]:
-    """Return the agreement of each pair of back ends for a feature, and the counts for each `Loss` as dictionaries."""
+    """Return the agreement of each pair of back ends for a feature, and what would be lost without each back end."""
     if not sources:
         return [], []
     bits = pa.array([1 << position for position in range(len(sources))], pa.int64())

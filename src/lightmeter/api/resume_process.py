@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
-from lightmeter.api.manifest_stream import stream_manifest
 from lightmeter.api.run_result import Run
 from lightmeter.api.run_steps import StartLimits, stream_folder
+from lightmeter.api.streaming_run import stream_manifest
 from lightmeter.errors import LightmeterError
 from lightmeter.export.export_tables import export_tables
 from lightmeter.journal.header import read_run_header

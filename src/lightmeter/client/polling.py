@@ -100,8 +100,8 @@ class PollSchedule:
 def _learned_delay(times: list[float], age_s: float) -> float:
     """Return the seconds until the next poll of a request that is not done at the age of `age_s` seconds.
 
-    Of similar earlier requests that were not done at that age, about a fifth were done by then. `times` are the seconds
-    that all similar earlier requests took, sorted.
+    Of the earlier requests that were not done at that age, about a fifth were done by then. `times` are the sorted
+    seconds that earlier requests of the same kind and about the same number of pictures took.
     """
     done = bisect_right(times, age_s)
     longer = len(times) - done

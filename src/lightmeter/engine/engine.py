@@ -19,6 +19,7 @@ from lightmeter.clock import STEP_S
 from lightmeter.engine.accounting import Accounting, initial_name_reliability
 from lightmeter.engine.batching import NameReliabilityTracker
 from lightmeter.engine.dispatcher import Dispatcher
+from lightmeter.engine.frame_extraction import FrameExtractor
 from lightmeter.engine.limiter_state import persisted_limiter
 from lightmeter.engine.poller import Poller
 from lightmeter.engine.reconciler import Reconciler
@@ -27,7 +28,6 @@ from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.session import Session
 from lightmeter.engine.url_uploads import UploadFetcher, UploadSelection
-from lightmeter.engine.video_frames import FrameExtractor
 from lightmeter.errors import BudgetReached, OutcomeUnknown, OutOfCredits
 from lightmeter.export.ask_answer_check import rows_with_invalid_answers
 from lightmeter.journal.balance_proofs import requeue_unanswered_rows

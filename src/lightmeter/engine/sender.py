@@ -13,13 +13,13 @@ from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.client.request_body import RequestBodyBuilder
 from lightmeter.engine.accounting import Accounting
 from lightmeter.engine.batching import Batch
+from lightmeter.engine.frame_extraction import FrameExtractor
 from lightmeter.engine.in_flight import InFlightRequest, sent_name
 from lightmeter.engine.limiter_state import learn_from_answer
 from lightmeter.engine.request_telemetry import request_span
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
 from lightmeter.engine.url_uploads import UploadFetcher
-from lightmeter.engine.video_frames import FrameExtractor
 from lightmeter.errors import (
     AccessDenied,
     FetchError,

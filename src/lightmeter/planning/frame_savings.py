@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lightmeter import sqlite
-from lightmeter.journal.queries.video_frames import frame_mode_lengths
+from lightmeter.journal.queries.frame_rows import frame_mode_lengths
 from lightmeter.media.video.sampling import frame_count
 from lightmeter.options import Options
 from lightmeter.pricing.estimate import CreditRange, FrameRange, price_range

@@ -44,7 +44,7 @@ from lightmeter.planning.affordable_rows import (
     rows_within_budget,
     sample_sentence,
 )
-from lightmeter.planning.comparison.changed_options import check_rows_stay_valid
+from lightmeter.planning.comparison.adjustable_options import check_rows_stay_valid
 from lightmeter.planning.comparison.cost_by_column import ColumnCost, cost_by_column
 from lightmeter.planning.comparison.plan_comparison import PlanComparison, PlanSnapshot, compare_plans, read_snapshot
 from lightmeter.planning.consent import consent_needed, provider_notes, raise_if_needed

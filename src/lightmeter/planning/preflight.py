@@ -108,7 +108,7 @@ async def preflight(
     Args:
         options: The options of the run, which may name the service.
         settings: The user's settings, with the key.
-        required: Whether to raise if the key is missing or the service does not answer; if not, only set a note.
+        required: Whether to raise if the key is missing or the service does not answer; if not, the result has a note.
         timeouts: Time limits for each request.
 
     Raises:

@@ -27,7 +27,7 @@ _PART_BITS: Final = (16, 8)
 
 
 def check_sample_column(options: Options, columns: Iterable[str]) -> None:
-    """Raise SettingsError if the option `sample` names a column that is neither `kind` nor among `columns`.
+    """Raise SettingsError if the option `sample` names a column that is neither `kind` (image or video) nor among `columns`.
 
     Args:
         options: The options of the run.

@@ -60,8 +60,8 @@ class PartInfo:
     def key(self) -> tuple[frozenset[str], int]:
         """Identity of the file among the files of its table: a new file replaces the file with the same key.
 
-        The key consists of the ids of the runs with rows in the file, and the id in the journal after which the
-        file's range of requests begins; 0 for the first range.
+        The key has two parts: the ids of the runs with rows in the file, and the journal id of the last request
+        before those in the file, 0 if there is none.
         """
         return frozenset(self.runs), self.lineage.get("shard", {}).get("after", 0)
 

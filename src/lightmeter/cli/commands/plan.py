@@ -18,7 +18,7 @@ from lightmeter.cli.options import (
     price_limit_options,
 )
 from lightmeter.cli.output import print_json, show_plan
-from lightmeter.cli.price_check import CheckedPlan, PriceCheck
+from lightmeter.cli.price_comparison import CheckedPlan, PriceCheck
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.engine.session import prepare_folder
 from lightmeter.errors import UsageError

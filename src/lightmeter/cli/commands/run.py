@@ -12,10 +12,10 @@ from typing import Any, Final
 import click
 
 from lightmeter import telemetry
-from lightmeter.api.manifest_stream import check_streamable, stream_manifest
 from lightmeter.api.run_result import Run, summarize
 from lightmeter.api.run_steps import StartLimits
 from lightmeter.api.runs import stream_resume, stream_run, stream_screened_plan
+from lightmeter.api.streaming_run import check_streamable, stream_manifest
 from lightmeter.cli.options import (
     accept_journal_option,
     analysis_options,
@@ -27,7 +27,7 @@ from lightmeter.cli.options import (
     table_format_option,
 )
 from lightmeter.cli.output import print_json, show_plan, show_summary
-from lightmeter.cli.price_check import PriceCheck
+from lightmeter.cli.price_comparison import PriceCheck
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.engine.next_run import preview_next_run
 from lightmeter.engine.session import changed_options, find_run_of_manifest, find_run_of_plan, prepare_folder

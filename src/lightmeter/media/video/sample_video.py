@@ -1,4 +1,4 @@
-"""Metadata and captured frames of videos; the decoder runs in a child process, which can be killed at any time."""
+"""Metadata of videos and frames taken from them at intervals; the decoder runs in a child process, which can be killed at any time."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class PlanSnapshot:
 
     @property
     def rounding(self) -> Rounding | None:
-        """What the service says that it rounds up to whole credits; None if it does not say."""
+        """Whether the service rounds up to whole credits per picture or per request; None if it does not say."""
         return parse_rounding(self.head.get("rounding"))
 
     @property

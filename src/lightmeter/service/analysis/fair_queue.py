@@ -83,7 +83,7 @@ class FairQueue(Generic[T]):
 
     @property
     def accounts(self) -> tuple[int, ...]:
-        """Numbers of the accounts that have items, in the order of their turns."""
+        """Ids of the accounts that have entries in the queue, in the order of their turns."""
         return tuple(self._accounts)
 
     def add(self, caller: Caller, item: T) -> None:

@@ -93,7 +93,7 @@ class Connections:
 
     @contextmanager
     def handling(self, request: web.Request) -> Iterator[None]:
-        """Suspend the deadline of a request's connection during the `with` block, which answers the request."""
+        """Suspend the limit on a connection's idle time during the `with` block, which answers its request."""
         connection = request.protocol
         if not isinstance(connection, HttpConnection) or connection not in self._open:
             yield

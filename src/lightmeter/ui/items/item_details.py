@@ -12,8 +12,8 @@ from lightmeter.errors import UsageError
 from lightmeter.html_report.model import REVIEW_FROM, Row, short_name
 from lightmeter.html_report.thumbnails import ThumbnailSource
 from lightmeter.journal.header import archived_runs, read_run_header
+from lightmeter.journal.queries.frame_rows import SentFrame, sent_frames
 from lightmeter.journal.queries.items import ItemFile, item_files, item_paths
-from lightmeter.journal.queries.video_frames import SentFrame, sent_frames
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.thumbnails import read_thumbnails
 from lightmeter.media.video.sampling import frame_count
@@ -128,7 +128,8 @@ def read_details(folder: Path, item_id: str, frame: int | None = None) -> dict[s
     """Return everything that the tables and the journal of a run say about an item, as a JSON-compatible object.
 
     `tables` has the rows about the whole item, or about one frame of a video. `boxes` has the positions of faces,
-    texts and brands: corners in pixels of a picture of `size`, or in shares of its sides.
+    texts and brands: each has corners in pixels of a picture whose width and
+    height are the key `size` of the result, or in shares of the width and height.
 
     Args:
         folder: The folder of the run.

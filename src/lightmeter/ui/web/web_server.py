@@ -73,7 +73,7 @@ class WebServer:
 
         Args:
             views: Name → view; the names, such as `run`, are keys of `lightmeter.ui.assets.MODULES`.
-            token: The token; None for a random one.
+            token: The secret in the URL without which a browser gets no page; None for a random one.
             report: The HTML report of the run, served at `/report` if it exists.
         """
         self._views = dict(views)

@@ -58,7 +58,10 @@ _GOLDEN_RATIO: Final = (5**0.5 - 1) / 2
 
 
 def _sample_positions(length: int, offset: float) -> NDArray[np.intp]:
-    """Return up to 128 indices of pixels, about evenly spread over `length` pixels; `offset` shifts their jitter."""
+    """Return up to 128 pixel indices out of `length`: one in each of 128 equal sections.
+
+    The place within each section follows the golden ratio, not chance; `offset` (0 to 1) shifts it.
+    """
     if length <= _GRID:
         return np.arange(length)
     strata = np.arange(_GRID)

@@ -12,7 +12,7 @@ from typing import Final
 from lightmeter.engine.url_uploads import LONGEST_SIDE_PX
 from lightmeter.errors import FetchError, MediaError, UsageError
 from lightmeter.journal.frame_rows import frame_of, row_of
-from lightmeter.journal.queries.video_frames import VideoSource, video_of_frame
+from lightmeter.journal.queries.frame_rows import VideoSource, video_of_frame
 from lightmeter.journal.store import open_read_only
 from lightmeter.manifest.tar_members import TarMember
 from lightmeter.media.image import encode_jpeg
