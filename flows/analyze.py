@@ -89,7 +89,7 @@ async def make_plan(
         UsageError: `manifest` is a plan file, which holds its own options, and `options` are given too; or the user
             must consent first.
         SettingsError: There is no key; checked before the manifest is read.
-        AccessDenied: The service does not accept the key; likewise.
+        AccessDenied: The service does not accept the key; checked before the manifest is read.
     """
     try:
         if is_plan_file(manifest):
@@ -151,11 +151,9 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
             rows = await _plan_rows(manifest, out, options, settings, consent=consent)
         row = f"| manifest | {name} |"
         if approve_above is not None:
-            if stream:
-                refused = await ask_for_approval(options.budget, approve_above, approval_hours, [row])
-            else:
-                refused = await approve_run(folder, approve_above, approval_hours, row)
-            if refused is not None:
+            limits = approve_above, approval_hours
+            approval = ask_for_approval(options.budget, *limits, [row]) if stream else approve_run(folder, *limits, row)
+            if (refused := await approval) is not None:
                 return emit_failure(out, refused, Spent())
         high, before = None if stream else price_of_rest(folder).high, read_totals(folder)
         emit_event("lightmeter.run.started", out, rows=rows, budget=options.budget, price_high=high)
@@ -173,7 +171,7 @@ async def analyze(  # noqa: PLR0913, PLR0917 (each is a field of Prefect's form)
 
 
 async def _plan_rows(manifest: str, out: str, options: AnalyzeOptions, settings: Settings, *, consent: bool) -> int:
-    """Plan the manifest in a task run; return the number of its rows, or raise the error that kept it from that."""
+    """Plan the manifest in a task run; return the number of its rows, or raise the error that ended the task run."""
     plan = make_plan(manifest, out, options, settings, consent=consent, return_state=True)
     planned: State[RunSummary] = await plan  # type: ignore[misc]  # (typed as no awaitable)
     return (await planned.aresult()).rows
@@ -221,7 +219,7 @@ async def _finish(
 
 
 def _failed_state(run: Run, summary: RunSummary) -> State[Any] | None:
-    """Return the state of a flow run that leaves something to do; None if `lightmeter run` would exit with 0."""
+    """Return the failed state of a flow run that leaves something to do; None if `lightmeter run` would exit with 0."""
     if summary.exit_code == 0 and run.stopped_by is None:
         return None
     name = next((name for status, name in _STATE_NAMES.items() if summary.counts[status]), STOPPED)

@@ -22,6 +22,7 @@ os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
 from prefect import flow, get_run_logger
 from prefect.client.schemas import State
 from prefect.exceptions import FailedRun
+from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 from pydantic import Field
 
@@ -33,7 +34,13 @@ from lightmeter.prefect_integration.flow_results import error_text, failed_state
 from lightmeter.settings import Settings
 
 
-@flow(name="collect")
+def _flow_name() -> str:
+    folders = flow_run.parameters["folders"]
+    others = f" and {len(folders) - 1} more" if len(folders) > 1 else ""
+    return f"collect {folders[0]}{others}"
+
+
+@flow(name="collect", flow_run_name=_flow_name)
 async def collect(
     folders: Annotated[list[str], Field(min_length=1)],
     wait_minutes: Annotated[int, Field(ge=1, le=1440)] = 60,
@@ -65,13 +72,13 @@ async def collect(
 
 
 def _expand(folders: list[str]) -> list[str]:
-    """Return the folders, with each glob replaced by the folders of runs that it matches."""
+    """Return the folders; each glob, such as `out/*`, is replaced by the matching folders that hold a run."""
     globbed = (sorted(glob(f"{one}/journal.sqlite")) if "*" in one else [f"{one}/"] for one in folders)  # noqa: PTH207
     return [path.rpartition("/")[0] for paths in globbed for path in paths]
 
 
 async def _collect_folder(folder: str, wait_minutes: int, settings: Settings) -> dict[str, Any]:
-    """Fetch the answers of one run; return the requests by outcome, and the error if there is one."""
+    """Fetch the answers that wait for the run in `folder`; return its numbers of requests by outcome, and any error."""
     log, counts, problem = get_run_logger(), {"answered": 0, "lost": 0, "waiting": 0}, ""
     try:
         counts = asdict(await fetch_answers(folder, wait_s=60 * wait_minutes, settings=settings))
@@ -79,9 +86,11 @@ async def _collect_folder(folder: str, wait_minutes: int, settings: Settings) ->
         log.info("%s: a run uses the folder, and fetches its answers itself", folder)
     except LightmeterError as error:
         problem = error_text(error)
-    if any(counts.values()):
+        log.error("%s: %s", folder, problem)  # noqa: TRY400 (the text says what to do; no traceback)
+    else:
         log.info("%s: %s answers fetched, %s lost, %s still wait", folder, *counts.values())
-        emit_event("lightmeter.run.collected", folder, **counts)
+        if any(counts.values()):
+            emit_event("lightmeter.run.collected", folder, **counts)
     return {"folder": folder, **counts, "error": problem}
 
 

@@ -60,7 +60,14 @@ async def compact(
         "files_after": sum(table.parts_after for table in merged),
         "rows": next((table.rows for table in merged if table.table == "assets"), 0),
     }
-    get_run_logger().info("%s: %s; copied %s tables", out, counts, len(copied))
+    log = get_run_logger()
+    log.info(
+        "%s: %s files of %s tables merged into %s",
+        out,
+        *(counts[key] for key in ("files_before", "tables", "files_after")),
+    )
+    if place:
+        log.info("%s: %s tables copied to %s", out, len(copied), place.location)
     emit_event("lightmeter.run.compacted", out, **counts)
     rows = [{"table": one.table, "rows": one.rows, "files before": one.parts_before} for one in merged]
     await write_table("compact", rows, f"{out} → {place.location}" if place else out)

@@ -37,7 +37,7 @@ ROWS_SKIPPED = "RowsSkipped"
 
 
 def _is_temporary(_task: object, _run: object, state: State[Any]) -> bool:
-    """Return whether a failed task is worth another try: not if its manifest, options or folder must be changed."""
+    """Return whether Prefect should retry a failed task: not if the manifest, options or folder must change."""
     error = state.data
     return isinstance(error, JournalLocked) or not isinstance(error, LightmeterError)
 
@@ -81,7 +81,7 @@ async def precheck(
         manifest: A path or `s3://` URL of a manifest, a folder or a glob. Prefect stores it as given: set keys in the
             worker's environment (`AWS_ACCESS_KEY_ID`, …).
         out: The output folder; the result of an earlier check there is replaced.
-        options: How the manifest is read and checked, and what executor does it.
+        options: How the manifest is read and checked, and whether on this machine, Dask or Ray.
 
     Returns:
         The report, as `lightmeter check --json` prints it; or a failed state.

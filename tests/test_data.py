@@ -14,7 +14,7 @@ from PIL import Image
 
 from lightmeter.manifest.readers import ManifestReader
 from lightmeter.media.image import load_rgb, read_image_info
-from lightmeter.media.video import read_video_info
+from lightmeter.media.video.sample_video import read_video_info
 
 DATA = Path(__file__).parents[1] / "data"
 MAX_TOTAL_BYTES = 6_000_000

@@ -31,7 +31,7 @@ ACCOUNT: Final = "embedded"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Base URL and key of the service that a run uses.
+    """Base URL and key of the analysis service that a run uses.
 
     Attributes:
         base_url: Base URL of the service.
@@ -45,12 +45,14 @@ class Endpoint:
 
 
 def is_embedded(options: Options, settings: Settings) -> bool:
-    """Whether a run uses the embedded service: neither options nor settings name the URL of another."""
+    """Whether a run uses the service that lightmeter starts itself: no option or setting names the URL of another."""
     return (options.base_url or settings.base_url) is None
 
 
 def embedded_backends(settings: Settings) -> tuple[BackendOffer, ...]:
-    """Return the back ends of the embedded service with their prices, the available ones first. Loads no model.
+    """Return the back ends (models and providers) of the service that lightmeter starts itself, with their prices.
+
+    The available ones come first. No model is loaded.
 
     Raises:
         SettingsError: the settings of a back end are wrong.
@@ -63,7 +65,7 @@ def embedded_backends(settings: Settings) -> tuple[BackendOffer, ...]:
 
 
 def needed_backends(options: Options, settings: Settings) -> tuple[str, ...]:
-    """Return the names of the back ends that a run uses: the embedded service loads only their models."""
+    """Return the back ends that a run uses: the service that lightmeter starts itself loads only their models."""
     features = frozenset(options.features or FEATURES)
     able = {offer.name: offer for offer in embedded_backends(settings) if offer.available}
     names = options.backends or tuple(name for name, offer in able.items() if offer.default)
@@ -72,7 +74,7 @@ def needed_backends(options: Options, settings: Settings) -> tuple[str, ...]:
 
 @asynccontextmanager
 async def open_endpoint(options: Options, settings: Settings, out: Path) -> AsyncIterator[Endpoint]:
-    """Yield the endpoint of the service in the options; without one, start the embedded service for the block.
+    """Yield URL and key of the service that the options or settings name; if none is named, start one for the block.
 
     Args:
         options: The options of the run, which may name the service.

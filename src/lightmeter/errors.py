@@ -145,13 +145,13 @@ class TooExpensive(LightmeterError):
 
 
 class JournalError(LightmeterError):
-    """The journal of a run cannot be used."""
+    """The journal of a run, the SQLite file of its requests and answers, cannot be used."""
 
     exit_code = 2
 
 
 class JournalLocked(JournalError):
-    """Another process is running the run in this folder."""
+    """Another process is executing the run whose journal is in this output folder."""
 
 
 class JournalConflict(JournalError):
@@ -163,7 +163,7 @@ class JournalVersion(JournalError):
 
 
 class InvalidTransition(JournalError):
-    """An event that is not allowed in the current state of a request: a bug, not bad input."""
+    """An event was recorded that the current state of a request does not allow: a bug, not bad input."""
 
     exit_code = 1
 
@@ -206,11 +206,11 @@ class ForbiddenAddress(FetchError):
 
 
 class BackendError(LightmeterError):
-    """A back end could not analyze an asset."""
+    """A back end (a model or a provider) could not analyze an image or a video."""
 
 
 class WorkersLost(LightmeterError):
-    """Worker processes of Dask or Ray died during the same shard of rows; finished shards are kept."""
+    """Worker processes of Dask or Ray died on one and the same shard (range of rows); finished shards are kept."""
 
 
 class Interrupted(LightmeterError):

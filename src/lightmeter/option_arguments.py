@@ -60,14 +60,17 @@ DEFAULT_SHARD_ROWS: Final = 2000
 
 
 class ScaleOutOptions(TypedDict, total=False):
-    """Keyword arguments of `check` and `plan` that distribute checks and screens; rows go to workers and back in files.
+    """Keyword arguments of `check` and `plan` that distribute their work over worker processes or machines.
+
+    The work is the pre-checks and the screen, a free analysis by local models that selects the rows to pay for. Rows
+    go to the workers and back in files.
 
     Attributes:
         executor: What checks the rows, and analyzes those of a screen: "local", "dask", "ray" or a
             `distributed.Client`. See `lightmeter.scale_out.executors.open_executor`.
         shard_rows: Rows of one shard, which one worker checks. Use thousands: a shard has a fixed cost.
-        shard_dir: Folder or URI, such as `s3://bucket/prefix`, that this machine and all workers reach; files are only
-            there meanwhile. None means a folder in the cache folder, which is right for one machine.
+        shard_dir: Folder or URI, such as `s3://bucket/prefix`, that this machine and all workers reach; it holds files
+            only until the call ends. None means a folder in the cache folder, which is right for one machine.
     """
 
     executor: Executor | object
@@ -108,7 +111,7 @@ class CheckOptions(TypedDict, total=False):
 
 
 class CheckArguments(CheckOptions, ScaleOutOptions, total=False):
-    """All keyword arguments of `check`."""
+    """All keyword arguments of `lightmeter.check`, which checks the rows of a manifest for free."""
 
 
 class PlanOptions(ResumeOptions, CheckOptions, total=False):
@@ -130,7 +133,7 @@ class PlanOptions(ResumeOptions, CheckOptions, total=False):
         prices: The user's own prices, which override the shipped table: a file or its content. None means the
             prices in the settings, if there are any.
         screen: Local back ends that analyze every row first, on this machine and for free; only rows that match
-            `screen_rule` are paid for. Empty means that all rows are.
+            `screen_rule` are paid for. Empty means that all rows are paid for.
         screen_rule: SQL condition over the tables that these back ends fill, such as
             `nsfw.severity BETWEEN .1 AND .9`. See `lightmeter.tables.query.row_condition`.
         screen_audit: Share, 0 to 1, of the rows that do not match which is paid for all the same, as a random sample
@@ -156,4 +159,4 @@ class PlanOptions(ResumeOptions, CheckOptions, total=False):
 
 
 class PlanArguments(PlanOptions, ScaleOutOptions, total=False):
-    """All keyword arguments of `plan`."""
+    """All keyword arguments of `lightmeter.plan`, which checks a manifest and computes the price of a run."""

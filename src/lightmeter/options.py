@@ -186,7 +186,7 @@ class Options(BaseModel):
 
     @property
     def sample_column(self) -> str | None:
-        """The manifest's column that `sample` names, as in `stratified:COLUMN`; None with another rule."""
+        """The manifest's column that the option `sample` names (`stratified:COLUMN`); None if it names none."""
         return self.sample.removeprefix(STRATIFIED) if self.sample.startswith(STRATIFIED) else None
 
     @property
@@ -200,7 +200,7 @@ class Options(BaseModel):
         return self.prompt if self.ask is None else self.ask.request_prompt
 
     def retry_request(self, error: str, backends: Sequence[str]) -> AnalyzeRequest:
-        """Return the request, without an asset, that repeats the user's question (`--ask`) after an invalid answer.
+        """Return a request, still without an image, that repeats the user's question (`--ask`) after an invalid answer.
 
         Args:
             error: What was wrong with the answer.

@@ -90,7 +90,7 @@ def connect(path: Path, *, create: bool = True, busy_timeout_ms: int = BUSY_TIME
     Args:
         path: The database file.
         create: Whether a missing file is created; otherwise it is an error.
-        busy_timeout_ms: How long a statement waits while another process holds a lock.
+        busy_timeout_ms: Milliseconds that a statement waits while another process holds a lock.
 
     Raises:
         Error: the file cannot be opened.
@@ -109,7 +109,7 @@ def open_wal(
     Args:
         path: The database file; created if it is missing.
         synchronous: `full` flushes every commit to disk; `normal` may lose the last commits in a power cut.
-        busy_timeout_ms: How long a statement waits while another process holds a lock.
+        busy_timeout_ms: Milliseconds that a statement waits while another process holds a lock.
 
     Raises:
         Error: the file cannot be opened, or is no database.

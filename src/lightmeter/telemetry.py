@@ -53,7 +53,7 @@ class TelemetryFailures(logging.Handler):
         self._is_reported = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Remember the reason of a failed attempt; an error means that the SDK does not try again."""
+        """Remember why telemetry was not sent; a record of level ERROR means that the SDK gave up: report it."""
         text = record.getMessage()
         cause = re.search(r"\[Errno -?\d+\] ([^'\")]+)|(timed out)|reason: (.+)", text)
         if cause is not None:
@@ -97,7 +97,7 @@ class Telemetry:
 
 
 class TelemetrySpan:
-    """A running OpenTelemetry span; its methods do nothing if `span` is None, because telemetry is off."""
+    """A running OpenTelemetry span, to add attributes to; nothing happens if telemetry is off (`span` is None)."""
 
     __slots__ = ("_span",)
 
@@ -120,7 +120,7 @@ def is_on() -> bool:
 
 
 def _wanted_signals() -> dict[str, bool]:
-    """Return whether the environment asks for traces, and whether for metrics."""
+    """Return for `traces` and for `metrics` whether the OTEL_… environment variables ask to send them."""
     wanted = {signal: any(os.environ.get(name) for name in names) for signal, names in _ENDPOINTS.items()}
     for signal in wanted:
         wanted[signal] &= os.environ.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp") == "otlp"
@@ -295,7 +295,7 @@ def trace_headers() -> dict[str, str]:
 
 
 def store_trace_parent(key: str) -> None:
-    """Store the `traceparent` of the current span by `key`, for `pop_trace_parent`; only the latest 10,000 are stored."""
+    """Store the `traceparent` of the current span by `key`, for `pop_trace_parent`; only the latest 10,000 are kept."""
     if (telemetry := _start()) is not None and (header := trace_headers()):
         with telemetry.lock:
             telemetry.parents[key] = header["traceparent"]

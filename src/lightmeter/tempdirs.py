@@ -76,7 +76,7 @@ def _remove_unlocked() -> None:
 
 @contextmanager
 def temp_dir_unless_error() -> Iterator[LockedTempDir]:
-    """Yield a new temporary folder, and remove it if the block raises an exception."""
+    """Yield a new temporary folder; if the block raises an exception, remove it, else leave that to the caller."""
     temp_dir = LockedTempDir()
     try:
         yield temp_dir

@@ -14,9 +14,9 @@ import pytest
 import lightmeter as lm
 from lightmeter.api.screening import make_screen
 from lightmeter.cli.commands.demo import serve_folder
+from lightmeter.confidence_intervals import estimate_share
 from lightmeter.errors import SettingsError, UsageError
 from lightmeter.html_report.page import report
-from lightmeter.intervals import estimate_share
 from lightmeter.media.image import encode_jpeg
 from lightmeter.options import make_options
 from lightmeter.planning.build import load_plan

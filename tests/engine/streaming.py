@@ -8,8 +8,8 @@ from pathlib import Path
 from aiohttp import web
 
 import lightmeter as lm
-from lightmeter.api.manifest_stream import stream_manifest
 from lightmeter.api.run_steps import StartLimits
+from lightmeter.api.streaming_run import stream_manifest
 from lightmeter.options import make_options
 from lightmeter.planning.progress import Progress
 from lightmeter.settings import read_settings

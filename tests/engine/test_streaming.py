@@ -208,8 +208,8 @@ async def test_a_killed_process_loses_no_row_and_pays_nothing_twice(
 @pytest.mark.parametrize("again", ["resume", "run"])
 async def test_an_error_in_a_late_row_keeps_what_is_paid(again, manifest, pictures, service, tmp_path, monkeypatch):
     """A manifest that cannot be read to its end ends the run with exit code 2; after mending, it continues."""
-    monkeypatch.setattr("lightmeter.planning.row_checks.CHUNK_ROWS", 16)
-    monkeypatch.setattr("lightmeter.planning.row_checks.MAX_UNFINISHED", 32)
+    monkeypatch.setattr("lightmeter.planning.checks.row_checks.CHUNK_ROWS", 16)
+    monkeypatch.setattr("lightmeter.planning.checks.row_checks.MAX_UNFINISHED", 32)
     pictures.held = 20
     source = manifest(*range(60))
     good = source.read_text()

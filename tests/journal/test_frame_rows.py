@@ -21,7 +21,7 @@ from lightmeter.journal.queries.items import (
 from lightmeter.journal.queries.send_order import count_population, ordered_rows, sent_rows
 from lightmeter.journal.schema import VERSION
 from lightmeter.journal.store import Journal, open_read_only
-from lightmeter.media.video import MAX_CAPTURES
+from lightmeter.media.video.sample_video import MAX_CAPTURES
 
 
 @pytest.fixture

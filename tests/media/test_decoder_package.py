@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lightmeter.errors import UsageError
-from lightmeter.media.decoder_client import DecoderLimits, decoder_session
-from lightmeter.media.video import read_video_info, sample_video
+from lightmeter.media.video.decoder_client import DecoderLimits, decoder_session
+from lightmeter.media.video.sample_video import read_video_info, sample_video
 from lightmeter.testing import tiny_video
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lightmeter.media.frame_differences import (
+from lightmeter.media.image import encode_jpeg, load_rgb
+from lightmeter.media.video.frame_differences import (
     CUT_DIFFERENCE,
     cut_indices,
     frame_features,
@@ -15,8 +16,7 @@ from lightmeter.media.frame_differences import (
     perceptual_distance,
     scene_difference,
 )
-from lightmeter.media.image import encode_jpeg, load_rgb
-from lightmeter.media.video import sample_video
+from lightmeter.media.video.sample_video import sample_video
 from lightmeter.testing import blank_picture, tiny_picture
 
 MEDIA = Path(__file__).parents[2] / "data" / "media"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lightmeter.media.sampling import (
+from lightmeter.media.video.sampling import (
     MAX_DURATION_S,
     duration_of,
     evenly_spaced,

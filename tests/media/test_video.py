@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from lightmeter.errors import BrokenMedia, MediaTimeout, MediaTooLarge, UnsupportedMedia
-from lightmeter.media.decoder_client import DecoderLimits, DecoderPool, decoder_session
 from lightmeter.media.media_info import VideoInfo
-from lightmeter.media.video import iter_video, read_video_info, sample_video
+from lightmeter.media.video.decoder_client import DecoderLimits, DecoderPool, decoder_session
+from lightmeter.media.video.sample_video import iter_video, read_video_info, sample_video
 from lightmeter.testing import stamped_video, tiny_jpeg, tiny_picture, tiny_video
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")

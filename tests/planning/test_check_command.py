@@ -8,7 +8,7 @@ import pytest
 
 import lightmeter as lm
 from lightmeter.errors import SettingsError
-from lightmeter.planning import kept_checks
+from lightmeter.planning.checks import kept_checks
 from lightmeter.sqlite import open_read_only
 from lightmeter.testing import tiny_jpeg
 from tests.planning.test_check_concurrency import host

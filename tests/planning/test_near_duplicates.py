@@ -17,7 +17,7 @@ from lightmeter.media.fingerprint import fingerprint
 from lightmeter.media.image import encode_jpeg, load_rgb
 from lightmeter.media.perceptual_hash import perceptual_hash
 from lightmeter.planning import build
-from lightmeter.planning.near_duplicates import NearDuplicates
+from lightmeter.planning.checks.near_duplicates import NearDuplicates
 from lightmeter.testing import blank_picture, tiny_video
 
 MEDIA = Path(__file__).parents[2] / "data" / "media"

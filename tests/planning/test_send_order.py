@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lightmeter as lm
+from lightmeter.confidence_intervals import StratumSample, estimate_stratified_share
 from lightmeter.errors import SettingsError
-from lightmeter.intervals import StratumSample, estimate_stratified_share
 from lightmeter.journal.queries.items import pending_rows
 from lightmeter.journal.queries.send_order import OrderedRow
 from lightmeter.journal.store import open_read_only

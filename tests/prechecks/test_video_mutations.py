@@ -10,8 +10,8 @@ from collections import Counter
 import pytest
 
 from lightmeter.manifest.item import Item
-from lightmeter.media.decoder_client import DecoderLimits, DecoderPool
 from lightmeter.media.media_info import SNIFF_BYTES, is_video
+from lightmeter.media.video.decoder_client import DecoderLimits, DecoderPool
 from lightmeter.prechecks.check import Checker
 from lightmeter.prechecks.video_check import check_video
 from lightmeter.testing import tiny_video

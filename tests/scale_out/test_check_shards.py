@@ -15,7 +15,7 @@ from pyarrow import fs
 
 import lightmeter as lm
 from lightmeter.errors import SettingsError, UsageError, WorkersLost
-from lightmeter.planning import kept_checks
+from lightmeter.planning.checks import kept_checks
 from lightmeter.scale_out.check_shards import check_shard
 from lightmeter.scale_out.executors import open_executor
 from lightmeter.sqlite import open_read_only

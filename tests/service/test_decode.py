@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from lightmeter.errors import BrokenMedia, MediaTooLarge, UnsupportedMedia
-from lightmeter.media.decoder_client import DecoderLimits
 from lightmeter.media.image_transforms import CenterCrop, FitWithin
+from lightmeter.media.video.decoder_client import DecoderLimits
 from lightmeter.service.ingest.decode import DecodingLimits, MediaDecoder
 from lightmeter.service.ingest.payload import AssetPayload
 from lightmeter.testing import tiny_jpeg, tiny_picture, tiny_video

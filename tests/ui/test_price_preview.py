@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lightmeter.media.sampling import WHOLE_SECONDS_SQL
+from lightmeter.media.video.sampling import WHOLE_SECONDS_SQL
 from lightmeter.options import make_options
 from lightmeter.pricing.estimate import CreditRange, FrameRange, frame_range
 from lightmeter.pricing.rates import default_rates

@@ -1,4 +1,4 @@
-"""Agreement of back ends, and what would be lost if one of them were dropped.
+"""Agreement of the back ends of a run, and what answers would be lost without a certain back end.
 
 An answer is a tag, a brand, a color name, the fact that a picture shows a face, or the fact that a picture is unsafe
 (an NSFW severity at or above a threshold). A video counts as one item, with the answers about all its frames. Items
@@ -163,10 +163,10 @@ class Loss:
         lost_items: Number of items about which only this back end gave any answer.
         list_price_credits: The planned price of this feature of the back end for all pictures of the run, in credits
             before rounding up; None if it is unknown. Dropping the feature can save more or less than that.
-        saved_credits_low: By how many credits, at least, the run's charges would be lower without it; None if that is
-            unknown. Savings of several rows do not add up, because the service rounds up.
-        saved_credits_high: The same, at most; higher only if it is unknown whether the service rounds up each picture
-            or each request.
+        saved_credits_low: By how many credits, at least, the run's charges would be lower without this feature of the
+            back end; None if that is unknown. Savings of several rows do not add up, because the service rounds up.
+        saved_credits_high: By how many credits, at most; more than `saved_credits_low` only if it is unknown whether
+            the service rounds up each picture or each request.
     """
 
     backend: str
@@ -185,7 +185,7 @@ class Loss:
 
     @property
     def saved_credits_per_lost_answer(self) -> float | None:
-        """`saved_credits_low` for each answer lost: infinite if nothing is lost, None if the credits are unknown."""
+        """`saved_credits_low` divided by `lost_answers`: infinite if no answer is lost, None if credits are unknown."""
         if self.saved_credits_low is None:
             return None
         if self.lost_answers:
@@ -195,7 +195,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Agreement of the back ends of a run, and what each of them adds.
+    """How far the back ends of a run agree, and which answers only one of them gave.
 
     Attributes:
         pairs: A row for each feature and pair of back ends.
@@ -243,7 +243,7 @@ def read_agreement(
     thresholds: float | Mapping[str, float] = DEFAULT_THRESHOLD,
     where: Path | str | None = None,
 ) -> Agreement:
-    """Compare the answers of the back ends of a run, and say what dropping each of them would save and lose.
+    """Compare the answers of the back ends of a run; return also what a run without each of them would save and lose.
 
     Args:
         out: The output folder of the run.
@@ -305,7 +305,7 @@ def cohen_kappa(items: int, both: int, only_one: int, only_other: int) -> float 
 
 
 def _sources(session: QuerySession, feature: str, paid: Iterable[str]) -> list[str]:
-    """Return the back ends that gave answers for a feature, or were paid for it without giving any."""
+    """Return the back ends that gave answers for `feature`, and those in `paid`, which were paid for the feature."""
     answered: list[Any] = session.ask(_SOURCES.format(feature=feature)).column("source").to_pylist()
     return sorted({*answered, *paid})[:_MAX_SOURCES]
 
@@ -317,7 +317,7 @@ def _compare(
     min_score: float,
     thresholds: float | Mapping[str, float],
 ) -> tuple[list[PairAgreement], list[dict[str, Any]]]:
-    """Return the agreement of each pair of back ends for a feature, and dictionaries with the counts of each `Loss`."""
+    """Return the agreement of each pair of back ends for a feature, and what would be lost without each back end."""
     if not sources:
         return [], []
     bits = pa.array([1 << position for position in range(len(sources))], pa.int64())

@@ -1,4 +1,4 @@
-"""Runs an async generator in a background thread, so that the end of `asyncio.run` cancels no requests.
+"""Runs an async generator in a background thread, so that the end of `asyncio.run` cancels no request in flight.
 
 When `asyncio.run` ends, it cancels every task of its event loop. Requests in flight would lose answers that may have
 been charged. Tasks in the loop of the background thread are not canceled; `asyncio.run` waits until they have ended.
@@ -52,7 +52,7 @@ async def _forward_stop(stop: asyncio.Event, work: _BackgroundGenerator[T]) -> N
 
 
 class _BackgroundGenerator(Generic[T]):
-    """Async generator in the event loop of a background thread. Call its methods in the loop that reads its values."""
+    """An async generator that runs in a background thread. Call the methods in the event loop that reads its values."""
 
     def __init__(self, factory: GeneratorFactory[T]) -> None:
         self._factory = factory

@@ -20,7 +20,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.manifest.readers import ManifestSource
 from lightmeter.option_arguments import CheckArguments
 from lightmeter.options import Options, make_options
-from lightmeter.planning.checked_rows import stream_check
+from lightmeter.planning.checks.checked_rows import stream_check
 from lightmeter.planning.plan_text import ReasonCount
 from lightmeter.planning.progress import Progress
 from lightmeter.pricing.estimate import counted
@@ -30,7 +30,7 @@ from lightmeter.settings import read_settings
 
 @dataclass(frozen=True, slots=True)
 class FindingCount:
-    """Number of rows in which one pre-check found a problem of one severity; `url` and `message` are an example."""
+    """Number of rows in which one pre-check found a problem of one severity; `url` and `message` are of one row."""
 
     check: str
     severity: str
@@ -49,7 +49,7 @@ class CheckReport:
         counts: Number of rows by status. A run would send `pending` rows, and neither `skipped` nor `duplicate` ones.
         reasons: Why rows that are not `pending` would not be sent.
         findings: Findings by check and severity, errors first.
-        seconds: How long reading and checking took.
+        seconds: How many seconds reading and checking took.
         out: The output folder with the tables; None if none was named.
     """
 
@@ -75,7 +75,7 @@ class CheckReport:
 
     @property
     def sentence(self) -> str:
-        """How many rows there are, and how many of them a run would send."""
+        """One sentence: how many rows the manifest has, and how many of them a run would send."""
         others = (
             f"{self.counts[status]} {words}"
             for status, words in (("skipped", "to skip"), ("duplicate", "duplicates"))

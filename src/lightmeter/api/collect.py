@@ -23,7 +23,7 @@ _LOST: Final = IN_DOUBT | {State.PROVEN_PAID_LOST, State.PLANNED}
 
 @dataclass(frozen=True, slots=True)
 class CollectReport:
-    """Requests of a run that the service had accepted without an answer, and what became of them.
+    """Numbers of requests of a run that the service had accepted but not answered, by what became of them.
 
     Attributes:
         answered: Requests whose answers were fetched.

@@ -127,7 +127,7 @@ def _over_budget(db: sqlite.Connection, header: RunHeader, folder: Path) -> Iter
 
 
 def _price(db: sqlite.Connection, header: RunHeader, frames: int) -> int:
-    """Return the most credits that a number of frames should cost, by the plan and the charges so far; at least 1."""
+    """Return the most credits that `frames` pictures should cost, by the plan and the charges so far; at least 1."""
     picture = learner_from_journal(db, header).expected(price_key_of(["image"]), FrameRange(1, 1)).high or 0
     planned = price_range(header.price_per_image_milli, FrameRange(frames, frames)).high or 0
     return max(planned, frames * picture, 1)

@@ -60,7 +60,7 @@ def _notebook_display() -> Any:
 
 
 class NoProgressDisplay:
-    """Display that shows nothing."""
+    """Stand-in for a progress display where none is wanted; shows nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -69,11 +69,11 @@ class NoProgressDisplay:
         pass
 
     def show_progress(self, progress: Progress) -> None:
-        """Do nothing."""
+        """Do nothing, unlike the displays for notebooks and terminals."""
 
 
 class NotebookProgressDisplay:
-    """Display in the output of a notebook cell: a bar and one line, updated in place a few times a second.
+    """Display of progress in the output of a notebook cell: a bar and one line, updated a few times a second.
 
     Args:
         display: IPython's function `display`.

@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
-from lightmeter.api.manifest_stream import stream_manifest
 from lightmeter.api.run_result import Run
 from lightmeter.api.run_steps import StartLimits, stream_folder
+from lightmeter.api.streaming_run import stream_manifest
 from lightmeter.errors import LightmeterError
 from lightmeter.export.export_tables import export_tables
 from lightmeter.journal.header import read_run_header
@@ -50,7 +50,7 @@ class _Shards:
         self._known = 0
 
     def newly_finished(self, *, planning: bool, most: int | None) -> tuple[int, list[int]]:
-        """Return the number of rows of the run, and the numbers of the shards that are finished since the last call.
+        """Return how many rows the run has, and the numbers (from 0) of the shards that finished since the last call.
 
         Args:
             planning: Whether rows may still be added, so that the last shard may be incomplete.
@@ -81,7 +81,10 @@ def _print(line: dict[str, Any]) -> None:
 
 
 def _steps(request: dict[str, Any], stop: asyncio.Event) -> AsyncGenerator[Progress | Run]:
-    """Return a generator that sends the rows of a planned run, or of a manifest while it is read, yielding progress."""
+    """Return a generator that sends rows and yields progress: of a planned run, or of a manifest while it is read.
+
+    `request` is the JSON object that the parent process sent: folder, options and key.
+    """
     given = {"base_url": request["base_url"]} if request["base_url"] else {}
     if request["api_key"] is not None:
         given["api_key"] = SecretStr(request["api_key"])
@@ -93,7 +96,9 @@ def _steps(request: dict[str, Any], stop: asyncio.Event) -> AsyncGenerator[Progr
 
 
 async def _send(request: dict[str, Any]) -> LightmeterError | None:
-    """Send the rows until all are done, standard input ends, or a signal comes; print the progress.
+    """Send the rows of a run until all are done, standard input ends, or a signal comes; print the progress.
+
+    `request` is the JSON object that the parent process sent: folder, options and key.
 
     Return the error that stopped the run early, or None.
     """
@@ -127,7 +132,10 @@ async def _send(request: dict[str, Any]) -> LightmeterError | None:
 
 
 def _progress_line(shards: _Shards, step: Progress, most: int | None) -> dict[str, Any]:
-    """Return the JSON object that reports the progress `step` and newly finished shards to the parent process."""
+    """Return the JSON object that tells the parent process the progress `step`, and the newly finished shards.
+
+    `most` limits how many unfinished shards are looked at; None means all.
+    """
     rows, finished = shards.newly_finished(planning=step.planning, most=most)
     return {
         "rows": rows,
@@ -139,7 +147,7 @@ def _progress_line(shards: _Shards, step: Progress, most: int | None) -> dict[st
 
 
 def main() -> None:
-    """Read from standard input what to send; send it; print the progress, and last the outcome."""
+    """Read from standard input which run to send, send its rows, and print the progress and at last the outcome."""
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as pipe:
         line = pipe.readline()
     if not line:  # the caller is gone

@@ -48,7 +48,7 @@ class RunSummary:
         budget: Most credits that the run may spend; None means no cap.
         balance_before: Balance of the account before the first request; None if no request was sent.
         balance_after: Balance of the account when it was last read.
-        seconds: Running time, also before the run was resumed.
+        seconds: Running time in seconds, also before the run was resumed.
         out: The output folder.
         balance_is_current: Whether the balance was read after the last request.
         screen: What local back ends rejected (`--screen`), and an estimate of what they missed; else None.
@@ -253,12 +253,12 @@ class Tables:
 
 
 class Run(Tables):
-    """A run and its tables.
+    """A run in an output folder: its credits, its counts and its tables. `run`, `resume` and `open` return it.
 
     Attributes:
         folder: The output folder.
         stopped_by: The error that ended the run before all rows were done, or None.
-        header: Options, manifest and balances of the run.
+        header: Options, manifest and balances of the run, as its journal stores them.
     """
 
     def __init__(self, folder: Path, stopped_by: LightmeterError | None = None) -> None:
@@ -296,7 +296,7 @@ class Run(Tables):
         return next_steps(self.folder)
 
     def statement(self) -> Statement:
-        """Return the credit statement; `lightmeter.money.statement.requests_frame` lists the single requests."""
+        """Return the account of the run's credits: predicted, paid, reserved, saved, and the balances."""
         return read_statement(self.folder)
 
     def screen_estimate(self, positive: str | None = None) -> ScreenEstimate | None:
@@ -329,7 +329,7 @@ class Run(Tables):
     def agreement(
         self, *, min_score: float = 0.0, thresholds: float | Mapping[str, float] = DEFAULT_THRESHOLD
     ) -> Agreement:
-        """Compare the answers of the back ends, and say what dropping each of them would save and lose.
+        """Compare the answers of the back ends; return also what a run without each of them would save and lose.
 
         Args:
             min_score: Tags and brands with a lower score do not count; those without a score always count.
@@ -342,7 +342,7 @@ class Run(Tables):
         return read_agreement(self.folder, min_score=min_score, thresholds=thresholds)
 
     def reasons(self) -> list[ReasonCount]:
-        """Return the reasons why rows have another status than `ok`, the most frequent first."""
+        """Return why rows have another status than `ok`: each reason with a number of rows, most frequent first."""
         with open_read_only(self.folder) as db:
             return [ReasonCount(*row) for row in count_by_reason(db)]
 

@@ -1,4 +1,4 @@
-"""Steps of every run, whether it starts or continues: settle what an earlier run left, send rows, write the tables."""
+"""Steps of every run, new or continued: find what lost requests of an earlier run cost, send rows, write the tables."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class StartLimits:
     """Arguments that hold only until a run stops; unlike `Options`, they are not stored with the run.
 
     Attributes:
-        rows: Indices of the first and last row to send, in the order of sending.
-        pay_again: Most credits for repeating requests whose answer was lost.
+        rows: Indices (from 0) of the first and last row to send, in the order of sending.
+        pay_again: Most credits for repeating requests whose answer was lost and that may have been charged.
         accept_journal: Whether to continue a journal that is a copy or a restored backup.
         tables: Whether to write the tables at the end.
         consent: Whether to allow what `Plan.needs_consent` lists.
@@ -59,7 +59,7 @@ class StartLimits:
 
 
 def merged_options(folder: Path, header: RunHeader, wanted: Options) -> Options:
-    """Return the run's options changed to `wanted`; raise SettingsError if a resumed run may not change an option."""
+    """Return the options of the run in `folder`, changed to `wanted`; raise SettingsError if one may not change."""
     return header.options.model_copy(update=changed_options(folder, header, wanted))
 
 
@@ -85,7 +85,7 @@ async def stream_folder(
 
 
 async def prepare_new_run(plan: Plan, folder: Path, settings: Settings) -> RunHeader:
-    """Collect pending answers of the folder's earlier run, and create the journal of the plan; return its header."""
+    """Fetch the answers that the folder's earlier run still lacks; create the plan's journal and return its header."""
     async with aclosing(settle_former_run(plan, folder, None, settings, accept_journal=False)) as settling:
         async for _ in settling:
             pass

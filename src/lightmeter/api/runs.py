@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Unpack, overload
 
-from lightmeter.api.manifest_stream import continue_streaming_run, stream_manifest
 from lightmeter.api.progress_display import last_step
 from lightmeter.api.run_result import Run, RunSummary, Tables, summarize
 from lightmeter.api.run_steps import (
@@ -21,6 +20,7 @@ from lightmeter.api.run_steps import (
 )
 from lightmeter.api.screen_shards import stream_screen_shards
 from lightmeter.api.screening import Screen, make_screen, screen_folder
+from lightmeter.api.streaming_run import continue_streaming_run, stream_manifest
 from lightmeter.engine.engine import ALL_ROWS, SeqRange
 from lightmeter.engine.session import (
     changed_options,

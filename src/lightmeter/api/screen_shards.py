@@ -49,14 +49,14 @@ _ANSWER_TYPES: Final[dict[str, pa.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class ScreenShard:
-    """The input of `analyze_shard`: some rows of a plan, by the name of their file.
+    """The input of `analyze_shard`, picklable for workers: some rows of a plan, by the name of their file.
 
     Attributes:
         name: Name of the shard; its two files end in it.
         rows: Number of rows.
         folder: Folder of the files.
         meta: Values that describe the plan, such as its options: the table `meta` of its journal.
-        settings: The settings of the free run, which name no service.
+        settings: The settings of the screen, the free run of local back ends; they name no service.
     """
 
     name: str
@@ -96,7 +96,7 @@ async def _analyze(folder: Path, settings: Settings) -> None:
 
 
 def _answers(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the answers in a journal that have no errors, each with its rows."""
+    """Yield the answers without errors from the journal in `folder`, each as a dict that also holds its rows."""
     with open_read_only(folder) as db:
         for submission_id, rows in groupby(answered_rows(db), key=attrgetter("submission_id")):
             raw, (first, *others) = raw_answer(db, submission_id), rows
@@ -108,14 +108,14 @@ def _answers(folder: Path) -> Iterator[dict[str, Any]]:
 async def stream_screen_shards(
     plan: Plan, folder: Path, settings: Settings, scale_out: ScaleOut
 ) -> AsyncGenerator[Progress]:
-    """Analyze the pending rows of a screen on the workers of a cluster: yield progress.
+    """Analyze the pending rows of a screen (a free run of local back ends) on the workers of a cluster: yield progress.
 
-    If this is stopped, the journal has the answers of the shards that were finished.
+    If the caller stops this generator, the journal has the answers of the shards that were finished.
 
     Args:
-        plan: The plan of the free run.
-        folder: The folder of the free run, whose journal has been prepared.
-        settings: The settings of the free run.
+        plan: The plan of the screen.
+        folder: The folder of the screen, whose journal has been prepared.
+        settings: The settings of the screen.
         scale_out: The cluster, and how rows are divided.
 
     Raises:
@@ -133,7 +133,7 @@ async def stream_screen_shards(
 
 
 def _run_shards(plan: Plan, folder: Path, settings: Settings, scale_out: ScaleOut) -> Generator[int]:
-    """Yield the number of rows analyzed so far, about once a second."""
+    """Let workers analyze the rows, store the answers in the journal; yield the number of rows done, once a second."""
     name = hashlib.sha256(f"{folder.absolute()}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
     files = shard_base(settings, scale_out).below(f"screen-{name}")
     analyzed = 0
@@ -153,7 +153,7 @@ def _run_shards(plan: Plan, folder: Path, settings: Settings, scale_out: ScaleOu
 
 
 def _split(plan: Plan, folder: Path, files: ShardFolder, settings: Settings, shard_rows: int) -> Iterator[ScreenShard]:
-    """Divide the pending rows of the free run in `folder` into shards, and write the rows of each to a file."""
+    """Divide the pending rows of the screen in `folder` into shards; write each one's rows to a file, and yield it."""
     with open_read_only(plan.folder) as db:
         meta = get_meta(db)
     with open_read_only(folder) as db:

@@ -141,7 +141,7 @@ def _check_backend(name: str, offers: Mapping[str, BackendOffer]) -> None:
 
 
 def _check_tables(condition: RowCondition, filled: set[str], why: str, name: str = "screen-rule") -> None:
-    """Raise SettingsError, with the reason `why`, unless a condition reads only the result tables in `filled`."""
+    """Raise SettingsError, with the reason `why`, if a condition reads a result table that is not in `filled`."""
     results = set(condition.tables) & {*FEATURES, *EXTRA_FEATURES}
     if empty := sorted(results - filled):
         raise SettingsError(f"{name}: it reads the table {', '.join(empty)}, but {why}.")
@@ -167,9 +167,9 @@ def _screen_options(options: Options, offers: Mapping[str, BackendOffer]) -> Opt
 
 
 def screen_folder(settings: Settings, plan: Plan, options: Options, out: Path | None) -> Path:
-    """Return the folder of the free run: the subfolder `screen` of the output folder, else one in the cache folder.
+    """Return the folder of the screen's free run: the subfolder `screen` of `out`, else one in the cache folder.
 
-    If the cache folder has a free run of this manifest with these options, that run moves to the output folder.
+    If the cache folder has a free run of this manifest with these options, move that run to the output folder.
 
     Args:
         settings: The user's settings.

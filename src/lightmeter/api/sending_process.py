@@ -28,7 +28,7 @@ _LINE_BYTES: Final = 1 << 24
 
 
 class SendingProcess:
-    """Handle of a process that sends the rows of one run; `start_sending_process` starts the process.
+    """Handle of a separate process that sends the rows of one run; `start_sending_process` starts the process.
 
     A shard is a range of `shard_rows` rows in the order in which rows are sent.
 
@@ -57,7 +57,7 @@ class SendingProcess:
 
     @property
     def pid(self) -> int:
-        """Id of the process."""
+        """Operating-system id of the process that sends the rows."""
         return self._process.pid
 
     def is_finished(self, first: int, last: int) -> bool:
@@ -66,7 +66,7 @@ class SendingProcess:
         return all(number in self._finished_shards for number in numbers)
 
     async def wait_until_known(self, first: int) -> bool:
-        """Wait until all rows of the shard that begins at row `first` are planned; return False if there is none."""
+        """Wait until all rows of the shard that begins at row `first` are planned; return False if the manifest has no row `first`."""
         while self.planning and not self.ended and self.rows < first + self.shard_rows:
             await self.wait_for_change()
         return first < self.rows
@@ -106,7 +106,7 @@ class SendingProcess:
         return None if stopped_by is None else _error_from_json(stopped_by)
 
     async def close(self) -> None:
-        """Let the process send nothing more, and wait until it has stored the answers of its requests in flight."""
+        """Stop the process from sending more, and wait until it has stored the answers of its requests in flight."""
         assert self._process.stdin is not None  # noqa: S101 (it is a pipe)
         self._process.stdin.close()
         await _wait_for_end(self._process)
@@ -156,8 +156,8 @@ async def start_sending_process(
         settings: The user's settings; their key and address of the service override those of this machine.
         shard_rows: Rows of each shard whose end the process reports.
         rows: Number of rows of the run, if it is planned.
-        source: A manifest to send while it is being read; None sends the run that is planned in `out`. What needs
-            the user's consent is not checked: see `lightmeter.planning.consent`.
+        source: A manifest to send while it is being read; None sends the run that is planned in `out`. Whether the
+            run needs the user's consent is not checked: see `lightmeter.planning.consent`.
         options: The options of the run of `source`.
     """
     command = (sys.executable, "-m", resume_process.__name__)

@@ -1,7 +1,7 @@
 """Shares of tags and of NSFW content in the whole manifest, estimated from the rows that a budget has bought.
 
 The population is the images and videos that can be analyzed, each once: skipped rows and duplicates do not count. Rows
-chosen at random or by strata give 95 % intervals: see `lightmeter.intervals`. Rows chosen by order or diversity give
+chosen at random or by strata give 95 % intervals: see `lightmeter.confidence_intervals`. Rows chosen by order or diversity give
 none. Rows without an answer are left out, which assumes that they are like the other rows (of their stratum).
 """
 
@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lightmeter.confidence_intervals import StratumSample, estimate_share, estimate_stratified_share
 from lightmeter.errors import UsageError
-from lightmeter.intervals import StratumSample, estimate_share, estimate_stratified_share
 from lightmeter.journal.header import read_run_header
 from lightmeter.journal.queries.items import count_by_reason
 from lightmeter.journal.queries.send_order import count_population, sent_rows
@@ -74,10 +74,10 @@ class Share:
 
     Attributes:
         name: The tag or label.
-        items: Answered rows that have it.
+        items: Number of answered rows that have the tag or label.
         share: Estimated share, 0 to 1; without an interval, the share of the answered rows.
         low: Lower end of the 95 % confidence interval; None without an interval.
-        high: Upper end of that interval; None without an interval.
+        high: Upper end of the 95 % confidence interval; None without an interval.
     """
 
     name: str
@@ -218,15 +218,15 @@ def _share(
     *,
     has_interval: bool,
 ) -> Share:
-    """Return the share of one tag or label.
+    """Return the estimated share of the manifest's rows that have one tag or label.
 
     Args:
         name: The tag or label.
-        positives: Number of answered rows that have it, by stratum.
+        positives: Number of answered rows that have the tag or label, by stratum.
         counts: Number of answered rows, by stratum.
         populations: Number of rows of each stratum.
         options: The options of the run.
-        has_interval: Whether the share may have an interval for the whole manifest.
+        has_interval: Whether the rows were chosen at random, so that the share gets a confidence interval.
     """
     items, answered, population = sum(positives.values()), sum(counts.values()), sum(populations)
     if not has_interval:

@@ -91,7 +91,7 @@ def _check_references(root: Mapping[str, Any], node: Any, place: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """A JSON schema (`root`), and the `$ref`s followed so far; following one of these again would be a cycle."""
+    """State of translating a JSON schema, `root`: the `$ref`s followed so far, to detect a cycle of references."""
 
     root: Mapping[str, Any]
     followed: tuple[str, ...]

@@ -80,7 +80,7 @@ class AssetFingerprint:
 
 @dataclass(frozen=True, slots=True)
 class CachedAsset:
-    """An image or video in an answer to be stored: its fingerprint, and its position (`asset`) and name there."""
+    """An image or video in an answer to be cached: what identifies it, its position (`asset`) and name there."""
 
     fingerprint: AssetFingerprint
     asset: int
@@ -163,7 +163,7 @@ class AnswerCache:
         return CachedAnswer(*row) if row and _is_intact(sha256, row[-1]) else None
 
     def last_scanned(self, run_id: str) -> int:
-        """Return the id of the last state change in a run's journal that was searched for answers to cache, or 0."""
+        """Return the id of the state change up to which a run's journal was searched for answers to cache, or 0."""
         with _errors_translated(self._path):
             row = self._db.execute("SELECT read_to FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         return row[0] if row else 0
@@ -217,7 +217,7 @@ def _errors_translated(path: Path) -> Iterator[None]:
 
 
 def _is_intact(sha256: str, raw: bytes) -> bool:
-    """Whether a cached answer still has the hash under which it was stored."""
+    """Whether the bytes `raw` of a cached answer still have the hash under which they were stored: are undamaged."""
     try:
         return hashlib.sha256(decompress(raw)).hexdigest() == sha256
     except Exception:  # noqa: BLE001 (a decompressor may raise anything on damaged bytes)

@@ -201,7 +201,7 @@ def has_errors(raw: bytes) -> bool:
 
 
 def _is_unchanged(marks: AssetMarks) -> bool:
-    """Whether a local file still has the content that was planned, so that its answer may be cached; true for URLs."""
+    """Whether a local file still has its planned content, so that the answer about it may be cached; true for URLs."""
     if marks.path is None:
         return True
     if marks.content_sha256 is None:

@@ -86,7 +86,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _columns_that_fit(columns: Sequence[_Column], width: int) -> list[_Column]:
-    """Return the columns that fit into `width` at their minimum width; leave out empty columns, then the last ones."""
+    """Return the columns that fit into `width` characters if cut; leave out empty columns, then the last ones."""
     visible = list(columns)
     while len(visible) > 1 and sum(column.min_width + _GAP for column in visible) - _GAP > width:
         empty = [column for column in visible if column.is_empty]
@@ -118,7 +118,7 @@ def _line(row: Sequence[str], columns: Sequence[_Column], widths: Sequence[int])
 
 
 def as_csv(answer: pa.Table) -> Iterator[str]:
-    """Yield CSV with a header (RFC 4180); nested values are JSON, nulls are empty."""
+    """Yield a table as lines of CSV with a header (RFC 4180); nested values are JSON, nulls are empty."""
     text = io.StringIO()
     writer = csv.writer(text)
     header: list[Sequence[Any]] = [answer.column_names]
@@ -184,7 +184,7 @@ def _text(value: Any) -> str:
 
 
 def _unique_names(names: Sequence[str]) -> list[str]:
-    """Return unique names: the second `name` becomes `name_2`."""
+    """Return the names of columns, made unique: the second `name` becomes `name_2`."""
     unique: list[str] = []
     for name in names:
         number, free = 2, name

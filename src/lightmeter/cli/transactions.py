@@ -1,4 +1,4 @@
-"""Transactions of commands on the database of the service."""
+"""Runs a command's changes to the database of the service in one transaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def run_transaction(database: str, change: Callable[[Connection], T]) -> T:
-    """Run `change` in one transaction on the database of a service; return its result.
+    """Call `change` in one transaction on the database of a service (file or URL); return the result of `change`.
 
     Raises:
         SettingsError: the database cannot be used.

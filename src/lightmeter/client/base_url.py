@@ -58,7 +58,7 @@ def canonical_base_url(base_url: str) -> str:
 
 
 def equivalent_base_urls(base_url: str) -> Iterator[str]:
-    """Yield the usual spellings of a base URL without a trailing slash, first `base_url` itself; some may repeat.
+    """Yield the usual spellings of a base URL, which has no trailing slash; `base_url` itself first; some may repeat.
 
     The spellings differ in the name of this machine (`localhost`, `127.0.0.1`) and in whether a default port is given.
     A caller tries each of them to find a record that was stored under another spelling.

@@ -131,7 +131,10 @@ class Classification:
 
 @dataclass(slots=True)
 class _AnswerFacts:
-    """Fields of an HTTP answer that decide its `ResponseVerdict`; `word` is the JSON field `status` in lowercase."""
+    """Fields of an HTTP answer that decide its verdict (whether the request was accepted and has finished).
+
+    `word` is the JSON field `status` in lowercase.
+    """
 
     status: int
     error: str | None
@@ -284,7 +287,7 @@ def _classify(
 
 
 def _plain_denial(body: bytes) -> str | None:
-    """Return the text of a body that is not a JSON object if it says that access is denied; None otherwise."""
+    """Return the text of the answer's body if it is plain text that says that access is denied; None otherwise."""
     plain = body_excerpt(body).strip('"')
     return plain if plain.casefold().startswith(_ACCESS_DENIED_TEXT) else None
 

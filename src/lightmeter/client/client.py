@@ -48,7 +48,10 @@ _LONGEST_PAUSE_S: Final = 30.0
 
 
 class AnalyzeOptions(TypedDict, total=False):
-    """Optional parameters of `Client.analyze`, described in `AnalyzeRequest`; those not given are not sent."""
+    """Optional parameters of `Client.analyze`, which become fields of the request; those not given are not sent.
+
+    `AnalyzeRequest` describes the fields.
+    """
 
     role: str
     language: str
@@ -125,7 +128,7 @@ class Client:
 
         Raises:
             Unreachable: no connection.
-            OutcomeUnknown: no complete answer.
+            OutcomeUnknown: no complete answer to the poll.
         """
         return await self._transport.send("GET", _RESPONSE + quote(request_id, safe=""))
 
@@ -166,12 +169,12 @@ class Client:
         )
 
     async def backends(self) -> tuple[BackendOffer, ...] | None:
-        """Return the back ends that the service offers to this account, with their prices; None if unknown; free."""
+        """Return the back ends that the service offers to this account, with prices; None if it names none. Free."""
         listed = await self.backend_list()
         return None if listed is None else tuple(listed.backends)
 
     async def backend_list(self) -> Backends | None:
-        """Return the back ends that the service offers to this account, and how it rounds its charges; free.
+        """Return the back ends that the service offers to this account, and how it rounds charges; the query is free.
 
         Returns:
             None if the service has no such endpoint, refuses, names none, or gives no valid answer. The contract does
@@ -264,7 +267,7 @@ class Client:
 
 
 def _error_for(classification: Classification, http_status: int) -> ServiceError:
-    """Return the exception to raise for an answer without results."""
+    """Return the exception with which `Client` reports an answer that has no results."""
     text = classification.error or f"The service answered {classification.verdict.value}."
     kind, hint = _ERRORS.get(classification.verdict, (OutcomeUnknown, "It may have been charged."))
     if classification.verdict is ResponseVerdict.THROTTLED and classification.retry_after_s is not None:

@@ -1,6 +1,6 @@
 """An HTTP answer as received, and the lenient decoding of its body. Imports no HTTP library.
 
-An answer that was paid for must not be lost because of one invalid entry: such entries are dropped instead of raising.
+An answer that was paid for must not be lost because of one invalid entry of its JSON: invalid entries are dropped.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def decode_answer(body: bytes) -> Answer | None:
 
 
 def _invalid_paths(error: ValidationError) -> list[tuple[int | str, ...]]:
-    """Return the paths (keys and indices) of the values that `error` calls invalid; of nested ones, the outermost.
+    """Return the paths (keys and indices) of the JSON values that `error` calls invalid; of nested ones, the outermost.
 
     For a missing field, the path is that of the object that lacks the field.
     """
@@ -83,6 +83,6 @@ def _remove(data: dict[str, Any], path: tuple[int | str, ...]) -> None:
 
 
 def body_excerpt(body: bytes) -> str:
-    """Return the start of a body as one line, for a message."""
+    """Return the start of an HTTP body as one line of text, for an error message."""
     line = " ".join(body[: 4 * _EXCERPT_CHARS].decode("utf-8", "replace").split())
     return line if len(line) <= _EXCERPT_CHARS else line[: _EXCERPT_CHARS - 1] + "…"

@@ -1,7 +1,8 @@
 """Decides when to poll for a result, by how long earlier requests for similar analyses took. No I/O.
 
-After a poll that finds a request not done, the next poll comes when the request is done with a probability of about a
-fifth. Until enough completion times are known, delays grow from 0.2 s to 2 s, for requests older than 40 s to 10 s.
+After a poll that finds a request not done, the next poll comes when, judged by earlier requests, about a fifth of such
+requests would be done. Until enough completion times are known, delays grow from 0.2 s to 2 s, for requests older than
+40 s to 10 s.
 """
 
 from __future__ import annotations
@@ -97,9 +98,10 @@ class PollSchedule:
 
 
 def _learned_delay(times: list[float], age_s: float) -> float:
-    """Return the seconds until a request of age `age_s` is done with a probability of about a fifth.
+    """Return the seconds until the next poll of a request that is not done at the age of `age_s` seconds.
 
-    The probability is that of similar earlier requests; `times` are the seconds that they took, sorted.
+    Of the earlier requests that were not done at that age, about a fifth were done by then. `times` are the sorted
+    seconds that earlier requests of the same kind and about the same number of pictures took.
     """
     done = bisect_right(times, age_s)
     longer = len(times) - done

@@ -1,4 +1,4 @@
-"""Builds the JSON bodies of the requests of a run; encodes the options, which all share, only once. Pure."""
+"""Builds the JSON bodies of a run's requests; encodes the options, equal in all bodies, only once. Without I/O."""
 
 from __future__ import annotations
 

@@ -41,13 +41,13 @@ class SharedLimitMember:
         unlocked.rename(self._own)  # (others take an unlocked file for that of a dead process)
 
     def exchange_states(self, state: Mapping[str, float]) -> list[dict[str, float]]:
-        """Publish this process's learned limit (`AdaptiveLimiter.state`); return those of the other processes."""
+        """Publish this process's learned rate limit (`AdaptiveLimiter.state`); return those of the other processes."""
         os.pwrite(self._file, json.dumps(state).encode().ljust(_MEMBER_BYTES), 0)
         others = [path for path in self._folder.glob(f"*{_MEMBER_SUFFIX}") if path != self._own]
         return [found for path in others if (found := _read_member(path)) is not None]
 
     def load_last_state(self, now: float) -> dict[str, float]:
-        """Return the limit saved last; empty if none was saved within seven days. `now` is seconds since the epoch."""
+        """Return the rate limit saved last; empty if none was saved in the seven days before `now` (epoch seconds)."""
         try:
             saved = json.loads((self._folder / _LAST_STATE_FILE).read_bytes())
             return _numbers(saved["state"]) if 0 <= now - saved["at"] < STATE_MAX_AGE_S else {}
@@ -55,13 +55,13 @@ class SharedLimitMember:
             return {}
 
     def save_last_state(self, state: Mapping[str, float], now: float) -> None:
-        """Save a learned limit (`AdaptiveLimiter.state`) for the next start; `now` is seconds since the epoch."""
+        """Save a learned rate limit (`AdaptiveLimiter.state`) for later processes; `now`: seconds since the epoch."""
         if state:
             with suppress(OSError):  # (useful, but no reason to fail)
                 write_bytes(self._folder / _LAST_STATE_FILE, json.dumps({"state": dict(state), "at": now}).encode())
 
     def close(self) -> None:
-        """Remove and unlock this process's file; the other processes then divide its share of the limit."""
+        """Remove this process's file; the other processes then divide this process's share of the rate limit."""
         with suppress(FileNotFoundError):
             self._own.unlink()
         os.close(self._file)

@@ -288,7 +288,7 @@ class Transport:
 
 @cache
 def _user_agent() -> str:
-    """Return the name and version of this package; its metadata take 10 ms to read."""
+    """Return the value of the header User-Agent: name and version of this package."""
     return f"lightmeter/{version('lightmeter')}"
 
 

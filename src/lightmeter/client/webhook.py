@@ -27,9 +27,9 @@ class Delivery:
     """The outcome of one delivery to a webhook.
 
     Attributes:
-        problem: Why the hook did not accept it, as a clause; None if it did. The URL, which may hold a secret, is not
-            part of it.
-        may_repeat: Whether the hook certainly did not accept it, so that another try cannot deliver it twice.
+        problem: Why the webhook did not accept the JSON, as a clause without the URL, which may hold a secret; None if
+            it accepted the JSON.
+        may_repeat: Whether the webhook certainly did not accept the JSON, so that another try cannot deliver it twice.
     """
 
     problem: str | None = None
@@ -37,7 +37,7 @@ class Delivery:
 
 
 async def is_webhook_forbidden(url: SecretStr) -> bool:
-    """Return whether all addresses of a webhook's host are private; False if its name has no address now."""
+    """Return whether all IP addresses of a webhook's host are private; False if the host's name has no address now."""
     host = URL(url.get_secret_value().strip()).host or ""
     try:
         async with asyncio.timeout(RESOLVE_TIMEOUT_S):

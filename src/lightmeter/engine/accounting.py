@@ -166,7 +166,7 @@ class Accounting:
         return state.uploads.schedule_upload(request.rows[0][1], free_failure_message(classification.data))
 
     def recover_lost_answer(self, state: State, hold: int, rows: int) -> None:
-        """Count rows as pending instead of in doubt: this version can read the stored answer to their request.
+        """Count rows as pending instead of in doubt: the stored answer to their request can be read and recorded now.
 
         Args:
             state: The state of the request in the journal.
@@ -271,7 +271,7 @@ class Accounting:
 
 
 def initial_name_reliability(db: sqlite.Connection, *, embedded: bool) -> NameReliability:
-    """Return what the journal tells at a start of the run: whether names in answers identify the images sent."""
+    """Return whether names in answers identify the images sent, as far as the journal tells at a start of the run."""
     if embedded:
         return NameReliability.BATCHES_IDENTIFY
     return NameReliability.DO_NOT_IDENTIFY if has_failed_with(db, UNMATCHED) else NameReliability.UNKNOWN

@@ -84,7 +84,7 @@ def auto_batch_size(
 
 
 class NameReliability(StrEnum):
-    """Whether each asset in an answer has the name of the image that was sent, such as its URL."""
+    """Whether each asset in an answer has the name of the image that was sent, so that images may share a request."""
 
     UNKNOWN = "unknown"
     """There was no answer yet."""
@@ -125,11 +125,11 @@ class NameReliabilityTracker:
         return 2 if self.reliability is NameReliability.SINGLES_IDENTIFY and not self._batches_under_way else 1
 
     def on_request_started(self, images: int) -> None:
-        """Count a request with this number of images that begins to be sent, or to be polled for."""
+        """Record that a request with this number of images is now being sent or polled for."""
         self._batches_under_way += images > 1
 
     def on_request_ended(self, images: int) -> None:
-        """Count a request with this number of images as ended: it is neither being sent nor polled for."""
+        """Record that a request with this number of images is no longer being sent, or no longer polled for."""
         self._batches_under_way -= images > 1
 
     def on_answer(self, images: int, *, identified: bool) -> None:
@@ -153,7 +153,7 @@ class Bisection:
 
     @property
     def has_pending_halves(self) -> bool:
-        """Whether some rows of refused batches have not been sent again successfully."""
+        """Whether some rows of refused batches, sent again in halves, are neither accepted nor refused alone yet."""
         return bool(self._halves)
 
     def on_batch_refused(self, seqs: Sequence[int]) -> bool:
@@ -174,7 +174,7 @@ class Bisection:
             self._halves.pop(seq, None)
 
     def half_of(self, seq: int) -> tuple[int, int] | None:
-        """Return (id of the half, its number of rows) for a row of a refused batch; None for any other row."""
+        """Return (id, number of rows) of the half of a refused batch that row `seq` is in; None for any other row."""
         return self._halves.get(seq)
 
 

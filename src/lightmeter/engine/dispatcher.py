@@ -220,7 +220,11 @@ class Dispatcher:
         return bool(self._sending) or self._run_state.polls_outstanding > 0
 
     def _must_wait_for_others(self, batch: Batch) -> bool:
-        """Whether a batch may be sent only after requests in flight end: it must be alone, or too much is reserved."""
+        """Whether a batch may be sent only after requests in flight have ended.
+
+        Then either it must be the only request in flight (`_must_leave_alone`), or prices are too uncertain to reserve
+        more credits (`_exposure_allows`).
+        """
         polled = self._run_state.polls_outstanding > 0
         if self._must_leave_alone(batch) and (self._sending or (polled and not self._knows_price_of(batch))):
             return True
@@ -265,14 +269,14 @@ class Dispatcher:
         return self._options.careful or ending or much_lost or not self._knows_price_of(batch)
 
     def _knows_price_of(self, batch: Batch) -> bool:
-        """Whether a charge is known for requests of the batch's type: first ones, or repeated questions (`--ask`)."""
+        """Whether the price of a batch is known; batches that repeat a question (`--ask`) have a price of their own."""
         return self._prices.price_known if batch.rows[0].retry is None else self._prices.retry_price_known
 
     def _exposure_allows(self, batch: Batch) -> bool:
-        """Whether a batch may be sent although its real price is not known yet.
+        """Whether the credits reserved for requests, with those of the batch, are few enough to send the batch.
 
-        Its credits and those already reserved must be few enough that the first charges show a price that is higher
-        than planned before the budget is spent.
+        They are without a budget or with certain prices. Otherwise they must be few compared with the credits paid, or
+        with the rest of the budget, so that a higher price than planned shows before the budget is spent.
         """
         free, exposure = self._run_state.budget_left, self._run_state.exposure + batch.hold
         if free is None or self._prices.trusted:

@@ -19,6 +19,7 @@ from lightmeter.clock import STEP_S
 from lightmeter.engine.accounting import Accounting, initial_name_reliability
 from lightmeter.engine.batching import NameReliabilityTracker
 from lightmeter.engine.dispatcher import Dispatcher
+from lightmeter.engine.frame_extraction import FrameExtractor
 from lightmeter.engine.limiter_state import persisted_limiter
 from lightmeter.engine.poller import Poller
 from lightmeter.engine.reconciler import Reconciler
@@ -27,7 +28,6 @@ from lightmeter.engine.run_state import RunState
 from lightmeter.engine.sender import Sender
 from lightmeter.engine.session import Session
 from lightmeter.engine.url_uploads import UploadFetcher, UploadSelection
-from lightmeter.engine.video_frames import FrameExtractor
 from lightmeter.errors import BudgetReached, OutcomeUnknown, OutOfCredits
 from lightmeter.export.ask_answer_check import rows_with_invalid_answers
 from lightmeter.journal.balance_proofs import requeue_unanswered_rows
@@ -105,7 +105,11 @@ class Engine:
             self.run_state.fail(error)
 
     async def recover(self) -> None:
-        """Continue the requests that an earlier process left: with an unread answer, accepted, or without an answer."""
+        """Continue the requests that an earlier process left unfinished.
+
+        Record stored answers, poll for the answers of accepted requests, and find out whether other requests were
+        charged.
+        """
         self.run_state.enter_phase("collecting")
         await recover_open_submissions(self.session, self.run_state, self._accounting)
         sole_spender = self.session.header.options.sole_spender
@@ -141,7 +145,10 @@ class Engine:
         return 0 if self.run_state.cannot_poll else await self.reconciler.resolve()
 
     async def _wait_for_polls(self) -> None:
-        """Wait until all answers that are polled for came, or polling is pointless; raise an internal error."""
+        """Wait until all answers that are polled for came, or polling has ended because the run was stopped.
+
+        Raise the internal error, such as a full disk, that stopped the run, if there is one.
+        """
         while self.run_state.polls_outstanding and not self.run_state.cannot_poll:
             await self.run_state.wait_for_change()
         self.run_state.raise_internal_error()
@@ -151,12 +158,12 @@ class Engine:
         await self._dispatcher.wait_until_idle()
 
     async def _wait_for_requests(self) -> None:
-        """Wait until no request is in flight; raise an internal error of one of them."""
+        """Wait until no request is in flight; raise the internal error, such as a full disk, of one of them if any."""
         await self.wait_until_idle()
         self.run_state.raise_internal_error()
 
     async def spend(self) -> int:
-        """Send the pending rows until none is left or nothing more may be sent; return the number of requests."""
+        """Send pending rows until none is left, the budget is spent or the run stops; return the number of requests."""
         self.run_state.enter_phase("running")
         total = 0
         while not self.run_state.stopping.is_set():
@@ -200,7 +207,10 @@ class Engine:
                 first = last + 1
 
     async def _resolve_if_required(self) -> bool:
-        """If unanswered requests block further sending, find out their charges or stop the run; False if none do."""
+        """If the next request may be sent only after the charges of unanswered requests are known, find them out.
+
+        Stop the run if that fails. Return False if nothing had to be found out.
+        """
         if not self.run_state.must_resolve:
             return False
         self.run_state.set_must_resolve(required=False)
@@ -211,7 +221,7 @@ class Engine:
         return True
 
     async def finish(self) -> None:
-        """Wait for all answers, find out what lost requests cost, and repeat the user's question (`--ask`) if needed.
+        """Wait for all answers, find out what lost requests cost, and ask `--ask` again where its answer is invalid.
 
         Then mark the rows that the budget does not pay for.
         """
@@ -317,7 +327,7 @@ def _initial_state(session: Session, started_at_s: float) -> tuple[RunState, Req
 
 @asynccontextmanager
 async def open_engine(session: Session, rows: SeqRange = ALL_ROWS, *, pay_again: int = 0) -> AsyncIterator[Engine]:
-    """Yield an engine for a range of rows; it polls for answers in the background during the block.
+    """Yield an engine for a range of rows; during the `with` block, it polls for answers in the background.
 
     Args:
         session: The open run.

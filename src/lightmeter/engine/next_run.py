@@ -174,7 +174,7 @@ def _is_comparable(plan: Plan, header: RunHeader, meta: dict[str, str]) -> bool:
 
 
 def remove_old_runs(out: Path, keep: int, newest: Path | None = None) -> None:
-    """Remove the archived runs of an output folder except the newest `keep`, and never the newest one.
+    """Remove the archived runs of an output folder except the newest `keep`; the newest one stays even if `keep` is 0.
 
     Before a run is removed, the next newer one receives its rows that later manifests lack, and its credits by item.
 

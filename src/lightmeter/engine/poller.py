@@ -42,7 +42,7 @@ NEW_ID_S: Final = 60.0
 
 
 class Poller:
-    """Polls for the answer to each request in the queue `RunState.new_polls` until it comes or has expired."""
+    """Polls for the answer to each request in the queue `RunState.new_polls` until the answer comes or has expired."""
 
     def __init__(self, session: Session, run_state: RunState, accounting: Accounting, schedule: PollSchedule) -> None:
         self._session = session

@@ -75,7 +75,7 @@ class Reconciler:
         self._rows_answered = -1
 
     async def resolve(self) -> int:
-        """Find out whether unanswered requests were charged, if possible; return how many rows are pending again."""
+        """Find out which unanswered requests were charged, if provable; return how many rows are pending again."""
         if self._session.endpoint.embedded:
             await self._resend_lost()
             return 0
@@ -133,7 +133,7 @@ class Reconciler:
         await self._open_window(balance)
 
     async def _open_window(self, balance: int) -> None:
-        """Record the balance as the one to compare later balances with, unless some request may still be charged."""
+        """Record the balance, with which later balances are compared, unless some request may still be charged."""
         with open_read_only(self._session.out) as db:
             if open_submissions(db):
                 return
@@ -191,7 +191,7 @@ class Reconciler:
     async def _decisive_readings(
         self, opening: BalanceReading | None, sent_at: Mapping[int, float], *, rows: int
     ) -> BalancePair | None:
-        """Return two equal balance readings that tell what the requests sent at `sent_at` cost.
+        """Return two equal balance readings that tell what some requests cost; `sent_at`: request id → time sent.
 
         Read the balance at once, and again later if a charge that may still come could change the result. Return None
         if the balance keeps changing, or the user stops the wait.
@@ -281,7 +281,7 @@ class Reconciler:
         return pending
 
     async def _rule_unprovable(self, reading: BalanceReading) -> None:
-        """Record that the balance cannot prove what requests without an answer cost: no earlier balance is known."""
+        """Record that a balance cannot prove what requests without an answer cost, as no earlier balance is known."""
         reason = "No balance of this account was read before the request: nothing can be proven."
         with open_read_only(self._session.out) as db:
             rulings = [

@@ -21,7 +21,7 @@ _CHARGE_NOT_RECORDED: Final = frozenset({State.ANSWERED, State.POLLED})
 
 
 async def recover_open_submissions(session: Session, run_state: RunState, accounting: Accounting) -> None:
-    """Continue the requests of an earlier process: record stored answers, poll for accepted ones, mark the others lost.
+    """Continue an earlier process's requests: record stored answers, poll for accepted requests, mark the rest lost.
 
     The request that was accepted first is polled for first, because a service keeps answers for 24 hours.
 

@@ -38,7 +38,7 @@ from lightmeter.journal.queries.items import count_requests_by_status, count_row
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, add_thumbnails
 from lightmeter.manifest.readers import ManifestReader, ManifestSource
-from lightmeter.planning.checked_rows import write_checked_rows
+from lightmeter.planning.checks.checked_rows import write_checked_rows
 from lightmeter.planning.plan import Plan, plan_from_journal
 from lightmeter.planning.preflight import preflight
 from lightmeter.settings import Settings
@@ -127,7 +127,7 @@ class RowPlanner:
         await self._finish(plan, reader.extra_types)
 
     def _copy_planned_rows(self) -> None:
-        """Copy the rows of the run's journal to the temporary journal, in their state before they were sent."""
+        """Copy the rows of the run's journal to the temporary journal, each with the status that the plan gave it."""
         with open_read_only(self._session.out) as db:
             meta, rows = get_meta(db), planned_rows(db)
             while chunk := [before_sending(row) for row, _ in islice(rows, CHUNK_ROWS)]:

@@ -125,7 +125,7 @@ class RunState:
             raise self.internal_error
 
     async def wait_for_change(self, timeout_s: float | None = None) -> None:
-        """Wait until a request ends or the run must stop, `timeout_s` seconds at most; None means no limit."""
+        """Wait until a request ends, rows are planned or the run stops, `timeout_s` seconds at most; None: no limit."""
         self.state_changed.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -164,7 +164,7 @@ class RunState:
         self.rows_over_caps += rows
 
     def end_retries(self) -> None:
-        """Record that repeating the question (`--ask`) has ended; if the user stopped the run, rows may be left."""
+        """Record that the run repeats the user's question (`--ask`) for no more rows; if stopped, some may be left."""
         self.retries_pending = self.interrupted
 
     def admit(self, batch: Batch) -> None:
@@ -225,7 +225,7 @@ class RunState:
         self.unresolved_credits += hold
 
     def remove_unresolved(self, hold: int) -> None:
-        """Stop counting a request with an unknown outcome: its stored answer can be read."""
+        """Stop counting a request, with `hold` credits reserved, among those of unknown outcome: it has an answer."""
         self.unresolved_requests -= 1
         self.unresolved_credits = max(0, self.unresolved_credits - hold)
 

@@ -13,13 +13,13 @@ from lightmeter.client.rate_limit import AdaptiveLimiter
 from lightmeter.client.request_body import RequestBodyBuilder
 from lightmeter.engine.accounting import Accounting
 from lightmeter.engine.batching import Batch
+from lightmeter.engine.frame_extraction import FrameExtractor
 from lightmeter.engine.in_flight import InFlightRequest, sent_name
 from lightmeter.engine.limiter_state import learn_from_answer
 from lightmeter.engine.request_telemetry import request_span
 from lightmeter.engine.run_state import RunState
 from lightmeter.engine.session import Session
 from lightmeter.engine.url_uploads import UploadFetcher
-from lightmeter.engine.video_frames import FrameExtractor
 from lightmeter.errors import (
     AccessDenied,
     FetchError,
@@ -146,7 +146,7 @@ class Sender:
             self._run_state.end_request()
 
     async def _record(self, request: InFlightRequest, raw: RawAnswer, classification: Classification) -> None:
-        """Record the outcome that the answer to a POST means, such as answered, accepted, throttled or refused."""
+        """Record what the answer to a POST means for the request, such as answered, accepted, throttled or refused."""
         received = ReceivedAnswer(raw.body, raw.status, self._session.clock.now())
         verdict, error = classification.verdict, classification.error or f"HTTP {raw.status}"
         accepted = {ResponseVerdict.ACKNOWLEDGED, ResponseVerdict.PROCESSING}
@@ -171,7 +171,7 @@ class Sender:
             await self._accounting.record_unknown_outcome(request, error, received)
 
     def _can_resend(self, request: InFlightRequest, error: str) -> bool:
-        """Schedule the rows of a refused request to be sent again, as two halves or an upload; False if impossible."""
+        """Schedule rows of a refused request to be sent again, as two halves or as an upload; False if impossible."""
         if self._run_state.bisection.on_batch_refused(request.seqs):
             return True
         return not request.is_retry and self._run_state.uploads.schedule_upload(request.rows[0][1], error)

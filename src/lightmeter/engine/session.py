@@ -34,7 +34,7 @@ from lightmeter.options import (
     VIDEO_OPTIONS,
     Options,
 )
-from lightmeter.planning.kept_checks import remove_kept_checks
+from lightmeter.planning.checks.kept_checks import remove_kept_checks
 from lightmeter.planning.plan import Plan
 from lightmeter.prechecks.robots_rules import RobotsMode
 from lightmeter.settings import Settings, read_settings
@@ -66,7 +66,7 @@ class Session:
         check: Whether the journal is the latest one of the run and not an old copy: `latest` if checked, `accepted` by
             the user, or `unknown`.
         max_per_host: Most downloads of content from one host at the same time.
-        robots: What follows if a host opts out of use by AI.
+        robots: With `respect`, the content of hosts that opt out of use by AI is not sent; other values change nothing.
     """
 
     out: Path
@@ -153,7 +153,7 @@ def forget_kept_checks(out: Path, options: Options, settings: Settings) -> None:
 
 
 def _is_run_of(header: RunHeader, plan: Plan) -> bool:
-    """Whether a run has all rows of a plan: their manifests have the same content, and the run has all its rows."""
+    """Whether a run has all rows of a plan: their manifests have equal content, and no row of the run is unplanned."""
     return header.manifest_sha256 == plan.manifest_sha256 and not header.planning_open
 
 
@@ -274,7 +274,7 @@ async def open_session(
     *,
     accept_journal: bool = False,
 ) -> AsyncIterator[Session]:
-    """Open the run in `out` for the block: lock its journal, start or find the service, and connect to it.
+    """Open the run in `out` for the `with` block: lock its journal, start or find the service, and connect to it.
 
     Args:
         out: The folder of the run.

@@ -83,7 +83,7 @@ class UploadSelection:
         return True
 
     def start_upload(self, url: str) -> None:
-        """Record that the content of a URL is being fetched to be sent."""
+        """Record that the content of a URL is now fetched to be sent: it no longer counts as waiting."""
         self._pending.discard(url)
 
 

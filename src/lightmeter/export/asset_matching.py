@@ -82,7 +82,11 @@ def _address_without_scheme(name: str) -> str:
 def _match_by_last_segment(
     sent: Sequence[str], answered: Sequence[str | None], matched: Sequence[int | None], free: Collection[int]
 ) -> list[tuple[int, int]]:
-    """Return pairs (index in `sent`, position in `answered`) of unmatched names that end in the same path segment."""
+    """Return pairs (index in `sent`, position in `answered`) of names that end in the same path segment.
+
+    Only names that are not yet matched count: those of `sent` for which `matched` is None, and those of `answered` at
+    the positions `free`. Names that fit several others are left out.
+    """
     ends = {index: _last_segment(sent[index]) for index, position in enumerate(matched) if position is None}
     paths = {position: answered[position] or "" for position in free if "://" not in (answered[position] or "")}
     names = {position: _last_segment(path) for position, path in paths.items()}

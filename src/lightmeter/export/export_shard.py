@@ -89,10 +89,10 @@ def export_shard(shard: Shard) -> dict[str, int]:
 
 
 def export_shard_aside(shard: Shard) -> dict[str, int]:
-    """Do the same as `export_shard`, but move the files to the staging folder once they are complete.
+    """Write one Parquet file of every table beside `shard.index`, then move the complete files to the staging folder.
 
-    So a worker process may be killed in the middle, and two workers may export the same shard. The files are written
-    beside the index of the shard first.
+    Return table → number of rows written. Unlike with `export_shard`, a worker process may be killed in the middle, and
+    two workers may export the same shard.
     """
     own = shard.index.parent / f"shard-{shard.number}-{token_hex(4)}"
     own.mkdir()

@@ -89,10 +89,11 @@ def export_tables(
 
 
 def export_settled(out: Path) -> None:
-    """Add to the tables the requests of the run in `out` whose charge is known or that are proven uncharged.
+    """Add to the tables the rows of requests whose charge is known or that are proven uncharged.
 
-    Call it during a run; `export_tables` writes the other rows at the end of the run. Nothing is added if the run asks
-    a question (`--ask`), because retries change the credits of items, or if all tables must be written anew.
+    Call it during the run in `out`; `export_tables` writes the other rows at the end of the run. Nothing is added if
+    the run asks a question (`--ask`), because retries change the credits of items, or if all tables must be written
+    anew.
 
     Raises:
         JournalError: There is no run in `out`.
@@ -129,7 +130,10 @@ def _shares_items(runs: Sequence[ExportRun]) -> bool:
 
 
 def _all_ranges(runs: Sequence[ExportRun], processes: int) -> list[_Ranges]:
-    """Divide the requests of all runs among Parquet files: one per table for one process or for few requests."""
+    """Divide the requests of all runs into ranges, each for one Parquet file of every table.
+
+    There is only one such set of files if there is only one process, or if there are few requests.
+    """
     whole_runs = [(run, SubmissionRange()) for run in runs]
     counts = []
     for run in runs:

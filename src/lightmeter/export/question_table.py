@@ -147,7 +147,7 @@ def _retried(ask: Ask, retry: _Retry) -> tuple[_ParsedByFrameAndSource, str]:
 
 
 def _service_errors(answer: Mapping[str, Any]) -> str:
-    """Return a sentence with the errors in an answer about a single image or video; "" if there are none or several."""
+    """Return a sentence with the errors in an answer about one image or video; "" if there is none."""
     results = answer.get("all")
     errors, assets = (results.get("errors"), results.get("assets")) if isinstance(results, dict) else (None, None)
     if not isinstance(errors, list) or not isinstance(assets, list) or len(assets) != 1:

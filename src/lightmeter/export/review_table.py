@@ -78,8 +78,9 @@ def write_reviews(dataset: Dataset) -> int:
 
 
 def _update_table(dataset: Dataset) -> bool:
-    """Add decisions newer than the table `reviews` to a copy of it; return False if all must be read from SQLite anew.
+    """Replace the table `reviews` by a copy to which newer decisions are added; return whether that was possible.
 
+    It is not if the table is missing, broken or of another version, or if more than `MAX_CHANGES` items changed.
     Copying a million decisions takes less than a second, but reading them from SQLite takes ten.
     """
     try:

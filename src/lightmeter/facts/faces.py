@@ -97,7 +97,10 @@ def _first(face: dict[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def _box(face: dict[str, Any], fields: dict[str, Any], *, boxed: bool) -> tuple[float | None, ...]:
-    """Return left, top, width and height of a face: from fields such as `width` if `boxed`, else from its corners."""
+    """Return left, top, width and height of a face, in the unit of the answer (pixels, or 0 to 1).
+
+    They are read from fields such as `width` if the face has any (`boxed`), else computed from its corners.
+    """
     found: tuple[float | None, ...] = (None,) * len(_SIDES)
     if boxed:
         box = _folded(_first(face, _BOXES)) or face
@@ -153,7 +156,7 @@ def _emotions(face: dict[str, Any]) -> list[tuple[str, float | None]] | None:
 
 
 def _shares(answered: dict[str, Any]) -> dict[str, float | None]:
-    """Return name → score 0 to 1, from words such as `VERY_LIKELY` or numbers; if one is above 1, all are per cent."""
+    """Return name → score 0 to 1, from words such as `VERY_LIKELY` or numbers; if any exceeds 1, all are per cent."""
     scores = {name: to_float(value) for name, value in answered.items()}
     in_per_cent = any(score is not None and score > 1 for score in scores.values())
     scale = _PER_CENT if in_per_cent else 1.0

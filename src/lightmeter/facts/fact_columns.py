@@ -29,7 +29,7 @@ ENTRY_COLUMNS: Final = {
 
 @dataclass(slots=True)
 class FactColumns:
-    """Rows of one fact table, such as `tags`, held as one Python list for each column.
+    """Rows of one fact table, such as `tags`, to convert to Arrow: one Python list for each column.
 
     Attributes:
         table: Name of the table.
@@ -48,7 +48,7 @@ class FactColumns:
         self.values = {name: [] for name in ENTRY_COLUMNS[self.table]}
 
     def extend(self, keys: Sequence[int], counts: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> None:
-        """Append rows of images or frames.
+        """Append rows of this table for images or video frames, given as columns.
 
         `keys` are the positions of the images or frames in `FactRows.keys`, `counts` their numbers of rows; `columns`
         is column → values of the column's type.
@@ -59,7 +59,7 @@ class FactColumns:
             values += columns[name]  # noqa: PLW2901 (appends in place)
 
     def extend_coerced(self, key: int, columns: Mapping[str, Sequence[Any]], count: int) -> None:
-        """Append `count` rows of the image or frame `FactRows.keys[key]`; values of a wrong type become None."""
+        """Append `count` rows for the image or frame `FactRows.keys[key]`; values of a wrong type become None."""
         kinds = ENTRY_COLUMNS[self.table]
         self.extend([key], [count], {name: coerce_values(kind, columns[name]) for name, kind in kinds.items()})
 

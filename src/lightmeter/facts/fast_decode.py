@@ -80,7 +80,7 @@ class _Outline(msgspec.Struct, gc=False):
 
 
 class _Scored(msgspec.Struct, gc=False):
-    """Common fields of texts and brands in an answer. An answer that has `boundingPoly` is left to `lenient_decode`."""
+    """Common fields of texts and brands in an answer. `lenient_decode` decodes answers with `boundingPoly` instead."""
 
     score: float | None = None
     confidence: float | None = None

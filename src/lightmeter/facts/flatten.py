@@ -60,7 +60,7 @@ _RoleAndLanguage: TypeAlias = tuple[str | None, str | None]
 
 
 class Flattener:
-    """Decodes answers, and collects their rows for each fact table (such as `tags`) and for the table `errors`."""
+    """Decodes the service's answers into rows of the fact tables (such as `tags`) and the table `errors`."""
 
     def __init__(self) -> None:
         self._rows = {table: FactColumns(table) for table in (*FACT_TABLES, "errors")}
@@ -117,7 +117,13 @@ class Flattener:
                 self._add_features(table, *zip(*features, strict=True))
 
     def _add_features(self, table: str, keys: Sequence[int], features: Sequence[Any]) -> None:
-        """Add rows of a fact table from one feature (such as tags) of many pictures, whatever its form."""
+        """Add the rows of one table of facts, such as `tags`, about many pictures.
+
+        Args:
+            table: The table.
+            keys: Number of each picture in the batch.
+            features: For each picture the JSON of the feature in its answer, an array or an object of any shape.
+        """
         entries, counts = _all_entries(features, keyed=table in KEYED_TABLES)
         columns = fast_entry_columns(table, entries, counts) if entries else {}
         if columns:

@@ -240,7 +240,7 @@ def _review(session: QuerySession, most: int) -> list[ReportItem]:
 
 
 def _with_results(session: QuerySession, items: Sequence[ReportItem]) -> list[ReportItem]:
-    """Return the items with their tags, colors, problems and highest NSFW severity."""
+    """Return copies of the items with tags, colors, problems and highest NSFW severity, read from the tables."""
     ids = [item.item_id for item in items]
     severities = {row["item_id"]: row["severity"] for row in _query(session, queries.ITEM_SEVERITIES, ids=ids)}
     problems = {row["item_id"]: tuple(row["messages"]) for row in _query(session, queries.ITEM_PROBLEMS, ids=ids)}

@@ -214,7 +214,7 @@ class ReportData:
 
     Attributes:
         sample: Items with status ok, spread over the manifest.
-        review: Items with the highest NSFW severity.
+        review: Items with the highest NSFW severity, which a person should review.
         created_at: Time at which the page was made, as text in UTC.
         lineage: The runs, manifest and options that the tables come from, as stored in their Parquet files.
     """

@@ -81,7 +81,7 @@ _rc_params_lock: Final = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart as two SVG elements, for `wide` and `narrow` screens; `key` is the prefix of their HTML ids."""
+    """A chart of the report as SVG elements for `wide` and `narrow` screens; `key` is the prefix of their HTML ids."""
 
     key: str
     description: str

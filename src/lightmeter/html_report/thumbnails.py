@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from lightmeter.errors import FetchError, LightmeterError, MediaError
 from lightmeter.manifest.tar_members import local_file
-from lightmeter.media.decoder_client import DecoderLimits
 from lightmeter.media.image import load_rgb, thumbnail
 from lightmeter.media.media_info import SNIFF_BYTES, sniff
-from lightmeter.media.video import sample_video
+from lightmeter.media.video.decoder_client import DecoderLimits
+from lightmeter.media.video.sample_video import sample_video
 from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.tempdirs import LockedTempDir
 
@@ -109,10 +109,10 @@ def _blur(jpeg: bytes) -> bytes:
 
 
 async def download_media(url: str, path: Path, prober: UrlProber) -> None:
-    """Download an image or video of at most `MAX_BYTES` to a file.
+    """Download the image or video at `url`, of at most `MAX_BYTES`, to the file `path`.
 
     Raises:
-        FetchError: It is no URL, there is no content of that size, or the transfer failed.
+        FetchError: `url` is no URL, the content is larger than `MAX_BYTES`, or the transfer failed.
     """
     if "://" not in url:
         raise FetchError("not a URL, and no file known")

@@ -25,7 +25,7 @@ _OPEN: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class BalanceReading:
-    """A balance of the account in credits, read while no request was in flight.
+    """A balance of the account in credits, read while no request was in flight; two balances may prove a charge.
 
     Attributes:
         reading_id: Id of the balance in the journal; later balances have larger ids.
@@ -76,7 +76,7 @@ class SubmissionResolution:
     Attributes:
         submission_id: Id of the request.
         event: `PROVE_UNPAID` (not charged), `PROVE_PAID` (charged) or `GIVE_UP` (not known); changes its state.
-        proof: The reason, as a sentence.
+        proof: The reason for the decision, as a sentence.
         paid: Credits that count as paid; only for `PROVE_PAID`.
     """
 
@@ -94,7 +94,7 @@ def record_balance(db: sqlite.Connection, balance: int, at: float, *, opens: boo
         db: The journal, in a transaction.
         balance: Credits.
         at: When it was read, in seconds since the epoch.
-        opens: Whether later balances are to be compared with this one, to prove what requests in between did cost.
+        opens: Whether later balances are to be compared with this balance, to prove what requests sent after it cost.
     """
     last = last_transition_id(db)
     db.execute("INSERT INTO readings (at, balance, place, opens) VALUES (?, ?, ?, ?)", (at, balance, last, int(opens)))

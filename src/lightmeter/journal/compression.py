@@ -12,7 +12,7 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 
 
 class _ThreadCodecs(threading.local):
-    """One compressor and one decompressor per thread: creating one takes ten times as long as using it once."""
+    """A zstd compressor and decompressor per thread, kept because creating one takes ten times as long as a use."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor()

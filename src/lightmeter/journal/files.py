@@ -28,7 +28,7 @@ def journal_path(folder: Path) -> Path:
 
 
 def cannot_write(path: Path, why: object) -> JournalError:
-    """Return the error for a journal that cannot be opened for writing."""
+    """Return the error to raise if the journal at `path` cannot be opened for writing; `why` is the reason."""
     hint = "Is the disk full, or the folder read-only? Nothing was sent."
     return JournalError(f"{path} cannot be written: {why}.", hint=hint)
 
@@ -101,7 +101,7 @@ def replace_journal(source: Path, target: Path) -> None:
 def run_lock(folder: Path) -> closing[sqlite.Connection]:
     """Acquire the lock that lets only one process change the run in `folder`, until `close` or the end of `with`.
 
-    It is released also when the process is killed.
+    The lock is released also when the process is killed.
 
     Raises:
         JournalLocked: another process has the lock.
@@ -118,7 +118,7 @@ def run_lock(folder: Path) -> closing[sqlite.Connection]:
 
 
 def is_run_locked(folder: Path) -> bool:
-    """Return whether a process is changing the run in `folder` now: whether it has the lock of `run_lock`."""
+    """Return whether a process is changing the run in `folder` now: whether a process holds the lock of `run_lock`."""
     return sqlite.is_exclusively_locked(folder / LOCK_NAME)
 
 

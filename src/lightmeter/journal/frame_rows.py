@@ -55,5 +55,5 @@ def frame_of(seq: int) -> int | None:
 
 
 def row_of(seq: int) -> int:
-    """Return the number of the manifest's row that a row belongs to: itself, or the video whose frame it is."""
+    """Return the number of the manifest row that row `seq` belongs to: a frame's video, or else the row itself."""
     return seq if seq < FIRST_FRAME_SEQ else (seq - FIRST_FRAME_SEQ) // FRAMES_PER_ROW

@@ -57,14 +57,14 @@ class RunHeader:
         planned_at: Time of the plan, ISO 8601.
         balance_before: Balance of the account in credits before the first request; None while unknown.
         balance_after: Balance of the account in credits when it was last read; None while unknown.
-        seconds: Working time of all processes of the run.
+        seconds: Working time of all processes of the run, in seconds.
         notes: Messages to the user about the run, one sentence each.
         former_runs: Earlier ids of the run, oldest first, each with the last submission id that was sent under it.
         retry_per_image_milli: Millicredits per image or frame for asking the user's question (`--ask`) a second time;
             0 without a question.
         carried_from: Ids of earlier runs whose unanswered or unsettled requests this run took over, oldest first, each
             with the last submission id that was sent under it.
-        checked_only: Whether the folder holds no run, but the result of `lightmeter check`.
+        checked_only: Whether the folder holds only the result of `lightmeter check`, which sends nothing, and no run.
         planning_open: Whether the manifest has rows that are not planned yet (`--stream`).
         position: Position among the runs of the folder, from 1; 0 if an older version of lightmeter began the run.
         rounding: What the service says that it rounds up to whole credits; None if it does not say.
@@ -100,7 +100,7 @@ class RunHeader:
         return (*(run_id for run_id, _ in self.former_runs), self.run_id)
 
     def idempotency_key(self, submission_id: int) -> str:
-        """Return the idempotency key of a submission (POST); it contains the run's id when it was first sent."""
+        """Return the idempotency key of a submission (POST), with the id that the run had when it was first sent."""
         ids = (run_id for run_id, last in (*self.carried_from, *self.former_runs) if submission_id <= last)
         return f"{next(ids, self.run_id)}-{submission_id}"
 
@@ -154,7 +154,7 @@ def archived_runs(out: Path) -> list[Path]:
 
 
 def _age(header: RunHeader) -> tuple[int, str, str, str]:
-    """Return a sort key for the runs of a folder, oldest first.
+    """Return a key that sorts the runs of a folder by age, oldest first.
 
     Runs of older versions have the position 0: they sort by start time, which begins the run id, and time of planning.
     """
@@ -174,14 +174,17 @@ def fresh_run_id(clock: Clock) -> str:
 
 @command
 def end_planning(db: Connection, values: Mapping[str, str]) -> None:
-    """Record that all rows of the manifest are planned, and write values to the table `meta`."""
+    """Record that all rows of the manifest are planned, and write `values` to the journal's table `meta`."""
     db.execute("DELETE FROM meta WHERE key = ?", (PLANNING_OPEN,))
     put_meta(values)(db)
 
 
 @command
 def put_balance_meta(db: Connection, values: Mapping[str, str]) -> None:
-    """Write values to the table `meta`, with the account's balance just read, and mark this balance as current."""
+    """Write `values`, which contain the account's balance, to the table `meta`, and record that it is up to date.
+
+    The balance counts as up to date until the next request is sent or answered: see `is_balance_current`.
+    """
     put_meta({**values, _BALANCE_PLACE: str(last_transition_id(db))})(db)
 
 

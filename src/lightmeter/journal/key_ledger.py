@@ -63,7 +63,7 @@ class RunTotals:
 
 
 class _CapExceeded(Exception):
-    """Raised to roll back a transaction whose totals would exceed the budget of the key."""
+    """Raised to roll back a transaction of the ledger if credits would exceed the budget of the API key."""
 
 
 class KeyLedger:
@@ -109,7 +109,7 @@ class KeyLedger:
             self._db.close()
 
     def record(self, period: str, totals_: RunTotals, cap: int | None = None) -> bool:
-        """Write this run's credits, unless the sum of all runs would exceed `cap`; return whether they were written.
+        """Write this run's credits unless the credits of all runs would exceed `cap`; return whether they were written.
 
         Args:
             period: The current period, such as `2026-03`; a later one counts instead if the key was used in it already.
@@ -206,7 +206,10 @@ class KeyLedger:
             self._correct_dead_runs(self.latest_period(period), self._folder)
 
     def _correct_dead_runs(self, period: str, only: str | None = None) -> None:
-        """Set the credits of runs whose process has ended to those in their journals; `only` limits it to a folder."""
+        """For runs whose process has ended, replace the credits in the ledger by those in the runs' journals.
+
+        `only` is a folder: then only its runs are corrected.
+        """
         account, run_id = self._run
         query = "SELECT run_id, folder, process FROM runs WHERE account = ? AND period = ? AND run_id <> ?"
         for other, folder, process in list(self._db.execute(query, (account, period, run_id))):
@@ -223,7 +226,7 @@ class KeyLedger:
 
 
 def _read_journal_totals(folder: Path, run_id: str) -> tuple[int, int] | None:
-    """Return the credits (paid, reserved) of a run's journal; None if it is missing or cannot be read."""
+    """Return the credits (paid, reserved) in the journal of a run; None if the journal is missing or unreadable."""
     for place in (folder, folder / "runs" / run_id):  # a finished run is archived when the next one starts
         try:
             with open_read_only(place) as journal:

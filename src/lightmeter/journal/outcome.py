@@ -14,7 +14,7 @@ class ReceivedAnswer:
     Attributes:
         raw: The body's bytes, unchanged.
         http_status: Its HTTP status.
-        at: Seconds since the epoch.
+        at: When it was received, in seconds since the epoch.
         polls: How many polls were sent for it.
     """
 
@@ -51,7 +51,7 @@ class AnswerOutcome:
         request_id: The service's id of the request; None if not reported.
         rows: One result for each row of the submission.
         reason: Code of the failure of rows without an asset.
-        charge_reported: Whether the answer reports `paid`; otherwise `paid` is the most that it can be.
+        charge_reported: Whether the answer reports `paid`; otherwise `paid` is the most that can have been charged.
         error_free: Whether the answer reports no error; with errors `paid` may be less than the price.
         rows_identified: Whether each asset's name tells which row it answers; None if the answer has no assets.
         charge_unknown: Whether the request failed and its answer reports no charge: its credits stay reserved.
@@ -69,12 +69,15 @@ class AnswerOutcome:
 
     @property
     def charge_evidence(self) -> int:
-        """What the answer reports: 0 no charge, 1 a charge with an error, 2 a charge without error, the full price."""
+        """How far prices can be learned from the answer, as a number that the journal stores.
+
+        0: it reports no charge. 1: a charge and an error, perhaps not the full price. 2: the full price.
+        """
         return self.charge_reported + (self.charge_reported and self.error_free)
 
     @property
     def event(self) -> Event:
-        """What to record for the submission (one POST): `FAIL` if its charge is unknown, else `SETTLE`."""
+        """What happens to the submission (POST) by this answer: `FAIL` if its charge is unknown, else `SETTLE`."""
         return Event.FAIL if self.charge_unknown else Event.SETTLE
 
     @property

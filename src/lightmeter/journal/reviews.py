@@ -72,7 +72,10 @@ SELECT (SELECT coalesce(max(batch), 0) FROM batches), (SELECT coalesce(max(numbe
 
 
 class Review(NamedTuple):
-    """Newest decision about an item. `at`: seconds since the epoch; `batch`: number for `withdraw_reviews`."""
+    """A person's newest decision about an item, made `at` (seconds since the epoch).
+
+    `batch` is the number of all decisions made with one click: `withdraw_reviews` withdraws them together.
+    """
 
     item_id: str
     url: str
@@ -85,14 +88,14 @@ class Review(NamedTuple):
 
 
 class ReviewMark(NamedTuple):
-    """Version of a run's decisions: numbers of the newest batch (made by one click) and the newest withdrawal."""
+    """Version of a run's review decisions: numbers of the newest batch (made by one click) and newest withdrawal."""
 
     batch: int = 0
     withdrawal: int = 0
 
 
 class ReviewChanges(NamedTuple):
-    """What has changed in a run's decisions: the new version, the items, and the newest decisions about them."""
+    """What has changed in a run's review decisions: the new version, the items, and the newest decisions about them."""
 
     mark: ReviewMark
     items: list[str]
@@ -102,7 +105,7 @@ class ReviewChanges(NamedTuple):
 def add_reviews(
     folder: Path, run_id: str, items: Iterable[tuple[str, str]], decision: Decision, by: str, note: str = ""
 ) -> int:
-    """Store one decision about items of a run, as a batch; return its number, with which it can be withdrawn.
+    """Store one decision (keep, reject or unsure) about items of a run; return a number for `withdraw_reviews`.
 
     Args:
         folder: The output folder of the run.
@@ -130,7 +133,7 @@ def add_reviews(
 
 
 def withdraw_reviews(folder: Path, batch: int, by: str) -> list[str]:
-    """Withdraw the decisions that were made together as batch `batch`; return the ids of its items.
+    """Withdraw the decisions that were made together as batch `batch`; return the ids of the batch's items.
 
     If they are withdrawn already, change nothing.
 
@@ -150,7 +153,7 @@ def withdraw_reviews(folder: Path, batch: int, by: str) -> list[str]:
 
 
 def read_reviews(folder: Path, item_ids: Iterable[str]) -> dict[str, Review]:
-    """Return item id → newest decision that is not withdrawn; undecided items are left out.
+    """Return item id → newest decision that is not withdrawn, for the items `item_ids` that have one.
 
     Raises:
         JournalError: `reviews.sqlite` cannot be read.
@@ -176,9 +179,9 @@ def valid_decisions(folder: Path) -> dict[str, Decision]:
 
 
 def review_batches(folder: Path) -> Iterator[tuple[ReviewMark, list[Review]]]:
-    """Yield the newest decision about each item that is not withdrawn, in lists of bounded length.
+    """Yield, for each item, its newest decision that is not withdrawn, in lists of bounded length.
 
-    Each list comes with the version of the decisions. There is at least one list, which may be empty.
+    Each list comes with the version of the run's decisions. There is at least one list, which may be empty.
 
     Raises:
         JournalError: `reviews.sqlite` cannot be read.
@@ -221,7 +224,8 @@ def items_since(folder: Path, mark: ReviewMark) -> list[str]:
 def changed_reviews(folder: Path, since: ReviewMark, most: int) -> ReviewChanges | None:
     """Return what has changed since the version `since` of a run's decisions.
 
-    Return None if the decisions of more than `most` items may have changed, or if `since` is of another file.
+    Return None if the decisions of more than `most` items may have changed, or if `since` is not a version of this
+    folder's `reviews.sqlite`.
 
     Raises:
         JournalError: `reviews.sqlite` cannot be read.

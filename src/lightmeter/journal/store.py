@@ -69,7 +69,7 @@ def open_read_only(folder: Path) -> Iterator[sqlite.Connection]:
 def _open_for_reading(path: Path) -> sqlite.Connection:
     """Open a journal for a reader, also from a read-only medium.
 
-    Where possible the file is opened with write access: after a crash SQLite must rebuild the index of its log.
+    Where possible the file is opened with write access, because after a crash SQLite must rebuild an index file.
     """
     connection = sqlite.connect(path, create=False)
     try:
@@ -129,7 +129,7 @@ class Journal:
         self._writer.after_commit = callback
 
     async def write(self, change: Change[T]) -> T:
-        """Call a function that changes the journal; return its result once the change is on disk.
+        """Call a function that changes the journal; return the function's result once the change is on disk.
 
         If the caller is cancelled, the change is made all the same.
 
@@ -140,7 +140,7 @@ class Journal:
         return await self._writer.write(change)
 
     def submit(self, change: Change[T]) -> Future[T]:
-        """Queue a function that changes the journal, from any thread, and return the future of its result.
+        """Queue a function that changes the journal, from any thread; return the future of the function's result.
 
         Raises:
             JournalError: the journal is closed.

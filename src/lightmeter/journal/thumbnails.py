@@ -37,7 +37,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class ThumbnailStore:
-    """A file of thumbnails, open for writing; any thread may use it. Use it as a context manager.
+    """A file of thumbnails for reports and galleries, open for writing by any thread. Use it as a context manager.
 
     Each thumbnail is found by the SHA-256 of the content of its image or video. After an error nothing is stored; a
     damaged file is removed.
@@ -63,7 +63,7 @@ class ThumbnailStore:
             self._close()
 
     def add(self, thumbnails: Iterable[tuple[str, bytes]]) -> None:
-        """Store thumbnails, each with the SHA-256 of the content, as the newest; remove the oldest beyond the limit."""
+        """Store thumbnails, as (SHA-256 of the content, JPEG); remove the oldest if the file exceeds `max_bytes`."""
         with self._lock:
             if self._db is None:
                 return
@@ -77,7 +77,7 @@ class ThumbnailStore:
                 self._give_up(error)
 
     def _open(self) -> bool:
-        """Open the file; return True if it was damaged and has been removed."""
+        """Open the thumbnail file; return True if the file was damaged and has been removed."""
         try:
             self._db = _open_for_writing(self._path)
         except sqlite.Error as error:
@@ -85,7 +85,7 @@ class ThumbnailStore:
         return False
 
     def _give_up(self, error: sqlite.Error) -> bool:
-        """Store nothing from now on; return whether the file is damaged and was removed."""
+        """After an error, store no more thumbnails; return True if the file is damaged and was removed."""
         _log.warning("Thumbnails are not kept in %s: %s", self._path, error)
         self._close()
         if isinstance(error, _NOT_DAMAGED):
@@ -127,7 +127,7 @@ def _used_bytes(db: sqlite.Connection) -> int:
 
 
 def read_thumbnails(folder: Path, content_sha256s: Collection[str]) -> dict[str, bytes]:
-    """Return SHA-256 of the content → thumbnail as JPEG, for those of the given contents whose thumbnail is stored.
+    """Return SHA-256 of an image's or video's content → thumbnail as JPEG; contents without thumbnail are left out.
 
     Args:
         folder: The folder of a run or a plan.
@@ -154,7 +154,7 @@ def read_thumbnails(folder: Path, content_sha256s: Collection[str]) -> dict[str,
 
 
 def add_thumbnails(source: Path, target: Path, max_bytes: int) -> None:
-    """Add the thumbnails in a file to another one as its newest, and remove the oldest there beyond the limit.
+    """Copy the thumbnails in `source` to `target`; then remove the oldest from `target` until it fits `max_bytes`.
 
     Args:
         source: The file to read; it may be missing.
@@ -173,7 +173,10 @@ def add_thumbnails(source: Path, target: Path, max_bytes: int) -> None:
 
 
 def copy_thumbnails(source: Path, target: Path) -> None:
-    """Replace `target` by a copy of `source`, to which nobody may be writing; without `source`, remove `target`."""
+    """Replace the file of thumbnails `target` by a copy of `source`; if `source` is missing, remove `target`.
+
+    No process may be writing to `source`.
+    """
     try:
         if not source.exists():
             target.unlink(missing_ok=True)

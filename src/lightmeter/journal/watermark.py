@@ -40,7 +40,7 @@ SELECT (SELECT coalesce(max(rowid), 0) FROM transitions), (SELECT coalesce(max(s
 
 @dataclass(frozen=True, slots=True)
 class JournalPosition:
-    """How much a run's journal records, to tell which of two copies of it is older. Only `credits` can decrease.
+    """How much a run's journal records, to tell which of two copies is older. Only `credits` can decrease with time.
 
     Attributes:
         steps: Number of recorded changes of state of submissions.
@@ -145,7 +145,7 @@ class Watermark:
         self._written = now
 
     def close(self, *, checked: bool = False) -> None:
-        """Flush and close the file; idempotent. With `checked`, record that this process of the run ended regularly."""
+        """Flush and close the file; idempotent. `checked` records that the journal is the latest one of the run."""
         file, self._file = self._file, None
         if file is None:
             return

@@ -29,7 +29,7 @@ _QUOTED_PART: Final = re.compile(r'(?:[^"]|"")*')  # in a line inside a quoted f
 
 
 class BrokenRecord(Exception):
-    """Error for a line that is invalid CSV."""
+    """Raised for a line of a manifest that is invalid CSV; the lines after it can still be read."""
 
 
 class UnterminatedQuote(Exception):

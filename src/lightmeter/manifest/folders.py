@@ -288,7 +288,7 @@ def _list(base: Path, patterns: list[tuple[str, ...]]) -> Iterator[str]:
 
 
 def _glob_files(patterns: list[tuple[str, ...]], names: _Names) -> Iterator[str]:
-    """Yield those paths from `names` that match one of the glob `patterns` (each split at `/`).
+    """Yield the paths returned by the function `names` that match one of the glob `patterns` (each split at `/`).
 
     Without wildcards, as in `{a,b}.tar`, the patterns themselves are the paths, whether the files exist or not:
     reading a missing file then fails with an error.

@@ -184,7 +184,7 @@ def _local_path(text: str, folder: Path | None) -> tuple[str | None, str | None]
 
 
 def _kind(value: JSON) -> tuple[MediaKind | None, str | None]:
-    """Return the kind (image or video) in a cell, or its problem; both are None for an empty cell."""
+    """Return (image or video, None) for a cell of kinds, (None, problem) if invalid, (None, None) if empty."""
     text = value.strip().casefold() if isinstance(value, str) else value
     for kind in MEDIA_KINDS:
         if text == kind:

@@ -29,7 +29,7 @@ _TEXT_SUFFIXES: Final = (".json", ".txt", ".cls")
 
 @dataclass(slots=True)
 class _Sample:
-    """The files of one WebDataset sample: parsed texts, media files (each with its problem or None), and others."""
+    """One WebDataset sample, to make manifest rows of: its texts, its media files with their problems, other files."""
 
     key: str
     texts: dict[str, JSON] = field(default_factory=dict)
@@ -114,7 +114,7 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def _end_problem(stream: HeaderReader, offset: int) -> str | None:
-    """Return an error message if the tar has no end mark at `offset`, which `tarfile` does not report; else None."""
+    """Return a message if a tar has no end mark at `offset`, so that it may be cut off; None if it has the mark."""
     stream.seek(offset)
     block = stream.read(tarfile.BLOCKSIZE)
     if block == bytes(tarfile.BLOCKSIZE):

@@ -80,7 +80,7 @@ def _channels(content: bytes) -> tuple[Floats, Floats]:
 
 
 def _normalize(lumas: Floats) -> Floats:
-    """Return each grid of brightnesses with mean 0 and norm 1: the dot product of two is their correlation."""
+    """Return each 24 x 24 grid of brightness with mean 0 and norm 1, so that a dot product of two is a correlation."""
     centered: Floats = lumas - lumas.mean(axis=(-2, -1), keepdims=True)
     centered /= np.maximum(np.sqrt((centered**2).sum(axis=(-2, -1), keepdims=True)), 1e-6)
     return centered
@@ -101,7 +101,10 @@ def _has_same_colors(first: Floats, second: Floats) -> bool:
 
 
 def _crop_matrices() -> Floats:
-    """Return a matrix for each tried crop (by side and position) that stretches its part of 24 cells to 24."""
+    """Return matrices that cut a part out of a row or column of 24 brightness cells and stretch it to 24 cells.
+
+    The first two axes of the array are the length of the part and its position.
+    """
     matrices = []
     for side in _CROP_SIDES:
         for start in np.linspace(0, _LUMA * (1 - side), _CROP_STEPS):
@@ -114,7 +117,7 @@ _CROPS: Final = _crop_matrices()
 
 
 def _best_crop_correlation(crop: Floats, whole: Floats) -> float:
-    """Return the greatest correlation of `crop` with one of the tried crops of `whole`."""
+    """Return the greatest correlation of the brightness grid `crop` with slightly smaller parts of the grid `whole`."""
     rows = _CROPS @ whole
     crops: Floats = rows[:, :, None] @ _CROPS.swapaxes(-1, -2)[:, None]
     return float((_normalize(crops) * _normalize(crop)).sum(axis=(-2, -1)).max())

@@ -44,7 +44,7 @@ class HashIndex:
         return self._count
 
     def add(self, bits: int) -> None:
-        """Add a hash; its number is the number of hashes before it."""
+        """Add a hash to the index; hashes are numbered from 0 in the order in which they are added."""
         if self._count == len(self._hashes):
             self._hashes = np.concatenate([self._hashes, np.empty_like(self._hashes)])
         self._hashes[self._count] = bits
@@ -92,7 +92,7 @@ class _Block:
             self._offsets.append(np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32))
 
     def candidates(self, value: np.uint64, masks: list[NDArray[np.uint16]]) -> NDArray[np.uint32]:
-        """Return the numbers of hashes with a 16-bit band as in `value`, up to bit flips in `masks`; some repeat."""
+        """Return the numbers of hashes with a 16-bit band like one of `value`, up to bit flips `masks`; some repeat."""
         found = []
         for order, offsets, band, band_masks in zip(
             self._orders, self._offsets, _band_values(np.atleast_1d(value)), masks, strict=True

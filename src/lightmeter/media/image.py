@@ -114,7 +114,7 @@ def is_header_broken(head: bytes) -> bool:
 
 
 class _HeadStream(BytesIO):
-    """Stream of the first bytes of a file; `ran_out` is true once a reader asked for more than them."""
+    """Stream of the first bytes of a file; `ran_out` becomes true if a reader asks for bytes after them."""
 
     ran_out = False
 
@@ -170,10 +170,10 @@ def load_rgb(content: bytes, *, max_side: int | None = None) -> NDArray[np.uint8
 
 
 def load_rgb_and_levels(content: bytes, max_side: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Decode an image as `load_rgb` does, quicker and less sharp; also return the histogram of its levels as stored.
+    """Decode an image as `load_rgb` does, quicker and less sharp; also return the histogram of its stored values.
 
     The histogram has one row of 256 numbers for each channel: one for a gray picture, three for others. It counts
-    at most `max_side` x `max_side` points of the picture before it is shrunk, because shrinking mixes the levels.
+    at most `max_side` x `max_side` points of the picture before it is shrunk, because shrinking mixes the values.
 
     Raises:
         UnsupportedMedia, BrokenMedia, MediaTooLarge: as `load_rgb`.
@@ -189,7 +189,7 @@ def load_rgb_and_levels(content: bytes, max_side: int) -> tuple[NDArray[np.uint8
 
 
 def _reduce(picture: Image.Image, least_side: int) -> Image.Image:
-    """Average the pixels of a picture in whole squares, so that its longer side keeps `least_side` pixels or more."""
+    """Return a picture shrunk by the largest integer factor that keeps `least_side` pixels of its longer side."""
     factor = max(picture.size) // least_side
     return picture.reduce(factor) if factor > 1 else picture
 
@@ -393,6 +393,6 @@ def thumbnail(rgb: NDArray[np.uint8], side: int = 160) -> bytes:
 
 
 def is_blank(rgb: NDArray[np.uint8]) -> bool:
-    """Whether an image is blank: all but one point in a thousand are within 12 levels of the median color."""
+    """Whether an image is blank: all but one point in a thousand are within 12 (of 255) of the median color."""
     rows, columns = (max(1, side // _BLANK_GRID) for side in rgb.shape[:2])
     return differing_share(rgb[::rows, ::columns]) <= _BLANK_SHARE

@@ -78,7 +78,7 @@ def _transform(picture: Image.Image, transform: InputTransform) -> Image.Image:
 
 
 def transform_array(rgb: NDArray[np.uint8], transform: InputTransform) -> NDArray[np.uint8]:
-    """Transform a picture that is an array, height x width x 3; return `rgb` itself if its size is right already."""
+    """Transform a picture that is an array, height x width x 3; return `rgb` itself if its size fits."""
     height, width = rgb.shape[:2]
     if isinstance(transform, FitWithin):
         has_result_size = max(height, width) <= transform.most_side
@@ -89,7 +89,7 @@ def transform_array(rgb: NDArray[np.uint8], transform: InputTransform) -> NDArra
 
 @dataclass(frozen=True, slots=True)
 class LetterboxedImage:
-    """Picture at the center of a plain `canvas` (height x width x 3).
+    """Picture at the center of a plain `canvas` (height x width x 3), as models of a fixed input size need it.
 
     The picture's upper left corner (`left`, `top`), `width` and `height` are in pixels of the canvas.
     """

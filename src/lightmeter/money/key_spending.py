@@ -31,7 +31,7 @@ class KeySpending:
 
     @property
     def left_percent(self) -> float:
-        """The part of the budget that is left, in percent; 0 if the budget is 0."""
+        """The part of the key's budget for the period that is left, in percent; 0 if the budget is 0."""
         return 100 * max(0, self.budget - self.spent) / self.budget if self.budget else 0.0
 
     @property

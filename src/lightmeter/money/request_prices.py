@@ -130,7 +130,7 @@ class RequestPrices:
         return self._unpriced.total()
 
     def observe_unpriced(self, names: Sequence[str | None]) -> None:
-        """Count an answer from which no price can be learned; `names`: the media type of each row of the request."""
+        """Count an answer with an error or without a charge, which shows no price; `names`: media type of each row."""
         self._unpriced[price_key_of(names)] += 1
 
     def observe(self, names: Sequence[str | None], frames: FrameRange, paid: int) -> str | None:

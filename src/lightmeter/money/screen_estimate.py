@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lightmeter.confidence_intervals import ShareEstimate, estimate_share
 from lightmeter.errors import UsageError
-from lightmeter.intervals import ShareEstimate, estimate_share
 from lightmeter.journal.commands.screen_rows import SCREEN_META, ScreenOutcome, audited_items
 from lightmeter.journal.commands.submissions import get_meta
 from lightmeter.journal.store import open_read_only

@@ -18,7 +18,7 @@ class SpendThreshold:
 
     Attributes:
         label: The threshold as the user wrote it: `80%` of the budget, or `500` credits.
-        credits: The credits.
+        credits: The threshold in credits.
     """
 
     label: str
@@ -83,7 +83,7 @@ def read_spend(db: sqlite.Connection) -> SpendReading:
 def reached_thresholds(
     thresholds: tuple[SpendThreshold, ...], reading: SpendReading
 ) -> Iterator[tuple[Literal["spent", "forecast"], list[SpendThreshold]]]:
-    """Yield `spent` and `forecast`, each with the thresholds that these credits reach, the highest first, if any."""
+    """Yield (`spent` or `forecast`, thresholds that the credits spent or forecast reach, the highest first), if any."""
     kinds: tuple[Literal["spent", "forecast"], ...] = ("spent", "forecast")
     for kind in kinds:
         amount = reading.amount(kind)

@@ -45,8 +45,8 @@ def track_watermark(journal: Journal, state_dir: Path, clock: Clock, *, accept: 
 
     That file, the watermark, is outside of the run's folder. It says how much the journal contains, and is rewritten
     after each commit until the `with` block ends.
-    If it cannot be written, log a warning and continue without it. Yield `latest` (the journal is the newest state),
-    `accepted` (the user accepts the journal as it is) or `unknown` (no watermark tells).
+    If the watermark cannot be written, log a warning and continue without it. Yield `latest` (the journal is the newest
+    state), `accepted` (the user accepts the journal as it is) or `unknown` (no watermark tells).
 
     Args:
         journal: The journal, open for writing.
@@ -136,7 +136,7 @@ def _assign_new_id(
 ) -> tuple[str, JournalPosition]:
     """Give the run of an outdated or copied journal a new id; return the id, and how much the journal then contains.
 
-    Credits in the latest journal (`lost`) that this journal (`now`) lacks are reserved.
+    `now` is what the journal contains, `lost` what the run's latest journal did; credits only in `lost` are reserved.
     """
     run_id, at = fresh_run_id(clock), clock.now()
 

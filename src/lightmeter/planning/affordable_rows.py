@@ -65,8 +65,8 @@ def affordable_rows(db: sqlite.Connection, per_image_milli: int, credits_: int, 
 def rows_within_budget(db: sqlite.Connection, per_image_milli: int, budget: int, retry_milli: int = 0) -> RowRange:
     """Return how many rows a run with a budget pays for if it sends cheaper rows after one that is too expensive.
 
-    A run does so with `sample="order"`. The number is exact if the price of each row is. Otherwise `low` is that of
-    `affordable_rows`, and `high` counts the cheapest rows at their lower prices.
+    A run does so with `sample="order"`. If the price of each row is exact, so is the number of rows. Otherwise `low` is
+    that of `affordable_rows`, and `high` counts the cheapest rows at their lower prices.
 
     Args:
         db: The journal with the rows of the plan.
@@ -90,7 +90,7 @@ def rows_within_budget(db: sqlite.Connection, per_image_milli: int, budget: int,
 
 
 def _least_price(frames: int, per_image_milli: int, *, single: bool) -> int:
-    """Return the millicredits of a row with `frames` frames; `single`: each is rounded up to whole credits."""
+    """Return the least millicredits of a row with `frames` frames; `single`: each is rounded up to whole credits."""
     return frames * (whole_credits(per_image_milli) * MILLICREDITS if single else per_image_milli)
 
 
@@ -104,7 +104,7 @@ def _count_cheapest(prices: Counter[int], credits_: int) -> int:
 
 
 def sample_sentence(rule: str, seed: int, strata: Sequence[StratumCount]) -> str:
-    """Return one line, without a full stop, that says which rows a budget pays for that is too small for all.
+    """Return one line, without a full stop, that says which rows a run sends if its budget is too small for all.
 
     Args:
         rule: The option `sample`.

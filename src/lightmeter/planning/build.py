@@ -27,13 +27,13 @@ from lightmeter.manifest.byte_sources import Location
 from lightmeter.manifest.folders import stored_digest
 from lightmeter.manifest.readers import ManifestReader, ManifestSource, digest_of
 from lightmeter.options import Options, parse_options
-from lightmeter.planning.checked_rows import plan_meta, write_checked_rows
+from lightmeter.planning.checks.checked_rows import plan_meta, write_checked_rows
+from lightmeter.planning.checks.row_checks import CHUNK_ROWS, RowChecker
 from lightmeter.planning.plan import Plan, plan_from_journal
 from lightmeter.planning.plan_file import PlanFile, read_head_without_rows, read_plan_file, thumbnails_beside
 from lightmeter.planning.preflight import ServiceInfo, preflight
 from lightmeter.planning.price_sources import price_meta, with_prices_from_settings
 from lightmeter.planning.progress import Progress
-from lightmeter.planning.row_checks import CHUNK_ROWS, RowChecker
 from lightmeter.planning.send_order import set_send_order
 from lightmeter.pricing.rates import load_prices
 from lightmeter.redaction import mask_credentials
@@ -251,7 +251,7 @@ def _restore(saved: PlanFile, journal: Journal, settings: Settings) -> None:
 
 
 def _with_planned_service(saved: PlanFile, options: Options, settings: Settings) -> Options:
-    """Return the options with the plan's base URL; raise PlanChanged if it has none, but options or settings do."""
+    """Return the options with the plan's base URL; raise PlanChanged if only options or settings have one."""
     planned, now = saved.head["base_url"], options.base_url or settings.base_url
     if planned is None and now is not None:
         raise PlanChanged(
@@ -280,7 +280,11 @@ def _check_manifest(saved: PlanFile) -> None:
 
 
 def _checked_meta(saved: PlanFile, prices: dict[str, str]) -> dict[str, str]:
-    """Return a plan file's values for a journal's table `meta`; raise PlanChanged if the price in `prices` differs."""
+    """Return the values of a plan file, such as the manifest's name, that a run's journal stores in its table `meta`.
+
+    Raises:
+        PlanChanged: the price of an image in `prices` differs from that in the plan file.
+    """
     head: dict[str, Any] = saved.head
     _check_price(head["price_per_image_millicredits"], prices, "the price table")
     manifest = head["manifest"]

@@ -19,7 +19,7 @@ _HINT: Final = (
 
 
 def provider_notes(rates: RateTable, options: Options, settings: Settings) -> Iterator[str]:
-    """Yield a warning for each provider, such as OpenAI, that the embedded service would call: it charges money."""
+    """Yield a warning for each provider, such as OpenAI, that the embedded service would call for money."""
     if not is_embedded(options, settings):
         return
     for name in options.backends:

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lightmeter import sqlite
-from lightmeter.journal.queries.video_frames import frame_mode_lengths
-from lightmeter.media.sampling import frame_count
+from lightmeter.journal.queries.frame_rows import frame_mode_lengths
+from lightmeter.media.video.sampling import frame_count
 from lightmeter.options import Options
 from lightmeter.pricing.estimate import CreditRange, FrameRange, price_range
 from lightmeter.pricing.rates import whole_credits
@@ -15,10 +15,10 @@ from lightmeter.pricing.rates import whole_credits
 
 @dataclass(frozen=True, slots=True)
 class FrameSavings:
-    """Frames and credits of the videos that a plan sends as single frames, beside those of the whole videos.
+    """Frames and credits of the videos that a plan sends as single frames, and what the whole videos would cost.
 
     Attributes:
-        videos: Number of these videos.
+        videos: Number of videos that the plan sends as single frames.
         frames: Frames to send, each in a request of its own.
         whole_frames: Frames that the service would capture of the whole videos.
         credits: Price of `frames`.

@@ -44,12 +44,12 @@ from lightmeter.planning.affordable_rows import (
     rows_within_budget,
     sample_sentence,
 )
-from lightmeter.planning.changed_options import check_rows_stay_valid
+from lightmeter.planning.comparison.adjustable_options import check_rows_stay_valid
+from lightmeter.planning.comparison.cost_by_column import ColumnCost, cost_by_column
+from lightmeter.planning.comparison.plan_comparison import PlanComparison, PlanSnapshot, compare_plans, read_snapshot
 from lightmeter.planning.consent import consent_needed, provider_notes, raise_if_needed
-from lightmeter.planning.cost_by_column import ColumnCost, cost_by_column
 from lightmeter.planning.frame_counts import frames_by_length, frames_to_skip
 from lightmeter.planning.frame_savings import FrameSavings, frame_savings
-from lightmeter.planning.plan_comparison import PlanComparison, PlanSnapshot, compare_plans, read_snapshot
 from lightmeter.planning.plan_file import thumbnails_beside, write_plan_file
 from lightmeter.planning.plan_text import ReasonCount, plan_as_html, plan_as_json, plan_as_text
 from lightmeter.planning.preflight import ServiceInfo

@@ -65,7 +65,7 @@ class ServiceInfo:
         return cls().with_backend_list(Backends.model_validate(saved))
 
     def with_backend_list(self, listed: Backends | None) -> ServiceInfo:
-        """Return this information with the answer of GET /api/backends added."""
+        """Return a copy of this object with the back ends and rounding in `listed`, the answer of GET /api/backends."""
         if listed is None:
             return self
         rounding = None if listed.rounding is None else Rounding(listed.rounding)
@@ -78,7 +78,7 @@ class ServiceInfo:
         return tuple(offer.name.lower() for offer in offers if offer.default and offer.available)
 
     def rates(self, table: RateTable) -> RateTable:
-        """Return the prices that the service lists for its available back ends, or `table` if they are unknown."""
+        """Return the prices that the service lists for its available back ends, or `table` if its list is unknown."""
         if self.backends is None:
             return table
         available = [offer for offer in self.backends if offer.available]
@@ -108,7 +108,7 @@ async def preflight(
     Args:
         options: The options of the run, which may name the service.
         settings: The user's settings, with the key.
-        required: Whether to raise if the key is missing or the service does not answer; if not, only set a note.
+        required: Whether to raise if the key is missing or the service does not answer; if not, the result has a note.
         timeouts: Time limits for each request.
 
     Raises:

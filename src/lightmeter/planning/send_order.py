@@ -27,7 +27,7 @@ _PART_BITS: Final = (16, 8)
 
 
 def check_sample_column(options: Options, columns: Iterable[str]) -> None:
-    """Raise SettingsError if the option `sample` names a column that is neither `kind` nor among `columns`.
+    """Raise SettingsError if the option `sample` names a column that is neither `kind` (image or video) nor among `columns`.
 
     Args:
         options: The options of the run.
@@ -133,7 +133,10 @@ def _spread(hashes: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.
 
 
 def _ranks(groups: NDArray[np.int64], keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return each row's rank by `keys` among the rows with the same number in `groups`, from 0, and their number."""
+    """Return for each row its rank (from 0) by `keys` in its group, and the number of rows in the group.
+
+    A group is all rows with the same number in `groups`.
+    """
     order = np.lexsort((keys, groups))
     _, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
     ranks, sizes = np.empty((2, len(order)), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Checks manifest rows, the cheapest checks first. A bad row gives a result that says so, not an exception."""
+"""Checks manifest rows, the cheapest checks first. A bad row gives a `CheckResult` that says so, not an exception."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Final, Self, TypedDict
 from lightmeter.errors import FetchError
 from lightmeter.manifest.item import Item
 from lightmeter.manifest.tar_members import local_file
-from lightmeter.media.decoder_client import DecoderPool
 from lightmeter.media.media_info import SNIFF_BYTES, MediaKind, kind_from_name, sniff
+from lightmeter.media.video.decoder_client import DecoderPool
 from lightmeter.prechecks.decode_check import DecodedImage, check_image, check_image_head
 from lightmeter.prechecks.finding import CheckResult, Finding
 from lightmeter.prechecks.frame_choice import choose_frames
@@ -49,7 +49,7 @@ MAX_CACHED_URLS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class CheckLimits:
-    """Limits of the work of a `Checker`.
+    """Limits on the rows, requests and bytes that a `Checker`, which checks manifest rows, handles at the same time.
 
     Attributes:
         max_checks: Most rows that are checked at the same time; lowered to a quarter of the files that the process may
@@ -69,7 +69,7 @@ _DEFAULT_LIMITS: Final = CheckLimits()
 
 
 class CheckerArguments(TypedDict):
-    """The keyword arguments of `Checker`, which describes them; they can be pickled."""
+    """The keyword arguments of `Checker`, which describes them, as a dict that can be pickled for worker processes."""
 
     capture_interval_s: int
     max_frames: int
@@ -80,7 +80,7 @@ class CheckerArguments(TypedDict):
 
 
 class Checker:
-    """Runs all checks of manifest rows, several rows at once; an async context manager.
+    """Checks manifest rows before credits are spent on them, several rows at once; an async context manager.
 
     Images and videos are decoded. Of an image at a URL that is longer than `limits.max_image_bytes`, only the first
     `HEADER_BYTES` are examined.
@@ -192,7 +192,10 @@ class Checker:
             return CheckResult(expected, (Finding("reach", "warning", message),))
 
     async def _check_allowed_url(self, item: Item, expected: MediaKind | None, host: HostLimit) -> CheckResult:
-        """Check a URL; do not request it if robots.txt disallows it and opt-outs are errors (`RobotsPolicy`)."""
+        """Check the URL of a row that is `expected` to be an image or a video (None: unknown).
+
+        The URL is not requested if robots.txt disallows it and the mode of `RobotsPolicy` makes that an error.
+        """
         opt_out = None if self._robots_files is None else await self._robots_files.opt_out(item.url, host)
         if opt_out is None:
             return await self._check_url(item, expected, host)
@@ -297,7 +300,7 @@ def _too_large(size_bytes: int) -> Finding:
 
 
 def _add_content(checked: CheckResult, decoded: DecodedImage | DecodedVideo) -> CheckResult:
-    """Return a copy of the row's result `checked` with the findings, size, hash and thumbnail from `decoded`."""
+    """Return a copy of a row's result `checked` with the findings, size, hash and thumbnail from `decoded` added."""
     return replace(
         checked,
         findings=(*checked.findings, *decoded.findings),
@@ -310,7 +313,7 @@ def _add_content(checked: CheckResult, decoded: DecodedImage | DecodedVideo) -> 
 
 
 def _examine_image(response: ProbeResponse, thresholds: QualityThresholds) -> DecodedImage:
-    """Check the first bytes of an image, and decode the image if these bytes are the whole content."""
+    """Return what the first bytes of an image at a URL tell; decode the image if these bytes are its whole content."""
     size, findings = check_image_head(response.head, response.size_bytes)
     if response.is_whole and not findings:
         return check_image(response.head, thresholds, remote=True)

@@ -30,12 +30,12 @@ _MAY_READ: Final = "The service may still read it."
 
 @dataclass(frozen=True, slots=True)
 class DecodedImage:
-    """What the checks learned from the content of an image.
+    """What the pre-checks of a manifest row learned from the content of its image.
 
     Attributes:
         findings: Problems and facts that the checks found.
-        width: In pixels, upright; None if the header cannot be read.
-        height: Likewise.
+        width: In pixels, after the image is turned upright; None if the header cannot be read.
+        height: In pixels, upright; None if the header cannot be read.
         perceptual_hash: See `media.perceptual_hash`; None if the image was not decoded.
         thumbnail: The image as a small JPEG; None if it was not decoded.
         fingerprint: See `media.fingerprint`; None if the image was not decoded or shows too little.
@@ -52,10 +52,11 @@ class DecodedImage:
 def check_image(
     content: bytes, thresholds: QualityThresholds = DEFAULT_THRESHOLDS, *, remote: bool = False
 ) -> DecodedImage:
-    """Decode an image and check it; `thresholds` are those of its quality findings.
+    """Decode an image, check it, and return what was found. No image raises an exception.
 
-    A broken image gives an error. So does a local file with too many pixels, because it could not be uploaded. At a URL
-    (`remote`), that is a warning: the service may decode it. A format that lightmeter does not decode is a warning.
+    A broken image gives a finding of severity `error`. So does a local file with too many pixels, because it could not
+    be uploaded. For an image at a URL (`remote`), too many pixels give a `warning`, because the service may decode it.
+    A format that lightmeter does not decode gives a `warning`. `thresholds` decide on findings such as `blurry`.
     """
     try:
         info = read_image_info(content)
@@ -87,7 +88,7 @@ def _too_large(message: str, pixels: int | None, *, remote: bool) -> Finding:
 def check_image_head(head: bytes, size_bytes: int | None) -> tuple[tuple[int, int] | None, list[Finding]]:
     """Examine the first bytes of an image; return its width and height (None if unknown) and what the checks found.
 
-    An error is reported only if the image is broken, whatever bytes follow.
+    A finding has the severity `error` only if the image is broken, whatever bytes follow.
 
     Args:
         head: The first bytes.

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from lightmeter.media.distinct_frames import DistinctFrame
 from lightmeter.media.media_info import MediaKind
+from lightmeter.media.video.distinct_frames import DistinctFrame
 
 Severity: TypeAlias = Literal["info", "warning", "error"]
 """`error`: no service can use the row, so runs skip it. `warning`: possibly a problem. `info`: a fact."""
@@ -72,8 +72,8 @@ class CheckResult:
         duration_s: Length of a video, in seconds.
         content_sha256: SHA-256 of the whole content, in hexadecimal digits.
         size_bytes: Length of the whole content; None if it is not known.
-        perceptual_hash: 64 bits that are similar for pictures that look similar; that of a video is of its thumbnail's
-            frame. None if the picture was not decoded.
+        perceptual_hash: 64 bits that are similar for pictures that look similar; for a video, the hash of the frame in
+            `thumbnail`. None if the picture was not decoded.
         thumbnail: The picture, or the first frame of a video that is not blank, as a small JPEG; None if not decoded.
         fingerprint: See `media.fingerprint`; None if the picture was not decoded or shows too little.
         frames: The frames to send in place of a video (`--video frames`); empty if the row is sent as it is.
@@ -97,9 +97,10 @@ class CheckResult:
         return next((finding for finding in self.findings if finding.severity == "error"), None)
 
     def reason_to_skip(self, names: Collection[str]) -> Finding | None:
-        """Return the finding that keeps the row from being sent; None if the row is sent.
+        """Return the finding for which a run does not send the row to the service; None if the run sends the row.
 
-        It is the first error, else the first problem that a check in `names` found: the user skips rows by these.
+        It is the first finding with severity `error`, else the first problem that a check in `names` found. `names` are
+        the checks by which the user wants to skip rows, such as `blurry`.
         """
         if self.fatal is not None:
             return self.fatal

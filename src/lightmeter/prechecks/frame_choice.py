@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightmeter.errors import MediaError
-from lightmeter.media.distinct_frames import DistinctFrame, find_distinct_frames
+from lightmeter.media.video.distinct_frames import DistinctFrame, find_distinct_frames
 from lightmeter.prechecks.finding import Finding
 
 

@@ -81,9 +81,9 @@ class HostLimit:
                 free -= 1
 
     def answered(self, seconds: float | None, now_s: float) -> None:
-        """Record that the host responded after `seconds`: a slow response lowers its limit, others may raise it.
+        """Record that the host responded after `seconds`: a slow response lowers its limit, a quick one may raise it.
 
-        None means that the time says nothing about the host; the limit stays the same.
+        If `seconds` is None, the time says nothing about the host, and the limit stays the same.
         """
         self._failures = 0
         if seconds is None:
@@ -99,7 +99,7 @@ class HostLimit:
         self._shrink(0.5, now_s)
 
     def failed(self, reason: str, now_s: float) -> None:
-        """Record why the host did not answer a request: lower its limit; after many in a row, skip it a while."""
+        """Record why the host did not answer a request: lower its limit; after many in a row, skip the host a while."""
         self._failures += 1
         self._last_failure = reason
         self._shrink(0.5, now_s)
@@ -107,7 +107,7 @@ class HostLimit:
             self._skip_until_s = now_s + SKIP_S
 
     def skip_reason(self, now_s: float) -> str | None:
-        """Return why the last request to the host failed, while it gets no requests because many failed; else None."""
+        """Return why the last request to the host failed, while the host is skipped after many failures; else None."""
         return self._last_failure if now_s < self._skip_until_s else None
 
     def _shrink(self, factor: float, now_s: float) -> None:

@@ -34,7 +34,7 @@ _MAX_PAUSE_S: Final = 10.0
 
 
 class HostLimits:
-    """The limits on requests to each host at the same time.
+    """Makes and keeps a `HostLimit`, the limit on requests at the same time, for each host in a manifest.
 
     Args:
         max_per_host: Most requests to one host at the same time; `HostLimit` may allow fewer.
@@ -45,7 +45,7 @@ class HostLimits:
         self._hosts: dict[str, HostLimit] = {}
 
     def limit_of(self, url: str) -> HostLimit:
-        """Return the limit on requests to a URL's host; if too many hosts are known, drop one without requests."""
+        """Return the limit on requests to a URL's host; if too many hosts are known, forget an idle host's limit."""
         name = url.partition("://")[2].partition("/")[0].lower()
         if name not in self._hosts:
             if len(self._hosts) >= MAX_KNOWN_HOSTS:

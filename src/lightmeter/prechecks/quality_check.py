@@ -2,7 +2,8 @@
 
 The findings that CleanVision 0.3.7 has (dark, light, low_information, blurry, odd_aspect_ratio, grayscale) keep its
 definitions and default thresholds; blank, tiny, animated and rotated are lightmeter's own. A finding is reported where
-the measure is below its threshold, so 0 turns it off. None is an error, because services can analyze such images.
+the measure is below its threshold, so 0 turns it off. No finding has the severity `error`, because services can analyze
+such images.
 """
 
 from __future__ import annotations

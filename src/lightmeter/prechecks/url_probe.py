@@ -195,7 +195,7 @@ class UrlProber:
 
 
 def _new_file(path: Path) -> BinaryIO:
-    """Create a file without a worker thread, which could create it after a cancelled caller has cleaned up."""
+    """Create and open a file, not in a worker thread: that could create it after a cancelled caller has cleaned up."""
     return path.open("wb")
 
 
@@ -285,8 +285,9 @@ def _to_probe_response(response: aiohttp.ClientResponse, requested_bytes: int) -
 def _size_bytes(response: aiohttp.ClientResponse, requested_bytes: int) -> int | None:
     """Return the length of the whole content in bytes; None if the server does not send it.
 
-    If the response has only part of the content, it is the last number in `Content-Range` (RFC 9110, section 14.4).
-    Some servers put the length of the part there; a number that may be that is not used.
+    If the response has only part of the content (`requested_bytes` of it), the length of the whole content is the last
+    number in `Content-Range` (RFC 9110, section 14.4). Some servers put the length of the part there, so a number equal
+    to `requested_bytes` is not used.
     """
     if "Content-Encoding" in response.headers:
         return None

@@ -90,7 +90,7 @@ class ProbeResponse:
 
 
 def opt_out_finding(why: str, mode: RobotsMode) -> Finding:
-    """Return the finding for a host that opts out of use by AI or robots; `why` is a sentence that says how."""
+    """Return an error (mode `respect`) or else a warning that a host opts out of use by AI; `why` says how it does."""
     return Finding("robots", "error" if mode == "respect" else "warning", f"The host opts out: {why}")
 
 
@@ -148,7 +148,10 @@ def _judge_content(response: ProbeResponse, expected: MediaKind | None) -> tuple
 
 
 def _judge_media_type(response: ProbeResponse, announced: MediaKind, expected: MediaKind | None) -> list[Finding]:
-    """Return a warning if content is of no known format, or was not read and its media type is not as expected."""
+    """Return a warning if content is of no known format, or if it was not read and its media type is unexpected.
+
+    `announced` is image or video by the header `Content-Type`, `expected` by the manifest or the file name.
+    """
     if response.content_requested:
         message = f"Announced as {response.content_type}, but not of a format that is known here."
         return [Finding("type", "warning", message)]
@@ -174,7 +177,7 @@ def other_content(head: bytes) -> str | None:
 
 
 def _page_kind(text: bytes) -> str:
-    """Return what kind of web page an HTML text, in lower case, is: a login page, an error page or another."""
+    """Return "a login page", "an error page" or "a web page", whichever an HTML text in lower case is."""
     if _LOGIN.search(text):
         return LOGIN_PAGE
     return "an error page" if _ERROR_TITLE.search(text) else "a web page"
@@ -191,7 +194,7 @@ def _is_text(head: bytes) -> bool:
 def judge_format(found: tuple[MediaKind, str], expected: MediaKind | None) -> list[Finding]:
     """Return warnings if content is not of the expected kind (image or video) or not in a supported format.
 
-    Its kind and format, `found`, are known from its first bytes, such as `("image", "png")`.
+    `found` is the kind and the format that the first bytes of the content show, such as `("image", "png")`.
     """
     kind, name = found
     findings = []

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from lightmeter.errors import BrokenMedia, MediaError
-from lightmeter.media.decoder_client import DecoderLimits, DecoderPool, VideoFrame, decoder_session
-from lightmeter.media.frame_differences import FrameFeatures, cut_indices, frame_features, is_near_identical
 from lightmeter.media.image import is_blank, thumbnail
 from lightmeter.media.media_info import VideoInfo
-from lightmeter.media.sampling import evenly_spaced, frame_count, frame_times
-from lightmeter.media.video_codec import read_codec, stated_bytes
+from lightmeter.media.video.decoder_client import DecoderLimits, DecoderPool, VideoFrame, decoder_session
+from lightmeter.media.video.frame_differences import FrameFeatures, cut_indices, frame_features, is_near_identical
+from lightmeter.media.video.sampling import evenly_spaced, frame_count, frame_times
+from lightmeter.media.video.video_codec import read_codec, stated_bytes
 from lightmeter.prechecks.finding import Finding
 
 MAX_CHECKED_FRAMES: Final = 60
@@ -33,12 +33,12 @@ _DEFAULT_LIMITS: Final = DecoderLimits()
 
 @dataclass(frozen=True, slots=True)
 class DecodedVideo:
-    """What the checks learned from the content of a video. Values that the video does not tell are None.
+    """What the pre-checks of a manifest row learned from its video. Values that the video does not tell are None.
 
     Attributes:
         findings: Problems and facts that the checks found.
         width: In pixels, upright.
-        height: Likewise.
+        height: In pixels, upright.
         duration_s: Length, in seconds.
         perceptual_hash: Hash of the first frame that is not blank; see `media.perceptual_hash`.
         thumbnail: The first frame that is not blank, else the first one, as a small JPEG.
@@ -62,7 +62,8 @@ async def check_video(
 ) -> DecodedVideo:
     """Decode frames of a video that a run would capture, and check them.
 
-    A broken video gives one error. A video that takes too much time or memory here gives one warning.
+    A broken video gives one finding of severity `error`. A video that takes too much time or memory on this machine
+    gives one `warning`.
 
     Args:
         path: The video file.

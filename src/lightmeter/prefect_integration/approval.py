@@ -15,10 +15,10 @@ from pydantic import Field
 
 from lightmeter.api.run_result import RunSummary, summarize
 from lightmeter.journal.header import read_run_header
-from lightmeter.journal.queries.items import UNSENT, frames_to_send
+from lightmeter.journal.queries.items import UNSENT, count_by_reason, frames_to_send
 from lightmeter.journal.store import open_read_only
 from lightmeter.prefect_integration.events import emit_event
-from lightmeter.pricing.estimate import CreditRange, run_price
+from lightmeter.pricing.estimate import CreditRange, counted, run_price
 
 REFUSED: Final = "Refused"
 """Name of the failed state of a flow run whose price a person refused."""
@@ -28,6 +28,9 @@ NOT_APPROVED: Final = "NotApproved"
 
 _POLL_S: Final = 2
 """Seconds between two looks at whether somebody has answered."""
+
+_MOST_REASONS: Final = 5
+"""Most reasons that the form lists for rows that are not sent."""
 
 _SPARE_S: Final = 3600
 """Seconds after the end of the waiting time at which Prefect itself would fail the run, in a state without our name."""
@@ -48,14 +51,19 @@ def price_of_rest(out: Path) -> CreditRange:
 
 
 def most_credits(price: CreditRange, summary: RunSummary) -> int | None:
-    """Return the most that a run can still spend: its price, or what its budget leaves; None if neither is bounded."""
+    """Return the most credits that a run can still spend: the upper price or, if less, what its budget leaves.
+
+    None if the price has no upper end and there is no budget.
+    """
     budget_left = None if summary.budget is None else max(0, summary.budget - summary.paid - summary.held)
     bounds = [bound for bound in (price.high, budget_left) if bound is not None]
     return min(bounds, default=None)
 
 
 async def approve_run(out: Path, above: int, hours: float, manifest: str) -> State[Any] | None:
-    """Ask a person if the planned run in `out` may cost more than `above` credits; return None if it may start.
+    """Ask a person if the planned run in `out` may cost more than `above` credits.
+
+    Return None if the run may start, else the failed state of the flow run.
 
     Args:
         out: The output folder of the run.
@@ -65,18 +73,36 @@ async def approve_run(out: Path, above: int, hours: float, manifest: str) -> Sta
     """
     price, summary = price_of_rest(out), summarize(out)
     most = most_credits(price, summary)
-    counts = ", ".join(f"{rows:,} {status.replace('_', ' ')}" for status, rows in summary.counts.items() if rows)
-    plan = [
-        manifest,
-        f"| rows | {summary.rows:,}: {counts} |",
-        f"| price of the rest | {price} |",
-        f"| paid so far | {summary.paid:,} |",
-        f"| budget | {'none' if summary.budget is None else f'{summary.budget:,}'} |",
-    ]
+    plan = [manifest, *plan_lines(out, price, summary)]
     if most is None or most > above:
         values = {"rows": summary.rows, "price_high": price.high, "approve_above": above}
         emit_event("lightmeter.run.approval_required", str(out), **values)
     return await ask_for_approval(most, above, hours, plan)
+
+
+def plan_lines(out: Path, price: CreditRange, summary: RunSummary) -> list[str]:
+    """Return the rows of the Markdown table that describes the planned run in `out` to the person who approves it.
+
+    Args:
+        out: The output folder of the run.
+        price: Price of the rows that are not sent yet.
+        summary: The row and credit counts of the run.
+    """
+    options = read_run_header(out).options
+    with open_read_only(out) as db:
+        reasons = [f"{rows:,} {status} ({reason})" for status, reason, rows, _ in count_by_reason(db)]
+    counts = ", ".join(f"{rows:,} {status.replace('_', ' ')}" for status, rows in summary.counts.items() if rows)
+    others = [f"{counted(len(reasons) - _MOST_REASONS, 'other reason')}"] if len(reasons) > _MOST_REASONS else []
+    values = {
+        "rows": f"{summary.rows:,}: {counts}",
+        "rows not sent or failed": ", ".join([*reasons[:_MOST_REASONS], *others]),
+        "features": ", ".join(options.features) or "all that the back ends offer",
+        "back ends": ", ".join(options.backends) or "the service's choice",
+        "price of the rest": str(price),
+        "paid so far": f"{summary.paid:,}",
+        "budget": "none" if summary.budget is None else f"{summary.budget:,}",
+    }
+    return [f"| {name} | {value} |" for name, value in values.items() if value]
 
 
 async def ask_for_approval(most: int | None, above: int, hours: float, plan: list[str]) -> State[Any] | None:

@@ -58,7 +58,10 @@ async def show_results(run: Run, name: str, tables: dict[str, int], now: Spent) 
 
 @task(cache_policy=NO_CACHE, retries=0)
 async def write_report(out: Path) -> Path | None:
-    """Write the report page of the run in `out` and link to it; return None if the extra `report` is not installed."""
+    """Write the report page of the run in `out`, link to it in Prefect, and return its path.
+
+    Return None if the extra `report` is not installed.
+    """
     if find_spec("jinja2") is None or find_spec("matplotlib") is None:
         get_run_logger().info("No report: pip install 'lightmeter[report]' installs what it needs.")
         return None
@@ -98,7 +101,7 @@ def palette_as_markdown(colors: Sequence[tuple[str, float]]) -> str:
 
 
 def _picture(title: str, height: int, shapes: Iterable[str]) -> str:
-    """Return SVG shapes as an image in Markdown, whose bytes are in its address."""
+    """Return SVG shapes as an image in Markdown, with the picture itself in a data URI."""
     style = 'font-family="sans-serif" font-size="12" fill="#888"'
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" {style}>{"".join(shapes)}</svg>'
     return f"![{title}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"

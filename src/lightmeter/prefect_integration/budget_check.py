@@ -19,7 +19,7 @@ FORECAST_FROM: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class BudgetCheck:
-    """The balance of the account in credits, and the spending of the key (None if the key has no budget)."""
+    """The account's balance and the key's spending (None without a key budget) in credits, to compare with limits."""
 
     base_url: str
     balance: int

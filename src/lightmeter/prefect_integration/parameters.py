@@ -25,7 +25,7 @@ _ATTRIBUTE: Final = re.compile(r"^    (\w+): (.+(?:\n     +.+)*)", re.MULTILINE)
 
 @cache
 def option_descriptions() -> dict[str, str]:
-    """Return the description of each option: the section `Attributes:` of the types of keyword arguments."""
+    """Return option → description, from the `Attributes:` of `ResumeOptions`, `CheckOptions` and `PlanOptions`."""
     docs = "\n".join(getdoc(kind) or "" for kind in (ResumeOptions, CheckOptions, PlanOptions))
     return {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(docs)}
 

@@ -1,4 +1,4 @@
-"""What a flow run of `analyze` has spent itself, and the events that it has ended."""
+"""Computes what one flow run of `analyze` has spent, and sends the events that tell Prefect how the run ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lightmeter.prefect_integration.events import emit_event
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Credits that a run has paid, and POST requests that it has sent."""
+    """Number of credits that a run has paid, and of POST requests that the run has sent."""
 
     paid: int = 0
     requests: int = 0
@@ -29,13 +29,16 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """What the run in a folder has spent at some time; `run_ids` are empty if the folder held no run."""
+    """What the run in a folder had spent when `read_totals` was called; `run_ids` is empty if there was no run."""
 
     run_ids: tuple[str, ...] = ()
     spent: Spent = Spent()
 
     def spent_since(self, out: Path) -> Spent:
-        """Return what the run in `out` has spent since; all that it has spent if it is another run."""
+        """Return what the run in `out` has spent since these totals were read.
+
+        If `out` holds another run now, return all that this run has spent.
+        """
         now = read_totals(out)
         if not {*self.run_ids} & {*now.run_ids}:
             return now.spent
@@ -43,7 +46,7 @@ class RunTotals:
 
 
 def read_totals(out: Path) -> RunTotals:
-    """Return what the run in a folder has spent so far, over all flow runs."""
+    """Return what the run in the folder `out` has spent so far, over all flow runs."""
     try:
         header, summary = read_run_header(out), summarize(out)
     except JournalError:
@@ -52,7 +55,7 @@ def read_totals(out: Path) -> RunTotals:
 
 
 def emit_outcome(run: Run, state: State[Any] | None, now: Spent) -> None:
-    """Send the event that a run has ended.
+    """Send the event `lightmeter.run.completed` or `lightmeter.run.failed`, which says how a run ended.
 
     Args:
         run: The run.
@@ -69,7 +72,7 @@ def emit_outcome(run: Run, state: State[Any] | None, now: Spent) -> None:
 
 
 def emit_failure(out: str, state: State[Any], now: Spent) -> State[Any]:
-    """Send the event that a flow run failed without an outcome of its run; return its state.
+    """Send the event `lightmeter.run.failed` of a flow run that failed before its run had an outcome; return `state`.
 
     Args:
         out: The output folder.

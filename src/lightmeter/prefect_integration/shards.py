@@ -1,4 +1,4 @@
-"""Task runs that show the progress of a sending process: one for each range of rows, none of which sends anything."""
+"""Prefect task runs that show the progress of the process that sends rows, one for each range of rows."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _PROGRESS_INTERVAL_S: Final = 2.0
 
 @task(cache_policy=NO_CACHE, retries=0, task_run_name="rows {first} to {last}")
 async def wait_for_rows(sender: SendingProcess, first: int, last: int) -> State[None] | None:
-    """Wait until a range of rows is done; return a failed state if the sending process ends before.
+    """Wait until the rows `first` to `last` are done; return a failed state if the process ends first, else None.
 
     Args:
         sender: The process that sends the rows.
-        first: Place of the first row, from 0, in the order in which rows are sent, so that the budget buys the sample.
-        last: Place of the last row.
+        first: Index (from 0) of the first row, in the order in which rows are sent.
+        last: Index of the last row in that order.
     """
     if await sender.wait_until_finished(first, last):
         return None

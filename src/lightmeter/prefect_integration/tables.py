@@ -1,4 +1,4 @@
-"""The task that writes the tables of a run, each of which is an asset in Prefect."""
+"""The Prefect task that writes the tables of a run; each table is an asset (a tracked data set) in Prefect."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run_tables(out: Path) -> tuple[str, ...]:
 
 
 def write_tables(out: Path, *, whole: bool = False) -> dict[str, int]:
-    """Write the Parquet tables from the journal, as a task run that materializes them; return the rows by table.
+    """Write the Parquet tables from the journal, as a task run that updates their assets; return table → rows.
 
     Args:
         out: The output folder of the run.

@@ -67,7 +67,7 @@ class UncertainRequest:
 
 @dataclass(frozen=True, slots=True)
 class BalanceWindow:
-    """Account balances before and after some requests, and these requests.
+    """Account balances before and after some requests, and these requests: what `reconcile` infers charges from.
 
     Attributes:
         opening: The balance before the first request, in credits.
@@ -274,10 +274,10 @@ def _must_be_charged(segments: Sequence[_Segment]) -> set[int] | None:
 
 
 def _can_explain_all(segments: Sequence[_Segment]) -> bool:
-    """Return whether an assignment of requests to the gaps in which they were charged is found that explains all gaps.
+    """Return whether unanswered requests can explain all gaps: falls of the balance beyond the reported charges.
 
-    Each request is assigned to one gap at most. The search takes the gaps in order and, for each, the smallest request
-    that can have cost the rest, or else the largest one. It may miss an assignment; it never finds a wrong one.
+    Each request explains one gap at most. The search takes the gaps in order and, for each, the smallest request that
+    can have cost what is still missing, or else the largest one. It may miss an explanation; it never finds a wrong one.
     """
     available: list[int] = []
     for segment in segments:

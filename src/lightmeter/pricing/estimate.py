@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from lightmeter.media.media_info import MediaKind
-from lightmeter.media.sampling import duration_of, frame_count
+from lightmeter.media.video.sampling import duration_of, frame_count
 from lightmeter.pricing.rates import (
     MILLICREDITS,
     RateTable,
@@ -113,11 +113,11 @@ def run_price(per_image_milli: int, frames: FrameRange, single: int, retry_milli
 
 
 def add_retry_cost(credits_: CreditRange, retry_milli: int, frames: FrameRange) -> CreditRange:
-    """Return the price `credits_` with the cost of one retry of each picture added to its upper end.
+    """Return the price `credits_`, its upper end raised by the cost of asking `--ask` again about each picture.
 
     Args:
-        credits_: What the pictures cost without retries.
-        retry_milli: Millicredits for the retry of one picture; 0 if there are no retries.
+        credits_: What the pictures cost if nothing is asked again.
+        retry_milli: Millicredits to ask again about one picture, after an invalid answer; 0 without a question.
         frames: How many pictures.
     """
     return credits_ + CreditRange(0, price_range(retry_milli, frames).high) if retry_milli else credits_
@@ -228,7 +228,7 @@ def _advise_on_more_backends(rates: RateTable, active: Sequence[tuple[str, str]]
 
 
 def _factor(before: int, after: int) -> str:
-    """Return how the price changes: `doubles the price`, `makes it 1.5 times the price`."""
+    """Return how the price changes, as words for a sentence: `doubles the price`, `makes it 1.5 times the price`."""
     times, rest = divmod(after, before)
     words = {2: "doubles", 3: "triples"}
     if not rest and times in words:
@@ -254,7 +254,10 @@ def _credits(count: int) -> str:
 
 
 def precision_of(low: int, high: int | None, *, is_estimate: bool) -> str:
-    """Return how far a range can be trusted: `exact`; `bound`, which the price cannot leave; or `estimate`, a guess."""
+    """Return how far the price range `low` to `high` can be trusted.
+
+    `estimate`: it is a guess. `exact`: `low` equals `high`. `bound`: the price cannot be outside the range.
+    """
     return "estimate" if is_estimate else "exact" if low == high else "bound"
 
 

@@ -40,7 +40,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """A charge that contradicts the prices learned from earlier charges, and the credits expected by those prices."""
+    """A charge that contradicts the prices learned from earlier charges, and the credits that those prices predict."""
 
     charge: Charge
     expected: CreditRange

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from math import fsum
 from typing import Any
 
-from lightmeter.media.sampling import frame_count
+from lightmeter.media.video.sampling import frame_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class BetterInterval:
     """A longer capture interval, which covers more of long videos with about the same number of frames.
 
     Attributes:
-        capture_interval: Whole seconds.
+        capture_interval: The interval between two captured frames, in whole seconds.
         frames: Number of frames captured of all videos of known length, never more than with the current interval.
         covered_s: Seconds of video that these frames cover; each covers the interval that begins with it.
         video_s: Median length, in seconds rounded up, of the videos that the current interval does not cover in full;
@@ -141,7 +141,7 @@ def _covered(known: Iterable[tuple[int, int, float]], interval_s: int, max_frame
 
 
 def _to_tenth_ms(seconds: Iterable[float]) -> float:
-    """Return the sum, rounded as lengths of videos are: see `lightmeter.media.sampling.duration_of`."""
+    """Return the sum of `seconds`, rounded to a tenth of a millisecond, as lengths of videos are."""
     return round(fsum(seconds), 4)
 
 
@@ -160,7 +160,7 @@ def _median(lengths: list[tuple[int, int]]) -> int:
 
 
 def _percent(share: float) -> str:
-    """Return a fraction in per cent; only 0 and 1 exactly give `0 %` and `100 %`."""
+    """Return a fraction as text in percent, such as `12 %`; only 0 and 1 exactly give `0 %` and `100 %`."""
     if 0 < share < 0.005:  # noqa: PLR2004 (less would be shown as 0)
         return "less than 1 %"
     if 0.995 <= share < 1:  # noqa: PLR2004 (more would be shown as 100)

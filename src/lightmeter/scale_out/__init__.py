@@ -1,1 +1,1 @@
-"""Work on shards of rows, distributed by Dask or Ray. Only free work: plans, budgets and requests stay in one."""
+"""Distributes free work on ranges of rows (shards) by Dask or Ray; one process alone plans and sends paid requests."""

@@ -19,8 +19,8 @@ from lightmeter.errors import UsageError
 from lightmeter.manifest.readers import ManifestReader, ManifestSource, location_of
 from lightmeter.option_arguments import DEFAULT_SHARD_ROWS, Executor, ScaleOutOptions
 from lightmeter.options import Options
-from lightmeter.planning.checked_rows import checker_arguments
-from lightmeter.planning.kept_checks import MAX_AGE_S, kept_checks_path, open_kept_checks
+from lightmeter.planning.checks.checked_rows import checker_arguments
+from lightmeter.planning.checks.kept_checks import MAX_AGE_S, kept_checks_path, open_kept_checks
 from lightmeter.planning.progress import Progress
 from lightmeter.prechecks.check import CheckerArguments
 from lightmeter.scale_out.check_shards import CheckShard, ShardResults, check_shard, split_rows
@@ -58,7 +58,7 @@ LOCAL: Final = ScaleOut()
 
 
 def split_scale_out(arguments: Mapping[str, Any]) -> tuple[ScaleOut, dict[str, Any]]:
-    """Return how work is distributed (`ScaleOutOptions`) by the arguments of `check` or `plan`, and the other ones."""
+    """Split the arguments of `check` or `plan` into how work is distributed (`ScaleOutOptions`) and all others."""
     given = {name: arguments[name] for name in ScaleOutOptions.__annotations__ if name in arguments}
     return ScaleOut(**given), {name: value for name, value in arguments.items() if name not in given}
 
@@ -96,7 +96,7 @@ async def stream_shard_checks(
 
 
 async def in_thread(steps: Generator[T]) -> AsyncGenerator[T]:
-    """Yield the values of a blocking generator, which runs in a thread; close it at the end."""
+    """Yield the values of a blocking generator, which runs in a thread; close the generator at the end."""
     try:
         while (step := await _next(steps)) is not None:
             yield step
@@ -105,7 +105,7 @@ async def in_thread(steps: Generator[T]) -> AsyncGenerator[T]:
 
 
 async def _next(steps: Generator[T]) -> T | None:
-    """Return the next value of a blocking generator, or None; if cancelled, wait for it first, which takes a second."""
+    """Return the next value of a blocking generator, None at its end; if canceled, wait for that value first (1 s)."""
     work = asyncio.create_task(asyncio.to_thread(next, steps, None))
     try:
         return await asyncio.shield(work)
@@ -117,7 +117,7 @@ async def _next(steps: Generator[T]) -> T | None:
 def _run_shards(
     source: ManifestSource, options: Options, settings: Settings, scale_out: ScaleOut
 ) -> Generator[int | ShardResults]:
-    """Yield the number of rows checked so far, about once a second, and then the results."""
+    """Let workers check the rows; yield the number of rows checked so far, about once a second, then the results."""
     folder = _shard_folder(source, options, settings, scale_out)
     with ExitStack() as stack:
         executor = stack.enter_context(open_executor(scale_out.executor))
@@ -151,7 +151,9 @@ def _split(
 
 
 def _worker_arguments(checker: CheckerArguments, workers: int) -> CheckerArguments:
-    """Return the arguments of the checker of one of `workers` workers: all together send no more to a host than one.
+    """Return `checker` with limits for one of `workers` workers.
+
+    All workers together send no more requests to a host at a time than one process would.
 
     A worker decodes on one processor, because a cluster has a worker for each.
     """
@@ -161,14 +163,14 @@ def _worker_arguments(checker: CheckerArguments, workers: int) -> CheckerArgumen
 
 
 def _shard_folder(source: ManifestSource, options: Options, settings: Settings, scale_out: ScaleOut) -> ShardFolder:
-    """Return the folder of the files of this check: the same for the next one, unless results are not to be reused."""
+    """Return the folder of the files of this check; with the option `reuse`, that of earlier ones, else a new one."""
     reader = ManifestReader(source, options=options.read_options)
     name = kept_checks_path(reader.stored_at or reader.name, options, settings).stem
     return shard_base(settings, scale_out).below(name if options.reuse else f"{name}-{token_hex(4)}")
 
 
 def shard_base(settings: Settings, scale_out: ScaleOut) -> ShardFolder:
-    """Return the folder below which the files of shards are; remove what killed processes left in the cache folder."""
+    """Return the folder for subfolders with files of shards; delete those older than `MAX_AGE_S` from the cache."""
     if scale_out.shard_dir is not None:
         return ShardFolder(str(scale_out.shard_dir))
     base = settings.cache_dir / "shards"

@@ -13,8 +13,8 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from lightmeter.manifest.item import Item
-from lightmeter.planning.kept_checks import KeptChecks, result_from_json, result_key, result_to_json
-from lightmeter.planning.row_checks import CHUNK_ROWS, MAX_UNFINISHED
+from lightmeter.planning.checks.kept_checks import KeptChecks, result_from_json, result_key, result_to_json
+from lightmeter.planning.checks.row_checks import CHUNK_ROWS, MAX_UNFINISHED
 from lightmeter.prechecks.check import Checker, CheckerArguments
 from lightmeter.prechecks.finding import CheckResult
 from lightmeter.scale_out.shard_files import ShardFolder
@@ -36,11 +36,11 @@ _RESULT_TYPES: Final[dict[str, pa.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class CheckShard:
-    """The input of `check_shard`: some rows of a manifest, by the name of their file.
+    """The input of `check_shard`, picklable for workers: some rows of a manifest, by the name of their file.
 
     Attributes:
-        name: Name that differs for other rows and other contents of files; the two files of the shard end in it.
-        first: Number of its first row in the manifest.
+        name: Number of the first row and a hash of the rows, which changes with their files; part of both file names.
+        first: Number of the shard's first row in the manifest, from 0.
         rows: Number of rows.
         folder: Folder of the files.
         checker: Arguments of the `Checker`.
@@ -111,7 +111,7 @@ def split_rows(
 
 
 def _unchecked(items: Iterator[Item], kept: KeptChecks | None) -> Iterator[tuple[Item, bytes]]:
-    """Yield the rows to check, each with the key of its result."""
+    """Yield the rows that need a check, each with the key by which its result is stored."""
     chunk: list[Item] = []
     for item in items:
         if item.problem is None:
@@ -140,8 +140,8 @@ def _write_rows(rows: Sequence[tuple[Any, ...]], folder: ShardFolder, checker: C
 class ShardResults:
     """Gives the rows of a manifest the results that workers wrote; an async context manager, as `Checker` is.
 
-    A row that no shard has, because the manifest or its file has changed since, is checked in this process. Rows must
-    be asked for in about their order: the results of a few shards are in memory.
+    A row that no shard has, because the manifest or the row's file has changed since, is checked in this process. Ask
+    for the rows in about the order of the manifest: only the results of a few shards are in memory.
 
     Args:
         shards: The checked shards, in the order of their rows.

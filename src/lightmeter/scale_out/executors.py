@@ -105,9 +105,9 @@ def _dask_client(stack: ExitStack) -> Any:
 
 
 def _close_later(stack: ExitStack, opened: Any) -> Any:
-    """Close a client or a cluster of Dask with the stack, which another thread may close than the one that opened it.
+    """Let `stack` close `opened`, a client or a cluster of Dask, and return `opened`; any thread may close the stack.
 
-    As a context manager, a client must be closed in the context in which it was opened.
+    Entering the client as a context manager would allow only the context that opened it to close it.
     """
     stack.callback(opened.close)
     return opened

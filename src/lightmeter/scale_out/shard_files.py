@@ -21,7 +21,7 @@ from lightmeter.tables.remote.uris import file_system, is_uri, uri_name
 
 @dataclass(frozen=True, slots=True)
 class ShardFolder:
-    """A folder that all workers can read and write; it can be pickled.
+    """A folder for the files of shards that all workers can read and write; picklable, to be sent to workers.
 
     Attributes:
         place: A local path, or a URI such as `s3://bucket/prefix`. It may hold a key: print it by `uri_name`.
@@ -69,20 +69,23 @@ class ShardFolder:
             return pq.read_table(f"{root}/{name}", filesystem=files)
 
     def complete_files(self, since: float) -> set[str]:
-        """Return the names of the files that were written after `since` (seconds since the epoch) and can be read."""
+        """Return the names of this folder's Parquet files that were written after `since` (seconds since the epoch) and are complete."""
         with self._opened("read") as (files, root):
             found = files.get_file_info(fs.FileSelector(root, allow_not_found=True))
             new = (one for one in found if one.mtime_ns and one.mtime_ns >= since * 1e9 and one.extension == "parquet")
             return {one.base_name for one in new if _has_footer(files, one.path)}
 
     def remove(self) -> None:
-        """Remove the folder with its files; errors are ignored, because the files are only in the way."""
+        """Remove the folder with its files; ignore errors, because files that stay do no harm."""
         with suppress(UsageError), self._opened("written") as (files, root):
             files.delete_dir(root)
 
     @contextmanager
     def _opened(self, verb: str) -> Iterator[tuple[Any, str]]:
-        """Yield the file system and the path on it; translate errors of the block, which says what it does (`verb`)."""
+        """Yield the file system and the path of the folder; turn errors in the `with` block into a UsageError.
+
+        `verb`, `written` or `read`, is what the message says cannot be done.
+        """
         try:
             yield file_system(self.place) if is_uri(self.place) else (fs.LocalFileSystem(), self.place)
         except (OSError, pa.ArrowException) as error:

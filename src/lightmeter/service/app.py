@@ -78,9 +78,9 @@ class ServiceConfig:
         lease_s: Seconds without a heartbeat after which other processes take over the work of a process; only with
             PostgreSQL.
         drain_s: Seconds that running requests may take to finish when the service closes.
-        rates: Prices; None: those of the catalog of back ends.
+        rates: Prices; None: the prices in the catalog of back ends.
         clock: Source of the time.
-        faults: Faults to inject.
+        faults: Faults that the service makes on purpose, so that users can test their clients.
         catalog: Known back ends; None: those that the settings describe.
         connections: Limits of the HTTP connections.
         public_url: The base URL that answers contain.
@@ -123,9 +123,9 @@ class RunningService:
         self._stack = stack
 
     async def close(self) -> None:
-        """Stop accepting requests, wait up to `drain_s` for running ones, and close the database; idempotent.
+        """Stop accepting requests, wait up to `drain_s` seconds for running ones, and close the database; idempotent.
 
-        A request that does not finish in time, and whose client polls, runs again after the next start.
+        A request that does not finish in time runs again after the next start of the service if its client polls.
         """
         await self._stack.aclose()
 
@@ -155,7 +155,10 @@ def _add_key(db: Connection, name: str, credits_: int, key: str) -> None:
 
 
 def _load_usable(catalog: BackendCatalog, metrics: Metrics) -> tuple[BackendCatalog, dict[str, AnyBackend]]:
-    """Load all available back ends; return them by name, after a catalog in which failed ones are unavailable."""
+    """Load all available back ends; return a new catalog, and the loaded back ends by name.
+
+    The new catalog marks back ends that could not be loaded as unavailable.
+    """
     backends = {}
     for name in catalog.available:
         try:
@@ -169,9 +172,9 @@ def _load_usable(catalog: BackendCatalog, metrics: Metrics) -> tuple[BackendCata
 def _load(
     config: ServiceConfig, metrics: Metrics
 ) -> tuple[dict[str, AnyBackend], BackendAvailability, Backends, RateTable]:
-    """Load the back ends that the configuration names.
+    """Load the back ends that the configuration names (all available ones if it names none).
 
-    Return the back ends by name, the rules for which of them a request can name, the body of GET /api/backends, and
+    Return the loaded back ends by name; which back ends and features a request can name; the body of GET /api/backends;
     the prices.
     """
     catalog = config.catalog or read_catalog()
@@ -201,7 +204,7 @@ def _load(
 
 
 async def _start_components(config: ServiceConfig, stack: AsyncExitStack) -> tuple[Store, Runner, JobQueue, Backends]:
-    """Start the store, runner and job queue; closing `stack` stops all three.
+    """Start the database, the runner of requests and the job queue; closing `stack` stops all three.
 
     The returned `Backends` is the body of GET /api/backends.
     """

@@ -65,7 +65,7 @@ def started(kind: str, **facts: str) -> None:
 
 
 class _TextFormatter(logging.Formatter):
-    """Formats a record as text: time, level, logger, message, request id."""
+    """Formats a log record as text: time, level, logger, message, id of the HTTP request if there is one."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's own name)
         current = request_id.get()
@@ -76,7 +76,7 @@ class _TextFormatter(logging.Formatter):
 
 
 class _JsonFormatter(logging.Formatter):
-    """Formats a record as a JSON object in one line."""
+    """Formats a log record as a JSON object in one line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {

@@ -32,7 +32,7 @@ PICTURES: Final = (1, 2, 4, 8, 16, 32)
 
 @contextmanager
 def _time(histogram: Callable[..., Histogram], name: str) -> Iterator[None]:
-    """Record the duration of the `with` block in a histogram, labeled `name` and `ok`, or `failed` after an error."""
+    """Record the seconds that the `with` block takes in a histogram, labeled `name` and `ok` or, on error, `failed`."""
     start_s = time.perf_counter()
     outcome = "failed"
     try:
@@ -51,7 +51,7 @@ CONVENTIONAL_NAMES: Final = {
 
 
 class _ConventionalNames(Collector):
-    """Collector that reports each given histogram also under the name that `CONVENTIONAL_NAMES` has for it."""
+    """Collector that reports each given histogram a second time, under its name in `CONVENTIONAL_NAMES`."""
 
     def __init__(self, histograms: Iterable[Histogram]) -> None:
         self._histograms = tuple(histograms)
@@ -176,7 +176,7 @@ class Metrics:
         telemetry.count("lightmeter.service.credits_charged", credits_)
 
     def count_refusal(self, queue: str) -> None:
-        """Count a request that was refused because the queue called `queue` was full."""
+        """Count a request that was refused because a queue, such as `pictures`, was full."""
         self._refused(queue).inc()
 
     def watch_queue_depth(self, queue: str, depth: Callable[[], float]) -> None:
@@ -188,7 +188,7 @@ class Metrics:
 
     @contextmanager
     def time_step(self, step: str) -> Iterator[None]:
-        """Record how long the `with` block takes to `fetch` or `decode` an asset; an exception counts as failed."""
+        """Record how long the `with` block takes to `fetch` or `decode` an asset; an exception is labeled `failed`."""
         with _time(self._work_s, step):
             yield
 

@@ -58,9 +58,10 @@ class PartInfo:
 
     @property
     def key(self) -> tuple[frozenset[str], int]:
-        """Identity of the file among those of its table: a new file replaces the file with the same key.
+        """Identity of the file among the files of its table: a new file replaces the file with the same key.
 
-        The key is the ids of the runs with rows in the file, and a request id: all rows are of later requests.
+        The key has two parts: the ids of the runs with rows in the file, and the journal id of the last request
+        before those in the file, 0 if there is none.
         """
         return frozenset(self.runs), self.lineage.get("shard", {}).get("after", 0)
 
@@ -197,7 +198,7 @@ class PartWriter:
                 self._file.close()
 
     def _open_file(self, first: pa.Table | None) -> pq.ParquetWriter:
-        """Return the Parquet writer; the first call creates it, to dictionary-encode the same columns as `first`."""
+        """Return the Parquet writer; the first call makes it, with the dictionary-encoded columns of `first`."""
         if self._file is None:
             dictionaries = (
                 set() if first is None else {field.name for field in first.schema if _is_dictionary(field.type)}

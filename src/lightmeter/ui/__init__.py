@@ -1,1 +1,1 @@
-"""View-models and ES modules of the front end, which notebooks and `lightmeter ui` share."""
+"""The front end of notebooks and `lightmeter ui`: ES modules, and a Python object (view-model) for each."""

@@ -1,4 +1,4 @@
-"""ES modules and style sheets of the front end. Each widget is one ES module, without imports and without a build."""
+"""Reads the ES modules and style sheets of the front end. Each widget is one ES module, without imports or build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the work of a view-model, such as planning, in an event loop of a background thread."""
+"""Runs the work of a view-model (the Python object behind a page), such as planning, in a background event loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JobFactory = Callable[[asyncio.Event], Coroutine[Any, Any, T]]
 
 @cache
 def view_loop() -> BackgroundLoop:
-    """Return the background event loop that all view-models of this process share; the notebook's loop may be busy."""
+    """Return the event loop, in a background thread, that all pages of this process share; a notebook's may be busy."""
     return BackgroundLoop("lightmeter-views")
 
 
@@ -42,7 +42,7 @@ async def cancel_on_stop(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T
 
 
 class BackgroundJob:
-    """Runs the background work of one view-model, such as making a plan or a run, one job at a time."""
+    """Runs the background work of one page's Python object, such as making a plan or a run, one job at a time."""
 
     def __init__(self) -> None:
         self._future: Future[Any] | None = None
@@ -56,7 +56,7 @@ class BackgroundJob:
         return future
 
     def stop(self) -> None:
-        """Ask the job to stop, without waiting; any thread may call it. A run first awaits answers to sent requests."""
+        """Ask the job to stop, and return at once; any thread may. A run first awaits answers to sent requests."""
         view_loop().loop.call_soon_threadsafe(self._stop.set)
 
     def wait(self) -> Any:

@@ -1,4 +1,4 @@
-"""`ViewModel`: the Python half of each widget, with its state as traits and its requests as methods."""
+"""`ViewModel`: the Python half of each widget, with its state as traitlets traits, and methods that the page calls."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ViewModel(traitlets.HasTraits):
         return getattr(self, method)(**params)
 
     def close_view(self) -> None:
-        """Stop background work when the page is closed; a subclass overrides this method, which does nothing."""
+        """Stop background work because the page was closed; does nothing unless a subclass overrides this method."""
 
     def page_state(self, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Return the values of the traits `names` as JSON-compatible objects; None means all that the page shows."""

@@ -1,1 +1,1 @@
-"""Notebook widgets: `BudgetPlanner` plans and runs, `Explorer` shows the items of a run as a gallery."""
+"""Notebook widgets: `BudgetPlanner` plans and runs, `Explorer` shows a run as a gallery, `Review` is for decisions."""

@@ -1,4 +1,4 @@
-"""`ViewWidget`: shows a view-model in a notebook through anywidget."""
+"""`ViewWidget`: shows a `ViewModel`, such as the gallery, in a notebook through anywidget."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lightmeter.ui.view_model import ViewModel
 
 
 class ViewWidget(ViewModel, anywidget.AnyWidget):
-    """A view-model shown as a notebook widget, whose page is one ES module; Jupyter transports messages and state.
+    """Base of the notebook widgets: shows a `ViewModel` by one ES module; Jupyter transports messages and state.
 
     A subclass names its ES module: `class Explorer(ExplorerView, ViewWidget, module="explorer")`.
     """

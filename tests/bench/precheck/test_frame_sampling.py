@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lightmeter.media.decoder_client import DecoderLimits, DecoderPool, decoder_session
+from lightmeter.media.video.decoder_client import DecoderLimits, DecoderPool, decoder_session
 from lightmeter.testing import tiny_picture, tiny_video
 from tests.media.odd_videos import ENCODINGS, MEDIA, encoded_video, ffmpeg, needs_ffmpeg
 

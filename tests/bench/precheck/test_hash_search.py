@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lightmeter.planning import near_duplicates
+from lightmeter.planning.checks import near_duplicates
 from tests.bench.precheck import hash_contenders
 from tests.bench.precheck.hash_contenders import CONTENDERS, MAX_CPU_S, RADIUS
 from tests.bench.precheck.processes import measure_process

@@ -24,8 +24,8 @@ from PIL import Image
 from lightmeter.media.fingerprint import fingerprint, looks_same
 from lightmeter.media.image import load_rgb, load_rgb_and_levels
 from lightmeter.media.perceptual_hash import perceptual_hash
-from lightmeter.media.video import sample_video
-from lightmeter.planning.near_duplicates import RADIUS
+from lightmeter.media.video.sample_video import sample_video
+from lightmeter.planning.checks.near_duplicates import RADIUS
 from tests.bench.precheck.near_duplicate_pictures import DRAWINGS, copies, encode, holdout, photographs, recolored
 from tests.bench.quality.quality_data import show, table
 

@@ -18,12 +18,12 @@ from lightmeter.cli.options import (
     price_limit_options,
 )
 from lightmeter.cli.output import print_json, show_plan
-from lightmeter.cli.price_check import CheckedPlan, PriceCheck
+from lightmeter.cli.price_comparison import CheckedPlan, PriceCheck
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.engine.session import prepare_folder
 from lightmeter.errors import UsageError
 from lightmeter.options import make_options
-from lightmeter.planning.comparison_text import plan_as_markdown
+from lightmeter.planning.comparison.comparison_text import plan_as_markdown
 from lightmeter.scale_out.check_manifest import split_scale_out
 from lightmeter.settings import read_settings
 
@@ -114,7 +114,7 @@ def plan_command(
 
 
 def _split_formats(formats: tuple[str, ...]) -> tuple[str, str | None]:
-    """Return the format of the printed plan (`text` by default) and that of the tables (None if not given)."""
+    """Split the values of `--format`: return that for the printed plan (`text` by default) and for tables, or None."""
     tables = [name for name in formats if name in _TABLE_FORMATS]
     printed = [name for name in formats if name not in _TABLE_FORMATS]
     if len(tables) > 1 or len(printed) > 1:
@@ -123,7 +123,10 @@ def _split_formats(formats: tuple[str, ...]) -> tuple[str, str | None]:
 
 
 def _print_checked_plan(checked: CheckedPlan, printed: str) -> None:
-    """Print what the plan was compared with as text, or the whole plan to standard output as Markdown or JSON."""
+    """Print the comparison with a saved plan and the cost by column.
+
+    With `printed` as `markdown` or `json`, print these to standard error, and the whole plan to standard output.
+    """
     for text in checked.lines():
         click.echo(text, err=printed != "text")
     if printed == "markdown":

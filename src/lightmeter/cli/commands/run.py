@@ -12,10 +12,10 @@ from typing import Any, Final
 import click
 
 from lightmeter import telemetry
-from lightmeter.api.manifest_stream import check_streamable, stream_manifest
 from lightmeter.api.run_result import Run, summarize
 from lightmeter.api.run_steps import StartLimits
 from lightmeter.api.runs import stream_resume, stream_run, stream_screened_plan
+from lightmeter.api.streaming_run import check_streamable, stream_manifest
 from lightmeter.cli.options import (
     accept_journal_option,
     analysis_options,
@@ -27,7 +27,7 @@ from lightmeter.cli.options import (
     table_format_option,
 )
 from lightmeter.cli.output import print_json, show_plan, show_summary
-from lightmeter.cli.price_check import PriceCheck
+from lightmeter.cli.price_comparison import PriceCheck
 from lightmeter.cli.progress import run_with_progress
 from lightmeter.engine.next_run import preview_next_run
 from lightmeter.engine.session import changed_options, find_run_of_manifest, find_run_of_plan, prepare_folder
@@ -136,7 +136,7 @@ def _check_stream_has_use(check: PriceCheck, plan_file: Path | None) -> None:
 
 
 def _show_and_check_price(plan: Plan, out: Path, check: PriceCheck, *, as_json: bool) -> Plan:
-    """Show the plan as it would be run in the folder `out`, and return it; raise TooExpensive above a limit."""
+    """Show and return the plan as it would be run in the folder `out`; raise TooExpensive if a limit is exceeded."""
     preview = preview_next_run(plan, out, read_settings())
     show_plan(preview, err=as_json)
     checked = check.apply(preview)
@@ -154,7 +154,7 @@ def _continue_run(out: Path, changes: dict[str, Any], *, as_json: bool) -> int:
 
 
 def _run_while_reading(manifest: str, out: Path, wanted: Options, limits: StartLimits, *, as_json: bool) -> int:
-    """Run a manifest that is read meanwhile (`--stream`), after asking on a terminal; return the exit code."""
+    """Send rows while the manifest is still read (`--stream`), after asking on a terminal; return the exit code."""
     settings = read_settings()
     if not limits.consent:
         must_be_explicit(wanted, settings)

@@ -51,7 +51,7 @@ class ConcurrencyEvidence:
         self._episodes_needed = _EPISODES_NEEDED
 
     def on_accepted(self, record: SendRecord) -> None:
-        """Count an accepted request, and note how many requests were in flight when it was sent."""
+        """Count an accepted request, and remember the most requests in flight when an accepted request was sent."""
         self._most_accepted = max(self._most_accepted, record.in_flight)
         self._accepted_in_episode += 1
 
@@ -91,7 +91,7 @@ class ConcurrencyProbe:
         self._lowered_by = 0
 
     def schedule_next(self, now: float) -> None:
-        """Set `next_probe_at`, when the next request may exceed the limit; each rejected test lengthens the wait."""
+        """Set `next_probe_at`, when a test request may exceed the limit; each rejected test request makes it later."""
         if self._failed < len(_EARLY_PROBES_S):
             wait_s = _EARLY_PROBES_S[self._failed]
         else:
@@ -120,11 +120,11 @@ class ConcurrencyProbe:
         return limit
 
     def on_not_accepted(self) -> None:
-        """Count a request that the service rejected or never answered."""
+        """Count a request that the service rejected or never answered; all other sent requests count as accepted."""
         self._not_accepted_since_doubt += 1
 
     def on_sent(self, record: SendRecord, limit: int, rejection_rtt_s: float) -> int:
-        """Note a sent request, which may be a test; return the limit on requests in flight, perhaps raised.
+        """Record a sent request, which may be a test; return the limit on requests in flight, perhaps raised.
 
         The limit is raised once the service has accepted three test requests above it. A test request counts as
         accepted if no rejection came within about twice the time that rejections take (`rejection_rtt_s`).
@@ -140,11 +140,11 @@ class ConcurrencyProbe:
         return limit
 
     def _accepted_probes(self, record: SendRecord, rejection_rtt_s: float) -> int:
-        """Return how many test requests count as accepted: a rejection would have come before `record` was sent."""
+        """Return how many test requests were sent so long before `record` that they count as accepted, not rejected."""
         return sum(record.sent_at - at > 2 * rejection_rtt_s + _MARGIN_S for at in self._probes_sent_at)
 
     def _limit_if_reordered(self, now: float, record: SendRecord, limit: int, latency_s: float) -> int | None:
-        """Return the limit, perhaps lowered, after a rejection with fewer than `limit` requests in flight.
+        """Return the limit on requests in flight, perhaps lowered, after a rejection with fewer in flight than `limit`.
 
         Later requests may overtake the rejected one on the network: then the service had more requests in flight than
         `record` says. Return None if this cannot explain the rejection, because too many would have overtaken it.

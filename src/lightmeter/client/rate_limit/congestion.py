@@ -74,5 +74,5 @@ class CongestionDetector:
         self._round_began_at, self._answers, self._latency_sum_s = now, 0, 0.0
 
     def reset_round(self) -> None:
-        """Discard the latencies collected for the next mean: after the limiter has slowed down, they mean nothing."""
+        """Discard the latencies collected for the next mean: the limiter has slowed down, so they are outdated."""
         self.slow_rounds, self._round_began_at, self._answers, self._latency_sum_s = 0, None, 0, 0.0

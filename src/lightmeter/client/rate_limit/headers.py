@@ -46,7 +46,7 @@ def parse_quota(headers: Mapping[str, str]) -> Quota | None:
 
 
 def _to_quota(remaining: str, reset: str, headers: Mapping[str, str]) -> Quota | None:
-    """Return the quota in two header values; None if they are not numbers, or the reset is in the past."""
+    """Return the quota in the header values `remaining` and `reset`; None if they are invalid or the reset is past."""
     if not _NUMBER.fullmatch(remaining.strip()) or not _NUMBER.fullmatch(reset.strip()):
         return None
     reset_s = float(reset)

@@ -114,10 +114,10 @@ class AdaptiveLimiter:
         return self.rate_estimator.rate if self.rate_estimator and self.mode is LimiterMode.RATE else None
 
     def wait_s(self, now: float, in_flight: int) -> float:
-        """Return the seconds to wait before asking again; 0 means that one request may be sent now.
+        """Return the seconds to wait before calling this method again; 0 means that one request may be sent now.
 
-        A caller that gets 0 calls `on_admitted` and then sends a request. `in_flight` is the number of requests after
-        `on_admitted` that are not answered yet.
+        A caller that gets 0 calls `on_admitted` and then sends a request. `in_flight` is the number of requests for
+        which `on_admitted` was called and that are not answered yet.
         """
         wait_s = self._backoff.wait_s(now)
         if wait_s > 0:
@@ -311,7 +311,7 @@ class AdaptiveLimiter:
             self.rate_estimator.on_not_accepted()
 
     def hold(self, until: float) -> None:
-        """Send nothing before the time `until`. Called, for example, when the service cannot be reached."""
+        """Let no request be sent before the time `until`; called, for example, when the service cannot be reached."""
         self._backoff.blocked_until = max(self._backoff.blocked_until, until)
 
     def on_quota(self, now: float, quota: Quota) -> None:
@@ -337,7 +337,7 @@ class AdaptiveLimiter:
         return {}
 
     def warm_start(self, state: Mapping[str, float], now: float) -> None:
-        """Start with 0.7 of the limit in the `state` that an earlier run saved: other processes may use the key now."""
+        """Start with 0.7 of the limit in the `state` of an earlier run: other processes may use the same key now."""
         sharers = max(1.0, state.get("sharers", 1.0)) / self._sharers
         if state.get("rate", 0) > 0:
             self._use_known_rate(_WARM_START * state["rate"] * sharers, now, congested=bool(state.get("crowded", 0)))

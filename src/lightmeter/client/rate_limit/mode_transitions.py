@@ -16,7 +16,7 @@ class LimiterMode(Enum):
 
 
 class LimiterEvent(Enum):
-    """A reason for the limiter to check its `LimiterMode`: a rejection, slower answers, or a limit others learned."""
+    """What may change the limiter's mode: a rejection, slower answers, or a limit that another process learned."""
 
     DEFERRED = "a Retry-After came before any request was accepted"
     CONCURRENCY_REJECTION = "a rejection that the number in flight explains"

@@ -21,7 +21,7 @@ class SendRecord:
         number: How many requests were sent before this one.
         sent_at: When the request was sent, in seconds on the caller's clock.
         episode: To how many rejections the limiter had reacted before the request was sent.
-        probe_step: Step, from 0, of the test of higher rates during which the request was sent; -1 without a test.
+        probe_step: Step, from 0, of the test of higher rates in which the request was sent; -1 if no test was made.
         in_flight: How many requests were in flight before this one was sent.
     """
 
@@ -45,7 +45,7 @@ class AcceptedCount:
         self.not_accepted = not_accepted
 
     def until(self, record: SendRecord) -> int:
-        """Return how many requests were accepted from the request `start` to the request of `record`."""
+        """Return how many requests were accepted of those sent from the request `start` to the request of `record`."""
         return record.number - self.start.number - self.not_accepted
 
     def rate_until(self, record: SendRecord) -> float:
@@ -67,7 +67,7 @@ class RequestPacer:
         return max(0.0, self._held_until - now, 0.0 if rate is None else self._last_due_at + 1 / rate - now)
 
     def hold(self, until: float) -> None:
-        """Send nothing before the time `until`."""
+        """Let no request be sent before the time `until`."""
         self._held_until = until
 
     def on_rejected(self, now: float) -> None:
@@ -75,7 +75,7 @@ class RequestPacer:
         self._rejected_at = now
 
     def on_admitted(self, now: float, rate: float | None) -> None:
-        """Note that a request may be sent now. If the request is late, the gap to the next request is shortened."""
+        """Record that a request is sent now; if it is later than `rate` allows, shorten the gap to the next request."""
         due_at = now if rate is None else self._last_due_at + 1 / rate
         catch_up_s = min(_CATCH_UP_GROWTH * (now - self._rejected_at), _MAX_CATCH_UP_S)
         self._last_due_at = due_at if now - catch_up_s <= due_at <= now else now

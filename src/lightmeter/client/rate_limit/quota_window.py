@@ -97,7 +97,7 @@ class QuotaWindow:
         return self._shortest_s if math.isinf(self._longest_s) else (self._shortest_s + self._longest_s) / 2
 
     def is_used_up(self, record: SendRecord) -> bool:
-        """Whether most of the quota was used since the last reset, which would explain the rejection of `record`."""
+        """Whether most of the quota was used since its last reset, which explains why the service rejected `record`."""
         return self._accepted.until(record) >= _MIN_USED_PART * self.quota
 
     def next_reset_at(self, now: float, blocked_since: float) -> float | None:

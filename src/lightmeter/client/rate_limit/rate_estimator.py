@@ -80,7 +80,7 @@ class RateEstimator:
 
     Attributes:
         rate: The estimate, in requests per second.
-        probe_step: Step, from 0, of the test of higher rates that is under way; -1 if no test is under way.
+        probe_step: Number, from 0, of the present step of the test of higher rates; -1 if no test is under way.
         congested: Whether the limit shows by slower answers instead of rejections.
         window_limited: Whether the service rejects everything for seconds at a time, as fixed time windows do.
     """
@@ -267,7 +267,8 @@ class RateEstimator:
     def _fall_back(self, measured: float) -> None:
         """Lower an estimate that a test of higher rates has set too high: return to a rate that was accepted.
 
-        `measured` is the rate accepted after the test (0 if not measured), below which the estimate does not fall.
+        `measured` is the rate accepted after the test in requests per second (0 if not measured), below which the
+        estimate does not fall.
         """
         least = self._fallback_rates[0] if measured else self._fallback_rates.pop()
         self.rate = max(_MIN_RATE, min(self.rate, max(least, measured)))

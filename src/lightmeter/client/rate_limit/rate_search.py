@@ -46,7 +46,7 @@ _UNMEASURED_RATE: Final = 1.0
 
 
 class _Rejection(NamedTuple):
-    """A rejected request: when it was sent, and the number of requests accepted before."""
+    """A rejected request: when it was sent, and how many requests the service had accepted before it."""
 
     sent_at: float
     accepted: int
@@ -94,7 +94,7 @@ class RateSearch:
         self._not_accepted += 1
 
     def on_rejected(self, now: float, record: SendRecord) -> None:
-        """Lower the rate after a rejection, or end the search if the limit is now known well enough.
+        """Lower the rate after a rejection, or end the search if the limit is now known to within some percent.
 
         The caller reports only the first of several simultaneous rejections.
         """
@@ -117,7 +117,7 @@ class RateSearch:
         self._step_began_at, self._sent = now, 0
 
     def _lower_bound(self, rejection: _Rejection) -> tuple[float, int]:
-        """Return a lower bound of the limit in requests per second, and how many accepted requests it rests on.
+        """Return (lower bound of the limit in requests per second, number of accepted requests that prove the bound).
 
         The bound is the highest rate accepted since an earlier rejection; (0, 0) if too few requests were accepted.
         """

@@ -57,9 +57,9 @@ class Backoff:
         return 0.0
 
     def on_admitted(self, now: float, rejection_rtt_s: float) -> None:
-        """Note that a request may be sent now; after rejections, it tests whether the service accepts requests again.
+        """Record that a request is sent now; after rejections, it tests whether the service accepts requests again.
 
-        Other requests wait for as long as a rejection of this test may take (usually `rejection_rtt_s`).
+        Other requests wait for as long as a rejection of this test may take (usually `rejection_rtt_s` seconds).
         """
         if self.consecutive_rejections:
             extra_s = _TRIAL_S if self.consecutive_rejections > 1 or not rejection_rtt_s else 0.0

@@ -1,1 +1,1 @@
-"""Functions that change a journal. `Journal.write` passes `db`: `await journal.write(put_meta(values))`."""
+"""Functions that change a journal; `Journal.write` passes their `db`: `await journal.write(put_meta(values))`."""

@@ -1,6 +1,6 @@
 """Records in the journal which spending alerts of a run were sent, so that none is sent twice, even after a restart.
 
-The name of an alert is its kind and the credits of its threshold: `spent 16`.
+The name of an alert is its kind (`spent` or `forecast`) and the credits of its threshold: `spent 16`.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ _NOTE_START: Final = "The alert “"
 
 
 def read_alerts(db: sqlite.Connection) -> dict[str, AlertState]:
-    """Return the delivery state of each spending alert of a run, by the name of the alert."""
+    """Return alert name, such as `spent 16` → delivery state, for each spending alert that a run has reached."""
     states: dict[str, AlertState] = json.loads(get_meta(db).get(ALERTS_META, "{}"))
     return states
 
 
 @sqlite.command
 def claim_alert(db: sqlite.Connection, names: Sequence[str]) -> str | None:
-    """Record that the caller sends one spending alert of several, and that the others are superseded; return its name.
+    """Record that the caller now sends one of several spending alerts that a run has reached; return its name.
+
+    The alert is the first in `names` that was not sent yet or was not accepted. Later unsent ones are recorded as
+    `superseded`: they will not be sent. Return None if no alert is left to send.
 
     Args:
         db: The journal, in a transaction.
-        names: Names of alerts of one kind, the highest threshold first. The first alert that was not sent yet, or whose
-            sending failed, is claimed. None is returned if all were sent.
+        names: Names such as `spent 16`, all of spent credits or all of forecasts, the highest threshold first.
     """
     states = read_alerts(db)
     pending = [name for name in names if states.get(name, "failed") == "failed"]
@@ -48,7 +50,7 @@ def claim_alert(db: sqlite.Connection, names: Sequence[str]) -> str | None:
 
 @sqlite.command
 def end_alert(db: sqlite.Connection, name: str, state: AlertState, problem: str | None) -> None:
-    """Record the outcome of sending an alert, and replace the run's note about it.
+    """Record the outcome of sending a spending alert, and replace the run's note (message to the user) about the alert.
 
     Args:
         db: The journal, in a transaction.
@@ -63,19 +65,19 @@ def end_alert(db: sqlite.Connection, name: str, state: AlertState, problem: str 
 
 
 def _replace_notes(db: sqlite.Connection, names: Collection[str], note: str | None) -> None:
-    """Delete the run's notes about alerts, and add a note unless it is None."""
+    """Delete the run's notes (messages to the user) about the alerts `names`, and add `note` unless it is None."""
     starts = tuple(f"{_NOTE_START}{name}”" for name in names)
     notes = {text for text in json.loads(get_meta(db).get("notes", "[]")) if not text.startswith(starts)}
     put_meta({"notes": json.dumps(sorted(notes | ({note} if note else set())))})(db)
 
 
 def undelivered_alerts(notes: Sequence[str]) -> list[str]:
-    """Return those notes of a run that report an alert that was not delivered."""
+    """Return, of a run's `notes` (messages to the user), those that report an undelivered spending alert."""
     return [note for note in notes if note.startswith(_NOTE_START)]
 
 
 @sqlite.command
 def add_notes(db: sqlite.Connection, notes: Collection[str]) -> None:
-    """Add messages for the user to those that the journal stores."""
+    """Add `notes`, messages about the run to its user, to the notes that the journal stores."""
     stored = json.loads(get_meta(db).get("notes", "[]"))
     put_meta({"notes": json.dumps(sorted({*stored, *notes}))})(db)

@@ -27,7 +27,7 @@ Inserts = Sequence[tuple[str, Sequence[tuple[Any, ...]]]]
 
 @contextmanager
 def chunk_in_memory(rows: Sequence[PlannedRow], options: str) -> Iterator[sqlite.Connection]:
-    """Yield a journal in memory with some rows of a plan and `options`, the run's options as JSON."""
+    """Yield a temporary journal in memory with some rows of a plan and `options`, the run's options as JSON."""
     with closing(sqlite.connect(Path(":memory:"))) as db:
         with db:
             db.execute(SCHEMA)
@@ -37,7 +37,7 @@ def chunk_in_memory(rows: Sequence[PlannedRow], options: str) -> Iterator[sqlite
 
 
 def read_chunk(db: sqlite.Connection) -> Inserts:
-    """Return the SQL statements that copy the rows of the journal `db`, and their stored answers, to another one."""
+    """Return SQL statements that copy the rows of the journal `db`, and their stored answers, into another journal."""
     inserts: list[tuple[str, Sequence[tuple[Any, ...]]]] = []
     for table in _COPIED:
         names = [name for _, name, *_ in db.execute(f"PRAGMA table_info({table})")]

@@ -238,7 +238,7 @@ def forget_open_requests(db: sqlite.Connection) -> None:
 
 
 def carry_results(db: sqlite.Connection, folder: Path) -> None:
-    """Copy answers and charged failures of the older run in `folder` to pending rows of the next run's journal `db`.
+    """Copy answers, and failures that were charged, of the run in `folder` to pending rows of the next run's journal.
 
     A row gets the answer about the same image or video; with `--duplicates near`, also the answer about a
     near-duplicate that the plan of one of the two runs found.
@@ -249,14 +249,14 @@ def carry_results(db: sqlite.Connection, folder: Path) -> None:
 
 
 def fold_run(db: sqlite.Connection, folder: Path, put: sqlite.Change[None]) -> None:
-    """Add the items of an older run that are not in the journal `db`, with their answers, so that it can be removed.
+    """Add an older run's items that the journal `db` lacks, with their answers, so that the older run can be removed.
 
     The credits that each item cost in the older run are added too.
 
     Args:
         db: The journal of the next run.
         folder: The folder of the older run.
-        put: Another change of the journal, made in the same transaction.
+        put: Another function that changes `db`; it is called in the same transaction.
     """
     with _attached(db, folder):
         put(db)

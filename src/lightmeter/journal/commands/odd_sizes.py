@@ -88,7 +88,7 @@ def skip_odd_sizes(db: sqlite.Connection) -> None:
 
 
 def _quantile(sides: dict[int, float], position: float) -> float:
-    """Return the value at the rank `position` from `sides` (rank → value); interpolate between two whole ranks."""
+    """Return the image side at the rank `position` from `sides` (rank → side); interpolate between two whole ranks."""
     lower = sides[int(position)]
     upper = sides.get(int(position) + 1, lower)
     return lower + position % 1 * (upper - lower)

@@ -10,7 +10,7 @@ import orjson
 
 from lightmeter import sqlite
 from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, HAS_FRAMES, IS_ROW, ROW_OF, frame_seq
-from lightmeter.media.sampling import WHOLE_SECONDS_SQL
+from lightmeter.media.video.sampling import WHOLE_SECONDS_SQL
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,12 @@ class PlannedFinding:
 
 @dataclass(frozen=True, slots=True)
 class CachedAnswer:
-    """An answer of an earlier run, used again in this one.
+    """An answer of the service to an earlier run, used again in this run.
 
     Attributes:
-        sha256: Hash of its bytes, in hexadecimal.
+        sha256: Hash of the answer's bytes, in hexadecimal.
         request_id: The service's id of the request, if it reported one.
-        answered_at: Seconds since the epoch.
+        answered_at: When the service answered, in seconds since the epoch.
         raw: The answer's bytes, compressed with zstd.
     """
 
@@ -43,7 +43,7 @@ class CachedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CachedRow:
-    """Manifest row `seq`, its answer from an earlier run, and the position and name of its asset in that answer."""
+    """Manifest row `seq`, an answer of an earlier run about it, and position and name of its image or video there."""
 
     seq: int
     asset: int
@@ -78,7 +78,7 @@ class PlannedRow:
         identity: Canonical URL or path; None if the row names no image or video.
         kind: `image`, `video`, or None while unknown.
         extra: The manifest's additional columns, as JSON.
-        own_id: Whether the id comes from the manifest.
+        own_id: Whether `item_id` comes from the manifest, and was not made by lightmeter.
         status: `pending`, `skipped`, `duplicate` and so on.
         reason: Code for why the row is not sent, such as `same_asset`; None if it is.
         error: Why the row is not sent, as a sentence for the user.
@@ -86,11 +86,11 @@ class PlannedRow:
         frames_high: Most frames that will be charged; None if no bound is known.
         width: In pixels.
         height: In pixels.
-        duration_s: Length of a video.
+        duration_s: Length of a video, in seconds.
         content_sha256: Hash of the content, in hexadecimal.
         findings: What pre-checks found.
         duplicate_of: `item_id` of an earlier row with the same image or video; None without one.
-        size_bytes: Length of the content; None if it is not known.
+        size_bytes: Length of the content in bytes; None if it is not known.
         perceptual_hash: 64 bits, see `media.perceptual_hash`; None if the content was not decoded.
         duplicate_distance: Number of bits in which `perceptual_hash` differs from that of `duplicate_of`; None if the
             two contents, URLs or paths are equal.
@@ -132,10 +132,10 @@ class NearDuplicate(NamedTuple):
 
 
 class NearDuplicateSearch(Protocol):
-    """Finds images that look the same among the rows of a plan."""
+    """Finds images that look the same (near-duplicates) among the rows of a plan; `add_rows` uses it."""
 
     def find_or_add(self, row: PlannedRow) -> NearDuplicate | None:
-        """Return an earlier row with an image that looks the same. Without one, remember `row` and return None."""
+        """Return an earlier row whose image looks like that of `row`; if there is none, store `row` and return None."""
 
 
 _INSERT: Final = """
@@ -253,7 +253,7 @@ def _signed(bits: int | None) -> int | None:
 
 @sqlite.command
 def restore_rows(db: sqlite.Connection, rows: Sequence[PlannedRow]) -> None:
-    """Write the rows of a saved plan unchanged: ids and duplicates were checked when the plan was made."""
+    """Write the rows of a saved plan unchanged: their ids and duplicates were checked when the plan was made."""
     for row in rows:
         _insert(db, row)
 
@@ -288,8 +288,8 @@ def planned_rows(
 
     Args:
         db: The journal.
-        first: Number of the first row of the manifest.
-        last: Number of the last one; by default that of the manifest.
+        first: Number of the first manifest row to yield.
+        last: Number of the last manifest row to yield; by default the last of the manifest.
     """
     seqs = (first, last, frame_seq(first, 0), frame_seq(last + 1, 0) - 1)
     findings: Iterator[Any] = iter(db.execute(_FINDINGS, seqs[:2]))
@@ -309,18 +309,18 @@ def planned_rows(
 
 
 def before_sending(row: PlannedRow) -> PlannedRow:
-    """Return a row with the status that the plan gave it, before the run sent it or found an earlier answer for it."""
+    """Return a copy of `row` with the status that it had in the plan, before it was sent or answered from a cache."""
     return replace(row, status="pending", reason=None, error=None) if row.frames_low else row
 
 
 @sqlite.command
 def index_images(db: sqlite.Connection, rows: Sequence[PlannedRow], search: NearDuplicateSearch) -> None:
-    """Add the images of rows that the journal has already to the search for images that look the same.
+    """Add the images of rows that are in the journal already to `search`, which finds images that look the same.
 
     Args:
         db: The journal.
         rows: The rows. Duplicates and skipped rows are left out.
-        search: The search that later rows use.
+        search: The search that will compare later rows with these images.
     """
     for row in rows:
         if db.execute("SELECT frames_low FROM items WHERE seq = ?", (row.seq,)).get:
@@ -354,9 +354,9 @@ WHERE NOT {IS_ROW}
 
 @sqlite.command
 def set_places(db: sqlite.Connection, seqs: Sequence[int]) -> None:
-    """Store the order in which rows are sent: `seqs` has the number of each manifest row; empty means manifest order.
+    """Store the order in which rows are sent: `seqs` lists the row numbers in that order; empty means manifest order.
 
-    Frames that are sent in place of a video get the video's position in this order.
+    Frames that are sent in place of a video get the video's position in the order.
     """
     if not seqs:
         db.execute("UPDATE items SET send_order = NULL WHERE send_order IS NOT NULL")

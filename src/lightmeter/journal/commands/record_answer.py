@@ -1,6 +1,7 @@
 """Record a complete, valid answer in one step: its bytes, its charge and the results of its rows.
 
-The effect is that of `record_answer` followed by `settle`, but the journal's writer can record many answers at once.
+This has the effect of `record_answer` (store the bytes) followed by `settle` (record the charge), but the thread that
+writes the journal can record many answers at once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from lightmeter.journal.submission_states import HOLDING, Event, State, step
 
 @dataclass(slots=True)
 class _ReceiveAndSettle:
-    """A callable that records one answer and its charge in a journal; `apply_all` does so for many at once."""
+    """A function for `Journal.write` that records one answer and its charge; `apply_all` records many at once."""
 
     submission_id: int
     received: ReceivedAnswer
@@ -64,7 +65,7 @@ class _ReceiveAndSettle:
 
 
 def _steps(db: sqlite.Connection, settled: Sequence[_ReceiveAndSettle]) -> list[tuple[State, State, int]]:
-    """Return (state after its answer, state after its charge, reserved credits freed) for each submission (POST).
+    """Return (state with its answer, state with its charge, reserved credits freed or 0) for each submission (POST).
 
     Raises:
         InvalidTransition: a submission already had its answer.
@@ -94,7 +95,7 @@ def receive_and_settle(
     Args:
         submission_id: The submission (POST) that was answered.
         received: The answer.
-        event: `ANSWER` if it answered the POST, `COLLECT` if it answered a poll.
+        event: `ANSWER` if the answer was the response to the POST, `COLLECT` if it was the response to a poll.
         outcome: The charge and the rows' results.
         note: What was unexpected about the charge; stored with the change of state.
     """
@@ -111,7 +112,7 @@ def receive_and_release(
         db: The journal, in a transaction.
         submission_id: The submission (POST) that was answered.
         received: The answer.
-        event: `ANSWER` if it answered the POST, `COLLECT` if it answered a poll.
+        event: `ANSWER` if the answer was the response to the POST, `COLLECT` if it was the response to a poll.
         outcome: What the answer reports: a charge of 0; results of rows are ignored.
     """
     receive_and_settle(submission_id, received, event, replace(outcome, rows=()), "nothing was charged")(db)

@@ -63,7 +63,7 @@ class ScreenOutcome:
 
     @classmethod
     def from_json(cls, text: str | None) -> ScreenOutcome | None:
-        """Return the outcome from the JSON `text` that the journal's table `meta` holds; None if `text` is None."""
+        """Return the outcome of a screen from the JSON `text` in the journal's table `meta`; None if `text` is None."""
         if text is None:
             return None
         fields = json.loads(text)
@@ -71,7 +71,7 @@ class ScreenOutcome:
 
     @property
     def sentence(self) -> str:
-        """How many rows passed, as a sentence without a full stop."""
+        """How many rows passed the screen (`--screen`), for the user, as a sentence without a full stop."""
         looked = self.passed + self.undecided + self.rejected
         undecided = f", {self.undecided} could not be decided and are paid for" if self.undecided else ""
         audit = f", of which {self.audited} are paid for as a random audit" if self.audited else ""
@@ -126,7 +126,7 @@ def _count_passed(db: sqlite.Connection) -> int:
 
 
 def _add_findings(db: sqlite.Connection, sample: Iterable[int], rule: str) -> None:
-    """Add a finding to each row in `sample` (rows that fail `rule` but are paid for), and to each undecided row."""
+    """Record why rows are paid for: add a finding to rows in `sample`, which fail `rule`, and to undecided rows."""
     insert = "INSERT INTO findings VALUES (?, ?, ?, ?, NULL, ?)"
     audited = f"The row does not match the rule {rule}; it is paid for as part of the random audit sample."
     facts = orjson.dumps({"audited": True}).decode()  # as `Plan.save` writes them

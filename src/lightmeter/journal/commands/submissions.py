@@ -22,12 +22,12 @@ from lightmeter.journal.submission_states import HOLDING, Event, State, step
 
 @sqlite.command
 def put_meta(db: sqlite.Connection, values: Mapping[str, str]) -> None:
-    """Write values to the table `meta`, which describes the run as a whole."""
+    """Write values (name → text) to the journal's table `meta`, which describes the run as a whole."""
     db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
 
 
 def get_meta(db: sqlite.Connection) -> dict[str, str]:
-    """Return the values of the table `meta`, which describes the run as a whole."""
+    """Return the values (name → text) of the journal's table `meta`, which describes the run as a whole."""
     return dict(db.execute("SELECT key, value FROM meta"))
 
 
@@ -61,7 +61,7 @@ def last_transition_id(db: sqlite.Connection) -> int:
 
 @dataclass(slots=True)
 class _HoldAndSend:
-    """A callable that reserves the price of a request and records it as sent; `apply_all` does so for many."""
+    """A function for `Journal.write` that reserves the price of a request and records the request as sent."""
 
     rows: Sequence[int]
     hold: int
@@ -141,9 +141,9 @@ def record_answer(db: sqlite.Connection, submission_id: int, received: ReceivedA
 
     Args:
         db: The journal, in a transaction.
-        submission_id: The submission that it answers.
+        submission_id: The submission (POST) that was answered.
         received: The answer.
-        event: `ANSWER` if it answered the POST, `COLLECT` if it answered a poll.
+        event: `ANSWER` if the answer was the response to the POST, `COLLECT` if it was the response to a poll.
     """
     _store_answer(db, submission_id, received)
     db.execute(
@@ -193,7 +193,7 @@ def settle(
 
 
 def write_row_results(db: sqlite.Connection, outcomes: Iterable[AnswerOutcome]) -> None:
-    """Set each answered row to `ok`, with its image's or video's position in the answer, or to `failed`."""
+    """Set each answered row to `ok`, with its asset's position in the answer, or to `failed` if the answer lacks it."""
     db.executemany(
         "UPDATE items SET status = ?, reason = ?, error = ?, asset = ?, name = ? WHERE seq = ?",
         [
@@ -208,7 +208,10 @@ def write_row_results(db: sqlite.Connection, outcomes: Iterable[AnswerOutcome]) 
 
 @sqlite.command
 def record_refusal(db: sqlite.Connection, submission_id: int, refusal: Refusal, at: float) -> None:
-    """Record at time `at` that a request was refused and cost nothing; its rows fail or become pending again."""
+    """Record at time `at` that a request was refused and cost nothing.
+
+    Its rows become pending again if they did not cause the refusal (`refusal.rows_retryable`); otherwise they fail.
+    """
     if refusal.received is not None:
         _store_answer(db, submission_id, refusal.received)
     http_status = refusal.received.http_status if refusal.received else None
@@ -228,7 +231,7 @@ def requeue_rows(db: sqlite.Connection, submission_id: int) -> None:
     """Make the rows of a submission (one POST) pending again, or skipped if the manifest no longer has them.
 
     If the submission repeated the user's question (`--ask`), its row keeps its status and waits for another request.
-    `db.changes()` then returns the number of rows whose status changed.
+    After the call, `db.changes()` is the number of rows whose status changed.
     """
     db.execute("UPDATE answer_retries SET submission_id = NULL WHERE submission_id = ?", (submission_id,))
     db.execute(
@@ -241,7 +244,7 @@ def requeue_rows(db: sqlite.Connection, submission_id: int) -> None:
 
 @sqlite.command
 def requeue_lost_rows(db: sqlite.Connection, seqs: Sequence[int]) -> None:
-    """Make rows pending again that an earlier run of the folder paid for without getting the answer."""
+    """Make the rows `seqs` (numbers) pending again; an earlier run of the folder paid for them, but got no answer."""
     query = "UPDATE items SET status = 'pending', reason = NULL, error = NULL WHERE seq = ?"
     db.executemany(query, [(seq,) for seq in seqs])
 
@@ -317,7 +320,7 @@ def resend(db: sqlite.Connection, submission_id: int, at: float) -> None:
 def mark_over_budget(db: sqlite.Connection, reason: str, first: int, last: int) -> int:
     """Mark the pending rows in places `first` to `last` of the send order as over budget, and return their number.
 
-    A video of which frames are marked counts as one row; `reason` names the limit on credits.
+    A video of which frames are marked counts as one row. `reason` is the limit reached, such as `no_credits`.
     """
     selected = f"status = 'pending' AND submission_id IS NULL AND {SEND_ORDER} BETWEEN ? AND ? AND {IS_SENT}"
     count = f"SELECT count(DISTINCT {ROW_OF.format('seq')}) FROM items WHERE {selected}"  # noqa: S608 (our own words)
@@ -328,7 +331,7 @@ def mark_over_budget(db: sqlite.Connection, reason: str, first: int, last: int) 
 
 @sqlite.command
 def mark_row_over_budget(db: sqlite.Connection, reason: str, seq: int) -> None:
-    """Mark one pending row or frame as over budget; `reason` names the limit on credits."""
+    """Mark the pending row or video frame `seq` as over budget; `reason` is the limit on credits, such as `at_risk`."""
     db.execute(
         "UPDATE items SET status = 'over_budget', reason = ? "
         "WHERE status = 'pending' AND submission_id IS NULL AND seq = ?",
@@ -338,7 +341,7 @@ def mark_row_over_budget(db: sqlite.Connection, reason: str, seq: int) -> None:
 
 @sqlite.command
 def clear_over_budget(db: sqlite.Connection, first: int, last: int) -> None:
-    """Make rows and frames pending again that were over budget, in places `first` to `last` of the send order."""
+    """Make the over-budget rows and video frames in places `first` to `last` of the send order pending again."""
     db.execute(
         "UPDATE items SET status = 'pending', reason = NULL "  # noqa: S608 (a constant expression)
         f"WHERE status = 'over_budget' AND {SEND_ORDER} BETWEEN ? AND ? AND {IS_SENT}",
@@ -348,7 +351,7 @@ def clear_over_budget(db: sqlite.Connection, first: int, last: int) -> None:
 
 @sqlite.command
 def add_retries(db: sqlite.Connection, rows: Sequence[RetryRow]) -> None:
-    """Note that the user's question (`--ask`) is to be asked again for these rows; ignore rows already noted."""
+    """Record that the user's question (`--ask`) is to be asked again about `rows`; ignore rows recorded before."""
     db.executemany(
         "INSERT INTO answer_retries (seq, error, backends) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
         [(row.seq, row.retry.error, orjson.dumps(row.retry.backends).decode()) for row in rows],
@@ -357,7 +360,7 @@ def add_retries(db: sqlite.Connection, rows: Sequence[RetryRow]) -> None:
 
 @sqlite.command
 def set_retry_obstacle(db: sqlite.Connection, reason: str | None, first: int, last: int) -> None:
-    """Record why rows that wait for a second answer to `--ask` cannot be sent; the reason None means that they can.
+    """Record why rows that wait for a second answer to `--ask` cannot be sent, such as `budget`; None: they can.
 
     The rows are those in places `first` to `last` of the send order.
     """
@@ -371,7 +374,7 @@ def set_retry_obstacle(db: sqlite.Connection, reason: str | None, first: int, la
 
 @sqlite.command
 def set_row_retry_obstacle(db: sqlite.Connection, reason: str, seq: int) -> None:
-    """Record why one row or frame that waits for a second answer to `--ask` cannot be sent."""
+    """Record why the row or video frame `seq`, which waits for a second answer to `--ask`, cannot be sent."""
     db.execute(
         "UPDATE answer_retries SET reason = ? WHERE submission_id IS NULL AND reason IS NULL AND seq = ?", (reason, seq)
     )

@@ -48,8 +48,8 @@ def first_answers(db: sqlite.Connection, first: int, last: int) -> Iterator[tupl
 
     The rows are those in places `first` to `last` of the send order.
 
-    Each is (seq, submission id, position of the row's image or video in the answer, compressed answer), ordered by
-    submission. Rows for which the question was or will be asked again, and rows with cached answers, are left out.
+    Each is (row number, submission id, position of the row's image or video in the answer, compressed answer), ordered
+    by submission. Rows for which the question was or will be asked again, and rows with cached answers, are left out.
     """
     yield from db.execute(
         "SELECT i.seq, i.submission_id, i.asset, a.raw FROM items i JOIN answers a USING (submission_id) "  # noqa: S608
@@ -78,7 +78,7 @@ def waiting_retries(db: sqlite.Connection, first: int, last: int) -> Iterator[Pe
 
 
 def retried_row(db: sqlite.Connection, submission_id: int) -> PendingRow | None:
-    """Return the row about which a submission (POST) asks the user's question (`--ask`) again; None if it does not."""
+    """Return the row of a submission (POST) that asks the user's question (`--ask`) again; None for other submissions."""
     row = db.execute(_RETRIES + "WHERE r.submission_id = ?", (submission_id,)).fetchone()
     return None if row is None else _to_pending_row(row)
 

@@ -9,7 +9,7 @@ from lightmeter.sqlite import Connection
 
 
 class ChargedFrames(NamedTuple):
-    """The charge of one request, and its number of images and video frames.
+    """The charge of one request and its number of images and video frames, from which prices are learned.
 
     Attributes:
         paid: Credits.
@@ -92,7 +92,7 @@ def charge_counts(db: Connection) -> list[ChargeCount]:
 
 
 def credit_totals(db: Connection) -> tuple[int, int]:
-    """Return the credits that the run has paid so far, and those that it reserves for requests in flight."""
+    """Return (credits that the run has paid so far, credits that it reserves for requests that may be charged)."""
     ((paid, held),) = db.execute("SELECT paid, held FROM money")
     return paid, held
 

@@ -43,13 +43,13 @@ class SubmissionRange:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SubmissionRange:
-        """Create a range of submissions from a JSON object with its fields."""
+        """Return the range of submissions whose fields are the `values` of a JSON object."""
         known: dict[str, Any] = {name: tuple(item) if isinstance(item, list) else item for name, item in values.items()}
         return cls(**known)
 
     @property
     def next(self) -> SubmissionRange:
-        """The range of all submissions that follow this range; the last range returns itself."""
+        """The range of all submissions that this range and earlier ones leave out; of the last range, itself."""
         return self if self.through is None else SubmissionRange(self.through, self.open)
 
     def parameters(self, run: int) -> dict[str, Any]:
@@ -207,12 +207,12 @@ class JournalAnswer(NamedTuple):
 
 
 def journal_mark(db: sqlite.Connection) -> str:
-    """Return a text that changes whenever a journal gets more rows or a request changes its state."""
+    """Return a text that changes whenever a journal gets rows or a request changes its state; exports compare it."""
     return str(db.execute("SELECT (SELECT count(*) FROM items) || '-' || (SELECT count(*) FROM transitions)").get)
 
 
 def settled_ranges(db: sqlite.Connection, rest: SubmissionRange, answers_each: int) -> Iterator[SubmissionRange]:
-    """Split the submissions (POSTs) of `rest` whose charge is known into ranges to be exported, and yield the ranges.
+    """Split the submissions (POSTs) of `rest` whose charge is known into ranges, each for one file of every table.
 
     Args:
         db: The journal.
@@ -258,13 +258,13 @@ def question_rows(db: sqlite.Connection, run: int) -> Iterator[tuple[Any, ...]]:
     A video whose frames were sent in its place comes once for each frame.
 
     An item has a second answer if the first was invalid. The order is that of the manifest. Duplicates have the answers
-    of their original. An item that a later run of the folder answered is left out.
+    of the earlier item that they repeat. An item that a later run of the folder answered is left out.
     """
     return iter(db.execute(_QUESTION, {"run": run}))
 
 
 def journal_answers(db: sqlite.Connection, run: int, submissions: SubmissionRange) -> Iterator[JournalAnswer]:
-    """Yield the answers to a range of submissions in the manifest's order; in the last range also cached ones.
+    """Yield the answers to a range of submissions in the manifest's order; for the last range also cached answers.
 
     Args:
         db: The journal.

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from lightmeter import sqlite
 from lightmeter.journal.frame_rows import HAS_FRAMES, IS_ROW, IS_SENT, SEND_ORDER, frame_of
 from lightmeter.media.media_info import MediaKind
-from lightmeter.media.sampling import WHOLE_SECONDS_SQL
+from lightmeter.media.video.sampling import WHOLE_SECONDS_SQL
 from lightmeter.pricing.estimate import FrameRange
 
 CHUNK_ROWS: Final = 512
@@ -69,7 +69,7 @@ def has_failed_with(db: sqlite.Connection, reason: str) -> bool:
 
 
 def count_by_reason(db: sqlite.Connection) -> list[tuple[str, str, int, str]]:
-    """Return (status, reason, number of rows, URL and error of an example) for each reason, most frequent first."""
+    """Count rows by reason (a code), most frequent first: (status, reason, number of rows, URL and error of a row)."""
     query = (
         "SELECT status, reason, count(*) AS rows, max(url || coalesce(': ' || error, '')) FROM items "  # noqa: S608
         f"WHERE reason IS NOT NULL AND {IS_ROW} GROUP BY status, reason ORDER BY rows DESC, status, reason"
@@ -78,9 +78,9 @@ def count_by_reason(db: sqlite.Connection) -> list[tuple[str, str, int, str]]:
 
 
 def count_findings(db: sqlite.Connection) -> list[tuple[str, str, int, str, str]]:
-    """Return (check, severity, number of rows, URL and message of the first row) of the pre-checks' findings.
+    """Return what pre-checks found, as (check, severity, number of rows, URL and message of the first row).
 
-    Errors come first, then warnings, then facts; of each, the most frequent first.
+    Errors come first, then warnings, then facts; of each severity, the most frequent first.
     """
     query = (
         "SELECT f.name, f.severity, count(DISTINCT f.seq) AS rows, i.url, f.message, min(f.seq) "
@@ -91,7 +91,7 @@ def count_findings(db: sqlite.Connection) -> list[tuple[str, str, int, str, str]
 
 
 def pending_video_lengths(db: sqlite.Connection) -> list[tuple[int | None, int, float]]:
-    """Return groups of pending videos: length in seconds, rounded up (None: unknown); number; sum of exact lengths."""
+    """Return pending videos by length: (seconds, rounded up, or None; number of videos; sum of their exact seconds)."""
     groups = _length_groups(db, "status = 'pending' AND kind = 'video'")
     return [(group.seconds, group.rows, group.total_s) for group in groups]
 
@@ -108,13 +108,13 @@ def has_unfinished_rows(db: sqlite.Connection, first: int, last: int) -> bool:
 
 
 def planned_rows(db: sqlite.Connection) -> int:
-    """Return the number of rows of the manifest that are planned so far, without reading them all."""
+    """Return the number of manifest rows that are planned so far (`--stream`), without reading all rows."""
     last = db.execute(f"SELECT max(seq) FROM items WHERE {IS_ROW}").get  # noqa: S608 (a constant expression)
     return 0 if last is None else int(last) + 1
 
 
 def first_pending_image(db: sqlite.Connection, first: int, last: int) -> PendingRow | None:
-    """Return the first pending row with at most one frame, as images have, in places `first` to `last`; or None."""
+    """Return the first pending row charged as one picture in places `first` to `last` of the send order, or None."""
     row = db.execute(_PENDING.format(condition="AND frames_high = 1"), (first, last, -1, 1)).fetchone()
     return None if row is None else _to_pending_row(row)
 
@@ -122,7 +122,7 @@ def first_pending_image(db: sqlite.Connection, first: int, last: int) -> Pending
 def pending_rows(db: sqlite.Connection, first: int, last: int) -> Iterator[PendingRow]:
     """Yield the pending rows in places `first` to `last` of the send order, reading `CHUNK_ROWS` rows at a time.
 
-    The frames that are sent in place of a video come at the video's place, in their order.
+    The frames that are sent in place of a video come at the video's place, in the order of the video.
     """
     after = -1
     while rows := list(db.execute(_PENDING.format(condition=""), (first, last, after, CHUNK_ROWS))):
@@ -142,8 +142,8 @@ def rows_lost_earlier(db: sqlite.Connection, first: int, last: int) -> list[Pend
 
     Args:
         db: The journal.
-        first: First place of the rows in the send order.
-        last: Last place.
+        first: First place in the send order at which rows are returned.
+        last: Last such place.
     """
     return [_to_pending_row(row) for row in db.execute(_LOST_EARLIER, (first, last))]
 
@@ -167,9 +167,9 @@ class LengthGroup(NamedTuple):
 
     Attributes:
         kind: Media type; None if unknown.
-        seconds: The length; None if unknown, and for images.
+        seconds: The length, rounded up; None if unknown, and for images.
         rows: Number of rows.
-        total_s: Sum of the exact lengths.
+        total_s: Sum of the exact lengths of these rows' videos, in seconds.
     """
 
     kind: MediaKind | None
@@ -215,7 +215,7 @@ class ItemFile(NamedTuple):
 
 
 class AssetMarks(NamedTuple):
-    """Properties of a row's image or video that identify its content, as far as the journal knows them.
+    """Properties by which a row's image or video is found in a cache of answers, as far as the journal knows them.
 
     Attributes:
         identity: Canonical URL, or path of a local file.
@@ -296,7 +296,8 @@ def frames_to_send(db: sqlite.Connection, which: str) -> tuple[FrameRange, int]:
 
     Args:
         db: The journal.
-        which: The SQL `PLANNED` or `UNSENT`.
+        which: SQL condition that selects the rows: `PLANNED` (neither skipped, duplicate nor cached) or `UNSENT`
+            (pending or over budget).
     """
     single = db.execute(f"SELECT count(*) FROM items WHERE {which} AND NOT {IS_ROW}").get  # noqa: S608
     return _frames(db, which), int(single)
@@ -322,7 +323,7 @@ def pending_frame_ranges(db: sqlite.Connection) -> Iterator[tuple[int, int | Non
 def duplicate_groups(db: sqlite.Connection, *, only_near: bool = False) -> Iterator[FrameGroup]:
     """Yield the number of rows that repeat an earlier row's image or video, by media type and number of its frames.
 
-    A duplicate is counted only if its original has a result; with `only_near`, only if its image merely looks the same.
+    A duplicate is counted only if the earlier row has a result; with `only_near`, only if the images are not equal.
     A video whose frames are sent in its place counts as that many images.
     """
     for kind, low, high, single, rows in db.execute(_DUPLICATES, (only_near,)):
@@ -364,12 +365,12 @@ def _length_groups(db: sqlite.Connection, condition: str) -> list[LengthGroup]:
 
 
 def over_budget_groups(db: sqlite.Connection) -> list[OverBudgetGroup]:
-    """Return how many rows were not sent because of a limit on credits, by limit (balance, budget and so on)."""
+    """Return how many rows were not sent because of a limit on credits, for each limit, such as balance or budget."""
     return list(map(OverBudgetGroup._make, db.execute(_OVER_BUDGET)))
 
 
 def item_paths(db: sqlite.Connection, item_ids: Sequence[str]) -> dict[str, str | None]:
-    """Return the local path (None for a URL) of each of these items, in the order of the manifest."""
+    """Return item id → local path (None for a URL) for the items `item_ids`, in the order of the manifest."""
     return dict(
         db.execute(
             "SELECT item_id, path FROM items WHERE item_id IN (SELECT value FROM json_each(?)) ORDER BY seq",
@@ -379,7 +380,7 @@ def item_paths(db: sqlite.Connection, item_ids: Sequence[str]) -> dict[str, str 
 
 
 def item_files(db: sqlite.Connection, item_ids: Sequence[str]) -> list[ItemFile]:
-    """Return the URL, local path and content hash of each of these items; for a duplicate, the hash of its original."""
+    """Return URL, local path and content hash of the items `item_ids`; of a duplicate, the hash of the earlier item."""
     query = """
         SELECT i.item_id, i.url, i.path, coalesce(i.content_sha256, o.content_sha256)
         FROM items i LEFT JOIN items o ON o.item_id = i.duplicate_of WHERE i.item_id IN (SELECT value FROM json_each(?))
@@ -388,6 +389,6 @@ def item_files(db: sqlite.Connection, item_ids: Sequence[str]) -> list[ItemFile]
 
 
 def pending_asset_marks(db: sqlite.Connection) -> Iterator[tuple[int, AssetMarks]]:
-    """Yield each pending row's number and the properties that identify its content, in the manifest's order."""
+    """Yield (row number, properties that identify its image or video) of pending rows, in the manifest's order."""
     for seq, *marks in db.execute(_PENDING_MARKS):
         yield seq, AssetMarks._make(marks)

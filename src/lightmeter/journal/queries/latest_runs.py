@@ -78,7 +78,7 @@ def share_items(db: sqlite.Connection, older: list[Path]) -> bool:
 
 
 def attach_latest_runs(db: sqlite.Connection, path: Path) -> None:
-    """Attach as `latest` the database that tells which run of a folder has the newest answer about each item."""
+    """Attach the database that `build_latest_runs` wrote to `path`, as `latest`: the newest run with each item."""
     db.execute("ATTACH ? AS latest", (str(path),))
 
 

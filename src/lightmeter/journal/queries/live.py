@@ -11,7 +11,7 @@ from lightmeter.sqlite import Connection
 
 
 class Activity(NamedTuple):
-    """What happened in one second, or another interval, of a run.
+    """Requests sent and answered and credits charged in one interval of a run, such as a second.
 
     Attributes:
         interval: Start of the interval in seconds since the epoch, divided by the interval's length in seconds.
@@ -31,7 +31,7 @@ class Activity(NamedTuple):
 
 
 class OpenRequests(NamedTuple):
-    """Number of requests (POSTs) in one state, number of their rows, and the most credits that they can cost."""
+    """The requests (POSTs) in one state: how many, number of their rows, and the most credits that they can cost."""
 
     state: State
     requests: int
@@ -49,7 +49,7 @@ class WaitingAnswer(NamedTuple):
 
 
 class ProblemReason(NamedTuple):
-    """Number of rows with a status other than `ok` for the same reason (a code); URL and error of one of them."""
+    """Why rows have no result: a status and a reason (a code), number of these rows, URL and error of one of them."""
 
     status: str
     reason: str
@@ -83,12 +83,15 @@ GROUP BY status, reason ORDER BY rows DESC, status, reason LIMIT ?
 
 
 def activity_since(db: Connection, transition_id: int) -> list[Activity]:
-    """Return what happened in each second after the entry `transition_id` of the table `transitions`."""
+    """Return how many requests were sent, answered and charged in each second after the state change `transition_id`.
+
+    A state change is an entry of the journal's table `transitions`, such as "request 7 was sent".
+    """
     return list(map(Activity._make, db.execute(_ACTIVITY, (transition_id,))))
 
 
 def charges_by_interval(db: Connection, interval_s: int) -> list[Activity]:
-    """Return what was sent and charged in each interval of `interval_s` seconds. Reads all requests of the run."""
+    """Return how many requests were sent, answered and charged in each interval of `interval_s` seconds of a run."""
     return list(map(Activity._make, db.execute(_CHARGES, (interval_s,))))
 
 
@@ -100,7 +103,7 @@ def charge_times(db: Connection) -> tuple[float, float] | None:
 
 
 def last_transition_before(db: Connection, at: float) -> int:
-    """Return the id of the last entry of `transitions` before `at` (seconds since the epoch); 0 if there is none."""
+    """Return the id of the last change of a request's state before `at` (seconds since the epoch); 0 without one."""
     # The newest come first, so that only the changes after `at` are read.
     return db.execute("SELECT rowid FROM transitions WHERE at < ? ORDER BY rowid DESC LIMIT 1", (at,)).get or 0
 

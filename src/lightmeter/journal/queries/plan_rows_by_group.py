@@ -73,7 +73,7 @@ INSERT INTO temp.before SELECT seq, CASE WHEN seq IN (SELECT old_seq FROM temp.d
 def rows_by_change(new: Path, old: Path) -> tuple[list[PlannedGroup], list[PlannedGroup]]:
     """Count the rows of a new and of an old plan that were `added`, `removed`, `changed` or left `unchanged`.
 
-    A row is changed if its URL or path, its columns or its content differ.
+    Return (counts of new rows, counts of old rows). A row is changed if its URL or path, columns or content differ.
 
     Args:
         new: Folder with the journal of the new plan.
@@ -85,7 +85,7 @@ def rows_by_change(new: Path, old: Path) -> tuple[list[PlannedGroup], list[Plann
 
 
 def rows_by_value(folder: Path, column: str) -> list[PlannedGroup]:
-    """Count the rows of a plan by their value in a column of the manifest; most images and frames to be sent first.
+    """Count the rows of a plan by their value in a manifest column; the value with most pictures to send comes first.
 
     Args:
         folder: Folder with the journal of the plan.

@@ -87,7 +87,10 @@ def count_affordable(db: sqlite.Connection, column: str, low: int, high: int) ->
 
 
 def count_population(db: sqlite.Connection, column: str | None) -> dict[str | None, int]:
-    """Return value → number of rows that can be analyzed with it in `column`; without a column, None → all rows."""
+    """Count the rows of a plan that can be analyzed, all but skipped rows and duplicates, by their value in `column`.
+
+    Return value → number of rows; None stands for no value. Without a column, None → number of all these rows.
+    """
     query = f"SELECT {stratum_sql(column)}, count(*) FROM items WHERE {_IS_IN_POPULATION} GROUP BY 1"  # noqa: S608
     return dict(db.execute(query, (column,)))
 

@@ -41,9 +41,9 @@ class AnsweredRow(NamedTuple):
 
 
 def shard_ranges(db: sqlite.Connection, rows: int) -> list[tuple[int, int]]:
-    """Return the first and last place (`send_order`) of each shard of at most `rows` pending rows of the manifest.
+    """Divide the pending manifest rows into shards of at most `rows` rows; return each shard's first and last place.
 
-    The frames of a video have its place, so they are in its shard.
+    A place is a position in the order of sending. The frames of a video have its place, so they are in its shard.
     """
     places = (place for (place,) in db.execute(_PLACES))
     ranges = []
@@ -53,24 +53,24 @@ def shard_ranges(db: sqlite.Connection, rows: int) -> list[tuple[int, int]]:
 
 
 def pending_rows(db: sqlite.Connection, first: int, last: int) -> list[dict[str, Any]]:
-    """Return the pending rows from the place `first` to the place `last`, with all columns but `submission_id`."""
+    """Return the pending rows in places `first` to `last` of the send order, with all columns but `submission_id`."""
     names = [name for (name,) in db.execute("SELECT name FROM pragma_table_info('items')") if name != "submission_id"]
     return [dict(zip(names, row, strict=True)) for row in db.execute(_ROWS.format(", ".join(names)), (first, last))]
 
 
 @sqlite.command
 def insert_rows(db: sqlite.Connection, rows: Sequence[dict[str, Any]]) -> None:
-    """Insert rows that `pending_rows` has returned into the journal of a shard."""
+    """Insert rows that `pending_rows` has returned into `db`, the journal of a shard (a range of rows)."""
     names = list(rows[0])
     statement = f"INSERT INTO items ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608 (names of our own columns)
     db.executemany(statement, [tuple(row.values()) for row in rows])
 
 
 def answered_rows(db: sqlite.Connection) -> list[AnsweredRow]:
-    """Return the rows that requests of this journal have answered, grouped by request."""
+    """Return the rows of this journal whose requests were answered; rows of one request follow each other."""
     return [AnsweredRow._make(row) for row in db.execute(_ANSWERED)]
 
 
 def raw_answer(db: sqlite.Connection, submission_id: int) -> bytes:
-    """Return the compressed bytes of the answer of a request."""
+    """Return the bytes of the answer to a request, compressed with zstd."""
     return bytes(db.execute("SELECT raw FROM answers WHERE submission_id = ?", (submission_id,)).get)

@@ -32,7 +32,7 @@ class SubmissionRecord:
 
 
 def submissions_in(db: sqlite.Connection, states: Iterable[State]) -> Iterator[SubmissionRecord]:
-    """Yield all requests (POSTs) in one of these states, oldest first."""
+    """Yield all requests (POSTs) that are in one of `states`, oldest first."""
     state_names = sorted(states)
     marks = ", ".join("?" * len(state_names))
     query = (
@@ -54,7 +54,7 @@ def read_answer(db: sqlite.Connection, submission_id: int) -> bytes | None:
 
 
 def requests_sent(db: sqlite.Connection) -> int:
-    """Return the number of POSTs that were sent, including repeated ones."""
+    """Return the number of POSTs that were sent; a request that was sent twice counts twice."""
     return int(db.execute("SELECT coalesce(sum(attempts), 0) FROM submissions").get)
 
 
@@ -66,7 +66,7 @@ class InDoubtTotals:
         requests: Requests without an answer that may have been charged; their rows have the status `in_doubt`.
         rows: Number of rows in `requests`.
         credits: Most credits that `requests` cost; they stay reserved.
-        again: Most credits that it would cost to send again those of `requests` that balances proved nothing about.
+        again: Most credits that it would cost to send again the requests of `requests` whose charge no balance proved.
         lost_requests: Requests that were charged and never answered; their rows have the status `failed`.
         lost_credits: Credits charged for `lost_requests`.
         failed_requests: Requests that failed without a reported charge; their rows have the status `failed`.
@@ -163,7 +163,7 @@ def settled_assets(db: sqlite.Connection, after: int) -> Iterator[SettledAsset]:
 
 
 def submission_rows(db: sqlite.Connection) -> list[SubmissionRow]:
-    """Return all requests, oldest first."""
+    """Return all requests of a run for its credit statement, oldest first."""
     query = (
         "SELECT submission_id, request_id, state, assets, hold, paid, remaining, sent_at, answered_at, error "
         "FROM submissions ORDER BY submission_id"

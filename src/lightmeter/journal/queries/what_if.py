@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 from lightmeter import sqlite
 from lightmeter.journal.frame_rows import FIRST_FRAME_SEQ, IS_ROW, IS_SENT, ROW_OF, SEND_ORDER
 from lightmeter.media.media_info import MediaKind
-from lightmeter.media.sampling import WHOLE_SECONDS_SQL
+from lightmeter.media.video.sampling import WHOLE_SECONDS_SQL
 
 
 class PricedRows(NamedTuple):
-    """Number of rows of a plan with the same price under all options.
+    """Number of rows of a plan that have equal prices, whatever options are chosen.
 
     Attributes:
         value: Value of a manifest column; None for rows without one, or if no column was asked for.
@@ -72,14 +72,17 @@ SELECT key, count(DISTINCT value) FROM (
 def priced_rows(db: sqlite.Connection, column: str | None = None) -> Iterator[PricedRows]:
     """Yield how many rows of a plan cost, or may cost, the same, by the value of a manifest column (None: no column).
 
-    Rows that pre-checks or a screen left out are not among them.
+    Rows that pre-checks or local back ends (`--screen`) left out do not count.
     """
     for value, fate, cached, kind, seconds, rows, total_s in db.execute(_PRICED, (column or "",)):
         yield PricedRows(None if value is None else str(value), fate, bool(cached), kind, seconds, rows, total_s)
 
 
 def repeated_lengths(db: sqlite.Connection) -> list[tuple[MediaKind | None, int | None, int]]:
-    """Return (media type, seconds, how many) of pending rows that repeat the content or address of an earlier row."""
+    """Count the pending rows that repeat the content or address of an earlier row, by media type and video length.
+
+    Return (media type, video length in seconds, rounded up, or None, number of these rows).
+    """
     return list(db.execute(_REPEATED))
 
 
@@ -93,7 +96,7 @@ def pending_hashes(db: sqlite.Connection, most: int) -> list[int]:
 
 
 def pending_lengths_in_order(db: sqlite.Connection) -> Iterator[tuple[MediaKind | None, int | None]]:
-    """Yield (media type, seconds rounded up) of each pending row of the manifest, in the order of sending."""
+    """Yield (media type, video length in seconds, rounded up, or None) of each pending row, in the order of sending."""
     query = (
         f"SELECT kind, {WHOLE_SECONDS_SQL} FROM items WHERE status = 'pending' AND seq < {FIRST_FRAME_SEQ} "  # noqa: S608
         f"ORDER BY {SEND_ORDER}"
@@ -102,5 +105,5 @@ def pending_lengths_in_order(db: sqlite.Connection) -> Iterator[tuple[MediaKind 
 
 
 def count_column_values(db: sqlite.Connection, first_rows: int) -> dict[str, int]:
-    """Return, for each additional column of the manifest, its number of distinct values in the first rows."""
+    """Return additional column of the manifest → its number of distinct values in the first `first_rows` rows."""
     return dict(db.execute(_VALUES, (first_rows,)))

@@ -1,1 +1,1 @@
-"""Analysis of images and videos: limit of pending work, queues for the back ends, cache and merging of results."""
+"""Analysis of images and videos: limits of unfinished work, queues for the back ends, cache and merging of results."""

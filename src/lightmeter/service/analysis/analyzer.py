@@ -70,11 +70,12 @@ _LIMITS: Final = AnalyzerLimits()
 
 @dataclass(frozen=True, slots=True)
 class _AssetResult:
-    """Result of one image or video; `asset` is its JSON in the answer, None if it could not be analyzed.
+    """Result of the analysis of one image or video, for the answer and for the charge.
 
     Attributes:
+        asset: JSON of the image or video in the answer; None if it could not be analyzed.
         backends: Names of the back ends that succeeded and are charged.
-        pictures: Number of images or frames.
+        pictures: Number of images (1) or video frames that were analyzed.
         errors: Messages for the user.
     """
 
@@ -86,11 +87,12 @@ class _AssetResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RunningJob:
-    """A request that is being analyzed.
+    """A request that is being analyzed, with what the analysis of each of its images and videos needs.
 
     Attributes:
+        job: The request, prepared for analysis.
         hold_more: Reserves the price of a number of additional pictures; raises OutOfCredits.
-        on_video: Called when an asset is a video.
+        on_video: Called when an asset (an image or video of the request) is a video.
         open_assets: Limits how many assets of the request are fetched or analyzed at once.
         params: Features and options for each back end, by its name.
         views: Transforms (scale, crop) that turn a picture (image or video frame) into the inputs of the back ends.
@@ -125,10 +127,11 @@ class Analyzer:
         backends: Back ends by name.
         fetcher: Fetches assets by URL.
         tariff: Prices.
-        workers: Maximum videos of an account that are analyzed at once; for images, times `IMAGES_PER_VIDEO`.
-        limits: Limits of pending pictures, of the cache and of decoding.
-        metrics: Receives counts and times.
-        clock: Clock.
+        workers: Maximum videos of an account that are analyzed at once; the maximum for images is `IMAGES_PER_VIDEO`
+            times as high.
+        limits: Limits of unfinished images and video frames, of the cache of results, and of decoding.
+        metrics: Receives counts and durations.
+        clock: Source of the time.
     """
 
     def __init__(  # noqa: PLR0913 (all components meet here)
@@ -168,14 +171,16 @@ class Analyzer:
         await self._inference.warm()
 
     def close(self) -> None:
-        """Stop the threads of the decoder and of the back ends after their present tasks."""
+        """Stop the threads that decode images and that call back ends, each after its present task."""
         self._decoder.close()
         self._inference.close()
 
     def admit(
         self, account_id: int, pictures: int, waiting_requests: Mapping[int, int] = NOTHING
     ) -> AbstractContextManager[None]:
-        """Return a context manager that reserves capacity for a new request while the caller stores the request.
+        """Return a context manager that counts a new request's images and frames as unfinished during its `with` block.
+
+        The caller stores the request in the block.
 
         Args:
             account_id: Account that sent the request.
@@ -183,7 +188,7 @@ class Analyzer:
             waiting_requests: Number of requests in the job queue, by account; each counts as one picture.
 
         Raises:
-            ServiceOverloaded: there is no capacity now.
+            ServiceOverloaded: the account has too many unfinished images and video frames.
         """
         try:
             return self._admission.admit(account_id, pictures, waiting_requests)
@@ -199,10 +204,10 @@ class Analyzer:
         Args:
             job: The request, prepared for analysis.
             hold_more: Reserves the price of a number of additional pictures; raises OutOfCredits.
-            on_video: Called when an asset is a video.
+            on_video: Called when an asset (an image or video of the request) is a video.
 
         Raises:
-            TempFolderError: the only asset of the job cannot be stored.
+            TempFolderError: the only asset of the job cannot be stored in the temporary folder.
         """
         request = job.request
         sources: list[str | bytes] = [*request.url, *job.uploads]
@@ -219,7 +224,7 @@ class Analyzer:
         return AnalysisResult(orjson.dumps({"assets": analyzed, "errors": errors}), paid)
 
     def _inference_params(self, request: AnalyzeRequest) -> dict[str, InferenceParams]:
-        """Return features and options for the requested back ends and for those that supply input to them."""
+        """Return by name features and options for the requested back ends, and for those whose results they use."""
         options = AnalysisOptions(role=request.role, language=request.language, prompt=request.prompt)
         requested = frozenset(request.feature)
         features = {name: self._backends[name].features & requested for name in request.backend}
@@ -230,7 +235,10 @@ class Analyzer:
         return {name: InferenceParams(each, options) for name, each in features.items()}
 
     async def _run_asset(self, running: _RunningJob, asset: _AssetTask) -> _AssetResult:
-        """Wait until the limits of concurrent assets allow it, then analyze an asset; a failure becomes a message."""
+        """Wait while too many assets are open, then analyze an image or video and return its result.
+
+        If the analysis fails, the result holds no asset, but an error message for the user.
+        """
         with self._admission.reserve(running.job.account_id, asset.held_pictures):
             async with running.open_assets, self._open_assets.acquire(running.caller):
                 try:
@@ -302,7 +310,7 @@ class Analyzer:
             return await anext(slices, None)
 
     async def _infer_all(self, pictures: DecodedPictures, running: _RunningJob) -> EntriesByBackend:
-        """Return what all back ends find in some pictures; back ends that use other back ends' results run last."""
+        """Return by back end what it finds in `pictures`; back ends that use other back ends' results run last."""
         entries = dict(
             await _gather(
                 [
@@ -333,7 +341,7 @@ class Analyzer:
         return backend, in_asset_pixels(entries, view, pictures)
 
     def _cached_findings(self, content: ContentKey | None, running: _RunningJob) -> AssetFindings | None:
-        """Return an asset's cached metadata and results of all requested back ends; None if any is not cached."""
+        """Return the cached metadata and back-end results of the file `content`; None if one of them is not cached."""
         if self._cache is None or content is None:
             return None
         metadata = self._cache.get_metadata(content)

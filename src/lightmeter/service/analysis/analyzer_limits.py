@@ -1,4 +1,4 @@
-"""Limits of the analyzer that the command line sets."""
+"""Limits of the class `Analyzer` (pending pictures, cache, decoding), which options of the command line set."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lightmeter.service.ingest.decode import DecodingLimits
 
 @dataclass(frozen=True, slots=True)
 class AnalyzerLimits:
-    """Limits of the analyzer.
+    """Limits of the class `Analyzer`, which analyzes the images and videos of all requests.
 
     Attributes:
         max_pending_pictures: Maximum images and video frames of an account's unfinished requests; more are refused.
         cache_bytes: Size of the cache of back-end results in bytes; 0: no cache.
-        decoding: Limits of decoding.
+        decoding: Limits of the processes, threads and memory that decode images and videos.
     """
 
     max_pending_pictures: int = MAX_PENDING_PICTURES

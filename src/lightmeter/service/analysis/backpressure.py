@@ -37,10 +37,10 @@ NOTHING: Final[Mapping[int, int]] = {}
 
 
 class ServiceOverloaded(LightmeterError):
-    """The account has reached its limit of unfinished images and video frames; nothing was reserved or charged.
+    """The service cannot accept a request now, for example because too many images of the account are unfinished.
 
     Attributes:
-        retry_after_s: Estimated whole seconds until there is capacity, 1 or more.
+        retry_after_s: Estimated whole seconds until the service can accept the request, 1 or more.
     """
 
     def __init__(self, retry_after_s: int) -> None:
@@ -51,11 +51,13 @@ class ServiceOverloaded(LightmeterError):
 class AdmissionController:
     """Counts pending pictures (images and video frames), measures throughput, and refuses requests beyond a limit.
 
+    A picture is pending from the admission of its request until its analysis ends.
+
     Args:
         max_pending_pictures: Maximum pending pictures of one account; all accounts together may have twice as many. An
-            account may use at most half of the capacity that other accounts do not use. A request of an
-            account that has nothing pending may exceed this limit.
-        clock: Clock.
+            account may have at most half of what the other accounts leave of this total. A request of an account that
+            has nothing pending may exceed the maximum.
+        clock: Source of the time.
     """
 
     def __init__(self, max_pending_pictures: int, clock: Clock) -> None:
@@ -74,15 +76,15 @@ class AdmissionController:
     def admit(
         self, account_id: int, pictures: int, waiting_requests: Mapping[int, int] = NOTHING
     ) -> AbstractContextManager[None]:
-        """Return a context manager that counts the images and frames of a new request as pending during its block.
+        """Return a context manager that counts the images and frames of a request as pending during its `with` block.
 
         Args:
             account_id: Account that sent the request.
-            pictures: Number of pictures of the request.
+            pictures: Number of images and video frames of the request.
             waiting_requests: Requests that wait in the job queue, by account; each counts as one picture.
 
         Raises:
-            ServiceOverloaded: the limit is exceeded.
+            ServiceOverloaded: the account would exceed its limit of pending pictures.
         """
         pending = self._pending + Counter(waiting_requests)
         own = pending.pop(account_id, 0)

@@ -1,7 +1,7 @@
 """Queues and a semaphore that serve accounts in turn, and the requests of each account in turn.
 
-So an account with one request does not wait for all requests of another, and a small request does not wait for all of a
-large one of its account.
+So an account with one request does not wait for all requests of another account, and a small request does not wait for
+the whole of a large request of its account.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class FairQueue(Generic[T]):
 
     @property
     def accounts(self) -> tuple[int, ...]:
-        """Numbers of the accounts that have items, in the order of their turns."""
+        """Ids of the accounts that have entries in the queue, in the order of their turns."""
         return tuple(self._accounts)
 
     def add(self, caller: Caller, item: T) -> None:
@@ -165,7 +165,7 @@ class FairSemaphore:
         self._give()
 
     def _give(self) -> None:
-        """Give free permits to waiting accounts in turn, to each only while more permits are free than it holds."""
+        """Give free permits to waiting accounts in turn; an account gets one only if more are free than it holds."""
         while (account_id := self._next_account()) is not None:
             permit = self._waiting.pop(account_id)
             if not permit.done():  # a cancelled waiter is skipped

@@ -120,7 +120,7 @@ def _most_faces(parts: Sequence[list[Face] | None]) -> list[Face] | None:
 def _best_by_name(
     parts: Sequence[list[Scored] | None], get_name: Callable[[Scored], str | None]
 ) -> list[Scored] | None:
-    """Return, of the entries of all frames with the same back end and name, the one with the highest score.
+    """Return for each back end and name the entry with the highest score in all frames of a video.
 
     Entries without a name are all returned. None: no frame has a list of entries.
     """
@@ -163,7 +163,7 @@ def _nsfw(frames: Sequence[Entries]) -> list[Nsfw]:
 
 
 def _badness(entry: Nsfw) -> float:
-    """Return how unsafe an entry is: its score or likelihood, 0 to 1, or -1 if unknown; negated for `sfw`."""
+    """Return how unsafe a label is: its score or likelihood, 0 to 1, or -1 if unknown; for the label `sfw`, negated."""
     likelihood = LIKELIHOOD_SEVERITY.get(entry.likelihood or "", -1.0)
     score = likelihood if entry.score is None else entry.score
     return -score if entry.label == "sfw" else score
@@ -210,7 +210,10 @@ def _channels(color: Color) -> tuple[int, int, int]:
 
 
 def _mean_color(group: Sequence[Color], frames: int) -> Color:
-    """Merge similar colors: return the first, with the sums of score and pixel_fraction divided by `frames`."""
+    """Merge similar colors of a video, which has `frames` frames, to one color.
+
+    Return the first of `group`, with the sums of all scores and pixel_fractions divided by `frames`.
+    """
     score = sum(color.score or 0 for color in group) / frames
     share = sum(color.pixel_fraction or 0 for color in group) / frames
     # Rounded down, so that fractions add up to at most 1 in the summary as in each frame.

@@ -61,7 +61,7 @@ class _QueuedPicture:
 
 
 class _BackendQueue:
-    """A back end, the queue of pictures that it will analyze, and its threads. Use it only on the event loop."""
+    """Queue of the pictures that wait for a back end, with the threads that call it. Use it only on the event loop."""
 
     def __init__(self, backend: Backend, metrics: Metrics) -> None:
         traits = traits_of(backend)
@@ -145,7 +145,7 @@ class InferenceQueues:
         await asyncio.gather(*(queue.warm() for queue in self._queues.values()))
 
     def close(self) -> None:
-        """Cancel waiting pictures, and stop the threads after their present calls."""
+        """Cancel the pictures that wait, and stop the threads that call back ends, each after its present call."""
         for queue in self._queues.values():
             queue.close()
 
@@ -161,7 +161,7 @@ class InferenceQueues:
         Args:
             backend: Name of the back end.
             pictures: Pictures of one asset.
-            params: Parameters of the inference.
+            params: Features and options (such as the prompt) for the back end.
             caller: The account and the request; accounts take turns, and so do the requests of an account.
 
         Raises:
@@ -173,7 +173,7 @@ class InferenceQueues:
 def _call_backend(
     backend: Backend, pictures: Sequence[RGB], params: InferenceParams, metrics: Metrics
 ) -> list[InferenceOutcome]:
-    """Call a back end, and return entries or an error for each picture.
+    """Call a back end, and return the entries (tags, colors and so on) or the error of each picture.
 
     If a call with several pictures fails, call the back end for each picture alone.
     """

@@ -9,10 +9,10 @@ from lightmeter.wire.request import AnalyzeRequest
 
 @dataclass(frozen=True, slots=True)
 class AnalysisJob:
-    """A request that is prepared for the analyzer.
+    """A request that is prepared for `Analyzer.run`: aliases and default values are resolved.
 
     Attributes:
-        request: The request, with only available back ends and features in `backend` and `feature`; they may be empty.
+        request: The request with only available back ends and features; its lists `backend` and `feature` may be empty.
         uploads: Contents of uploaded files.
         names: Names of the assets in the answer: URLs as the client sent them, then file names.
         held_pictures: For each asset, the number of images or frames for whose price credits are reserved.
@@ -20,7 +20,7 @@ class AnalysisJob:
         digests: SHA-256 of each upload; empty: not computed yet.
         requested_features: Features that the request names, available or not; each answered asset has their fields.
         unavailable_errors: Messages for `all.errors` on requested back ends and features that are not available.
-        account_id: Number of the account that pays; accounts take turns.
+        account_id: Number of the account that pays; the queues serve accounts in turn.
     """
 
     request: AnalyzeRequest
@@ -36,7 +36,7 @@ class AnalysisJob:
 
 @dataclass(frozen=True, slots=True)
 class AnalysisResult:
-    """Result of a job: the object `all` of the answer as JSON, and the credits to charge."""
+    """Result of the analysis of a request: the object `all` of the answer as JSON, and the credits to charge."""
 
     result: bytes
     paid: int

@@ -1,4 +1,7 @@
-"""Combines the entries of an asset from all back ends and, for a video, all slices (a few frames each); writes JSON."""
+"""Combines what all back ends found in an image or video, and converts it to JSON for the answer.
+
+A video is analyzed in slices of a few frames each, whose results are appended to each other.
+"""
 
 from __future__ import annotations
 
@@ -26,21 +29,21 @@ EntriesByBackend: TypeAlias = Mapping[str, list[Entries] | BackendError]
 
 @dataclass(frozen=True, slots=True)
 class AssetFindings:
-    """Metadata of an asset, and the entries (tags, colors and so on) of all back ends for it."""
+    """Metadata of an image or video, and by back end the entries (tags, colors and so on) that it found there."""
 
     metadata: AssetMetadata
     entries: EntriesByBackend
 
 
 def append_slice(findings: AssetFindings | None, metadata: AssetMetadata, entries: EntriesByBackend) -> AssetFindings:
-    """Append the next frames of a video, with metadata and entries (tags, colors and so on), to the earlier ones.
+    """Return what was found in the earlier frames of a video, with what was found in its next frames appended.
 
     A back end that failed for some frames has failed for the video.
 
     Args:
         findings: Metadata and entries of the earlier frames; None: there are none.
         metadata: Metadata of the next frames.
-        entries: Entries of the next frames.
+        entries: By back end, what it found in the next frames: entries (tags, colors and so on), or its error.
     """
     if findings is None:
         return AssetFindings(metadata, entries)
@@ -63,8 +66,8 @@ def compose_entries(
     Args:
         backend: Back end that analyzes no pictures, but entries of other back ends.
         entries: Entries of the other back ends.
-        count: Number of images or frames.
-        options: Options of the request.
+        count: Number of images or frames; the result has one `Entries` for each.
+        options: Options of the request, such as the language.
     """
     base = {name: each for name in backend.builds_on if not isinstance(each := entries[name], BackendError)}
     try:
@@ -126,9 +129,9 @@ def as_json(
 
 
 def _entries_as_json(entries: Entries, tag_score: float, requested_features: frozenset[str]) -> dict[str, Any]:
-    """Return entries as JSON without tags below `tag_score`.
+    """Return what was found in an image or video as JSON, without tags that score below `tag_score`.
 
-    The fields `faces`, `texts`, `brands` and `embeddings` are present only if requested or in `entries`.
+    The fields `faces`, `texts`, `brands` and `embeddings` are present only if they are requested or `entries` has them.
     """
     empty: dict[str, Any] = {feature: [] for feature in OPTIONAL_LISTS if feature in requested_features}
     written = {**EMPTY_FIELDS, **empty, **entries.model_dump(exclude_none=True)}

@@ -22,11 +22,12 @@ _OVERHEAD_BYTES: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class ContentKey:
-    """Cache key of an image, or of the frames that are captured of a video.
+    """Key, in the cache of results, of an image file or of the frames that are captured of a video file.
 
     Attributes:
         digest: SHA-256 of the file.
-        interval_s, max_frames: Seconds between captured frames of a video, and their maximum number; 0 for an image.
+        interval_s: Seconds between captured frames of a video; 0 for an image.
+        max_frames: Maximum number of captured frames of a video; 0 for no limit, and for an image.
     """
 
     digest: bytes
@@ -39,7 +40,7 @@ _EntriesKey: TypeAlias = tuple[ContentKey, str, InferenceParams]
 
 
 class ResultCache:
-    """LRU cache of metadata of files, and of entries (tags, colors and so on) that back ends found in the files.
+    """LRU cache of metadata of images and videos, and of the entries (tags and so on) that back ends found in them.
 
     Not thread-safe: use it only on one event loop.
 
@@ -47,7 +48,7 @@ class ResultCache:
         max_bytes: Maximum total size of the cached values, as JSON with an estimated overhead for each value.
 
     Attributes:
-        size_bytes: Present total size of the cached values, with the same overheads.
+        size_bytes: Present total size of the cached values, measured like `max_bytes`.
     """
 
     def __init__(self, max_bytes: int = DEFAULT_CACHE_BYTES) -> None:
@@ -59,7 +60,7 @@ class ResultCache:
         return len(self._items)
 
     def get_metadata(self, content: ContentKey) -> AssetMetadata | None:
-        """Return the cached metadata of an image or video, such as its size; None if they are not cached."""
+        """Return the cached metadata of an image or video, such as its size; None if the metadata are not cached."""
         value = self._get(content)
         return value if isinstance(value, AssetMetadata) else None
 

@@ -54,15 +54,15 @@ class CatalogEntry:
 
     Attributes:
         name: Name of the back end in requests.
-        features: Features that it offers, such as `tags`.
+        features: Features that the back end offers, such as `tags`.
         prices: Millicredits for each image or video frame, by feature.
         make: Function that creates the back end.
-        model: Model that it uses; empty if it declares none.
-        licence: License of the model, or the provider's terms; empty if it declares none.
+        model: Model that the back end uses; empty if it declares none.
+        licence: License of the model, or the provider's terms; empty if the back end declares none.
         local: Whether pictures stay on this machine.
-        default: Whether a request that names no back end uses it.
-        reason: Sentence that says why it cannot be used; None if it can.
-        alias_of: Back end for which this name is an alias; None if the name is no alias.
+        default: Whether a request that names no back end uses this back end.
+        reason: Sentence that says why the back end cannot be used; None if it can be used.
+        alias_of: Back end for which `name` is an alias; None if `name` is no alias.
     """
 
     name: str
@@ -174,15 +174,16 @@ def read_catalog(settings: Settings | None = None) -> BackendCatalog:
 
 @lru_cache(maxsize=1)
 def _installed_backends(_places: tuple[tuple[str, int], ...]) -> tuple[tuple[str, str], ...]:
-    """Return name and target of each back end of another package; a changed `_places` makes it search again.
+    """Return the name and the class (`package.module:Class`) of each back end that another package installs.
 
-    The search reads the metadata of every installed package, and each plan and run needs the catalog several times.
+    The result is cached, because the search reads the metadata of every installed package. `_places`, the folders of
+    `sys.path` with their modification times, is only the key of the cache: an installation changes it.
     """
     return tuple((point.name.lower(), point.value) for point in entry_points(group=ENTRY_POINT_GROUP))
 
 
 def _modified_at(place: str) -> tuple[str, int]:
-    """Return a folder of `sys.path` and when it was modified, as installing a package does, in ns; 0 if missing."""
+    """Return the folder `place`, and when it was last modified, in nanoseconds since the epoch; 0 if it is missing."""
     try:
         return place, Path(place).stat().st_mtime_ns
     except OSError:
@@ -190,7 +191,7 @@ def _modified_at(place: str) -> tuple[str, int]:
 
 
 def _packaged_prices(name: str, features: frozenset[str]) -> dict[str, int]:
-    """Return a back end's price of each feature in lightmeter's own price table, in millicredits; 0 if not listed."""
+    """Return a back end's price for each feature in lightmeter's own price table, in millicredits; 0 if not in it."""
     prices = default_rates().rates.get(name, {})
     return {feature: prices.get(feature, 0) for feature in sorted(features)}
 
@@ -323,7 +324,7 @@ def _read_secret(variable: str | None) -> SecretStr | None:
 
 
 def _missing_reason(name: str, provider: Provider, table: ProviderTable, settings: ProviderSettings) -> str | None:
-    """Return a sentence that says what the operator must set or install to use a provider, or None."""
+    """Return a sentence that says what the operator must set or install to use a provider; None: nothing is missing."""
     if provider.extra is not None and not provider.is_installed:
         return f"Its package is missing: pip install 'lightmeter[{provider.extra}]'."
     if not settings.base_url:

@@ -1,4 +1,4 @@
-"""Validation of the tables `[backends.NAME]` of the settings file."""
+"""Validation of the tables `[backends.NAME]` of the settings file, which describe back ends."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def _check_features(prices: dict[str, Decimal]) -> dict[str, Decimal]:
 
 
 class ProviderTable(BaseModel):
-    """Table `[backends.NAME]` of the settings file, for a provider, a server with its API, or a local back end.
+    """Table `[backends.NAME]` of the settings file: for a provider, a server with its API, or a local back end.
 
     For a local back end, only `prices` and `default` have an effect.
 
     Attributes:
-        kind: Provider whose protocol is used; None: the provider or local back end that has the name of the table.
-        base_url: Base URL of its API; None: the provider's default.
+        kind: Provider whose API is called; None: the provider or local back end that has the name of the table.
+        base_url: Base URL of the API; None: the provider's default.
         model: Model to call; None: the default model.
         key_variable: Environment variable that holds the key; None: the provider's default.
         secret_variable: Environment variable that holds the second half of the key; None: the provider's default.
@@ -90,7 +90,7 @@ def _read_table(name: str, value: Any) -> ProviderTable | OnnxModelSettings | st
 
 
 def validate_table(model: type[_Table], name: str, table: Mapping[str, Any]) -> _Table:
-    """Validate one table of the settings file.
+    """Validate one table of the settings file; return it as an instance of `model`.
 
     Args:
         model: Pydantic class that the table must fit.
@@ -98,7 +98,7 @@ def validate_table(model: type[_Table], name: str, table: Mapping[str, Any]) -> 
         table: Content of `[backends.NAME]`.
 
     Raises:
-        SettingsError: the table has an unknown key or an invalid value; the message names the first.
+        SettingsError: the table has an unknown key or an invalid value; the message names the first wrong key.
     """
     try:
         return model.model_validate(table)

@@ -28,7 +28,7 @@ def _with_assets(body: Body, assets: Any) -> Body:
 
 
 def _drop_assets(body: Body, random: Random, fault: Fault) -> Body:
-    """Return the body of an answer with fewer assets (images and videos): each is dropped with `fault.chance`."""
+    """Return the body of an answer without some assets: each is dropped with the probability `fault.chance`."""
     return _with_assets(body, [asset for asset in body["all"]["assets"] if random.random() >= fault.chance])
 
 

@@ -29,7 +29,7 @@ from lightmeter.errors import SettingsError
 
 
 class Lane(StrEnum):
-    """What an API request does: submit images and videos, poll for a result, or read the balance of credits."""
+    """Type of an API request, to which a fault may be limited: submission of assets, poll, or reading the balance."""
 
     SUBMIT = "submit"
     POLL = "poll"
@@ -74,16 +74,18 @@ class Fault(BaseModel):
         on: Types of requests that the fault affects: `submit`, `poll`, `credits`.
         chance: Probability, 0 to 1, that the fault affects a request.
         seconds: Shortest and longest delay in seconds; drawn at random for each request.
-        factor: Multiplier of all charges.
+        factor: Multiplier of all charges, for the fault `prices`.
         per_second: Requests a second that the fault `queue` lets through.
-        bucket: Requests a second of a token-bucket limit, whose size is `burst`.
+        bucket: For a token-bucket limit: requests a second; None: no such limit.
+        burst: Size of the token bucket: how many requests it lets through at once.
         window: For a limit of requests in each period: maximum number of requests, and seconds of a period.
-        cap: Maximum requests at once of a concurrency limit.
+        cap: For a concurrency limit: maximum requests at once.
         retry_after: Retry-After header of a refusal: "no" for none, "yes" for the true seconds, "date" for a date, or
             a fixed number of seconds.
         status: HTTP status; None: 429 for a limit, one of 500, 502, 503 and 504 at random for an error.
         when: Whether an error answer is sent before or after the request is processed and charged.
-        names: Names that shuffled assets get: "temporary" paths, their own ("keep"), other URLs ("redirect") or "none".
+        names: Names that assets (images and videos) get in the shuffled answer: "temporary" paths, their own ("keep"),
+            other URLs ("redirect") or "none".
         kind: Way to break the JSON, one of `ODD_VALUES`; None: at random.
     """
 
@@ -201,7 +203,7 @@ class Faults:
 
     @property
     def price_factor(self) -> float:
-        """Factor by which the service multiplies all charges: of the injected failure `prices`, or 1 without it."""
+        """Factor by which the service multiplies all charges: that of the fault `prices`, or 1 without this fault."""
         return prod(fault.factor for fault in self.active("prices"))
 
     @classmethod

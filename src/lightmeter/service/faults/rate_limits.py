@@ -8,7 +8,10 @@ from lightmeter.service.faults.config import Fault
 
 
 class LimitCounter(ABC):
-    """A rate limit for the requests with one API key. The service calls `enter` and `leave` for each request."""
+    """A rate limit for the requests with one API key, which the service injects as a fault.
+
+    The service calls `enter` before it processes a request and, unless the limit refuses it, `leave` after the answer.
+    """
 
     @abstractmethod
     def enter(self, now_s: float) -> float:
@@ -91,7 +94,7 @@ class ConcurrencyLimit(LimitCounter):
 
 
 def limit_counter(limit: Fault) -> LimitCounter:
-    """Return the rate limit that a fault describes, as a new counter for the requests with one API key."""
+    """Return the rate limit that the fault `limit` describes, as a new counter for the requests with one API key."""
     if limit.bucket is not None:
         return TokenBucketLimit(limit.bucket, limit.burst)
     if limit.window is not None:

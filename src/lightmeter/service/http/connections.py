@@ -1,6 +1,6 @@
 """Limits the connections of the HTTP server: their number, and the time that a client may take to send a request.
 
-aiohttp limits none of these by default. A client that opens connections and sends half a request would take every file
+aiohttp limits neither by default. A client that opens connections and sends half a request would take every file
 descriptor of the process.
 """
 
@@ -62,8 +62,8 @@ class ConnectionLimits:
 class Connections:
     """The open HTTP connections of a server.
 
-    A connection is waiting until its client has sent a whole request. If a new connection exceeds the maximum, it
-    replaces the connection that waits longest. So unfinished requests never keep others out.
+    A connection waits until its client has sent a whole request. If a new connection exceeds the maximum, the server
+    closes the connection that has waited longest. So clients that send no whole request never keep others out.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -93,7 +93,7 @@ class Connections:
 
     @contextmanager
     def handling(self, request: web.Request) -> Iterator[None]:
-        """Suspend the deadline of a request's connection during the `with` block, which answers the request."""
+        """Suspend the limit on a connection's idle time during the `with` block, which answers its request."""
         connection = request.protocol
         if not isinstance(connection, HttpConnection) or connection not in self._open:
             yield
@@ -141,8 +141,8 @@ class HttpConnection(web.RequestHandler):
     """HTTP connection (aiohttp's) that is closed if no request arrives in time; answers malformed HTTP with JSON.
 
     Attributes:
-        deadline_s: Event-loop time at which the server closes the connection unless the headers of a request have
-            arrived.
+        deadline_s: Event-loop time, in seconds, at which the server closes the connection unless the headers of a
+            request have arrived.
         request: The request that is being answered; None: no request is being answered.
     """
 
@@ -180,7 +180,10 @@ class HttpConnection(web.RequestHandler):
         self._awaits_head = for_s < math.inf
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes from the client. A new request gets a deadline for its headers; a malformed body is an error."""
+        """Parse bytes from the client. Set a deadline when the headers of a request begin.
+
+        If a body is malformed, make its reader fail and close the connection.
+        """
         if self._awaits_head:
             self._awaits_head = False
             self.deadline_s = self._loop.time() + self._connections.limits.head_s

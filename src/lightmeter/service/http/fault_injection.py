@@ -92,7 +92,7 @@ class FaultInjector:
         log.info("fault on purpose: %s", fault.name)
 
     def _draw_fault(self, name: FaultName, lane: Lane) -> Fault | None:
-        """Draw at random which faults called `name` happen to a request; return the first that does, or None."""
+        """Draw at random which faults called `name` happen to a request; return the first that happens, or None."""
         for fault in self._faults.active(name, lane):
             if self._random[fault].random() < fault.chance:
                 self._count(fault)
@@ -116,7 +116,7 @@ class FaultInjector:
         return response
 
     async def _handle(self, request: web.Request, handler: Handler, lane: Lane) -> web.StreamResponse:
-        """Answer a request, and inject all faults but rate limits, which the caller has applied before."""
+        """Answer a request, and inject all faults except rate limits, which the middleware has already applied."""
         for queue in self._faults.active("queue", lane):
             await self._clock.sleep(self._queues[queue].delay_s(self._clock.monotonic()))
         error = self._draw_fault("5xx", lane)
@@ -148,9 +148,9 @@ class FaultInjector:
         return web.Response(status=status, text=ERROR_PAGE.format(status), content_type="text/html")
 
     def _is_delayed(self, name: FaultName, request: web.Request) -> bool:
-        """Whether the fault `name` (`late` or `unknown`) still hides the result from `request`, a poll.
+        """Return whether the fault `name` (`late` or `unknown`) hides the result from `request`, a poll.
 
-        The fault hides the result for some seconds after the answer with the request id.
+        The fault hides a result for `Fault.seconds` after the answer that told the client to poll.
         """
         request_id = request.match_info["request_id"]
         acknowledged_s = self._acknowledged_s.get(request_id)
@@ -228,14 +228,14 @@ def _response_bytes(response: web.Response) -> bytes:
 
 
 def _abort_connection(request: web.Request) -> web.Response:
-    """Close the connection at once, and return a response for the log, which is not sent."""
+    """Close the connection at once; return a response that is only logged, because aiohttp needs one."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response(status=ABORTED_STATUS)
 
 
 class _TruncatedResponse(web.StreamResponse):
-    """Response that sends only half of the bytes that its Content-Length declares."""
+    """Response for the fault `truncate`: it sends only half of the bytes that its Content-Length declares."""
 
     def __init__(self, request: web.Request, whole: web.Response) -> None:
         super().__init__(status=whole.status, headers=whole.headers)

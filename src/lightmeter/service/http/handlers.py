@@ -104,8 +104,8 @@ class Handlers:
 
     Args:
         store: Store of requests, accounts and credits.
-        runner: Runs requests.
-        queue: Runs the requests whose clients poll for the result.
+        runner: Runs the requests whose clients wait for the answer; also has the policy of the service.
+        queue: Job queue that runs the requests whose clients poll for the result.
         clock: Source of the time.
         offers: Body of GET /api/backends.
 
@@ -199,7 +199,10 @@ class Handlers:
         )
 
     async def _synchronous_reply(self, running: RunningRequest, new: NewRequest, base_url: str) -> Reply:
-        """Wait for the result of a request with one asset, and return it; return only the request id for a video."""
+        """Wait until a request with one asset has ended, and return its result.
+
+        If the asset is a video, do not wait, but return the request id, with which the client polls.
+        """
         if await asyncio.shield(running.is_video):
             return await self._acknowledge(new, base_url)
         return _result_reply(await asyncio.shield(running.task), FAILED_STATUS)
@@ -238,7 +241,7 @@ class Handlers:
         Stop waiting when the request has ended, when its client polls, or after `MAX_WAIT_FOR_OTHER_S`.
 
         Raises:
-            Superseded: the other process has died, and the request was deleted.
+            Superseded: the other process has died, and the request was deleted, so the client must send it again.
         """
         until = self._clock.monotonic() + MAX_WAIT_FOR_OTHER_S
         while not earlier.acknowledged and earlier.state not in FINISHED and self._clock.monotonic() < until:

@@ -51,7 +51,7 @@ ERRORS: Final[Mapping[int, tuple[str, str]]] = {
 
 
 def document(offers: Backends) -> Json:
-    """Return the OpenAPI document of a service that offers these back ends."""
+    """Return the OpenAPI document of a service; `offers` is its list of back ends with features and prices."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -92,7 +92,7 @@ def document(offers: Backends) -> Json:
 
 
 def _operation(name: str, summary: str, answer: Json, error_statuses: Sequence[int], **more: Any) -> Json:
-    """Return the OpenAPI operation of an endpoint that needs an API key; `more` are further fields of the operation."""
+    """Return the OpenAPI operation object of an endpoint that needs an API key; `more` are further fields of it."""
     errors = {str(status): {"$ref": f"#/components/responses/Refused{status}"} for status in error_statuses}
     return {
         "operationId": name,
@@ -233,7 +233,7 @@ def _schemas(offers: Backends) -> Json:
 
 
 def _answer_schema(description: str, status: str, more: Sequence[str]) -> Json:
-    """Return the schema of an answer that has this value in its field `status`; `more` names more required fields."""
+    """Return the schema of an answer whose field `status` has the value `status`; `more` names more required fields."""
     required = (*ECHO, *NUMBERS, "status", *more)
     not_null: Json = {name: {"not": {"type": "null"}} for name in required}
     narrowed = {"type": "object", "properties": {**not_null, "status": {"const": status}}, "required": list(required)}

@@ -47,7 +47,7 @@ class BodyMemory:
 
 
 class BodyShare:
-    """Memory that is reserved for the body of one HTTP request."""
+    """Memory that is reserved for the body of one HTTP request, so that `BodyMemory` can limit the total."""
 
     def __init__(self, reserved: Counter[int], account_id: int) -> None:
         self._reserved = reserved
@@ -71,7 +71,7 @@ class BodyShare:
 
 
 def check_head(request: web.Request) -> None:
-    """Check what the headers of a request say about its body, before it is read.
+    """Refuse a request whose headers declare a compressed or too large body, before the body is read.
 
     Raises:
         BadRequest: the body is compressed or too large.

@@ -148,7 +148,7 @@ def _route(request: web.Request) -> str:
 
 @web.middleware
 async def _respond_in_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn errors into JSON answers, and add CORS headers to answers of the API."""
+    """Middleware: turn errors of route handlers into JSON answers, and add CORS headers to answers of the API."""
     if not request.path.startswith("/api/"):
         return await _handle_errors(request, handler)
     if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from lightmeter.cpu_count import process_cpu_count
 from lightmeter.errors import MediaTooLarge, UnsupportedMedia
-from lightmeter.media.decoder_client import DecoderLimits, VideoFrame
 from lightmeter.media.image import load_views, read_image_info
 from lightmeter.media.image_transforms import InputTransform, transform_array
 from lightmeter.media.media_info import ImageInfo, MediaKind, VideoInfo, sniff
-from lightmeter.media.sampling import frame_count
-from lightmeter.media.video import MAX_CAPTURES, iter_video, read_video_info
+from lightmeter.media.video.decoder_client import DecoderLimits, VideoFrame
+from lightmeter.media.video.sample_video import MAX_CAPTURES, iter_video, read_video_info
+from lightmeter.media.video.sampling import frame_count
 from lightmeter.service.backends.base import MAX_SIDE
 from lightmeter.service.ingest.allocator import configure_allocators
 from lightmeter.service.ingest.payload import AssetPayload
@@ -65,8 +65,8 @@ class AssetMetadata:
 
     Attributes:
         kind: Image or video.
-        width, height: Size in pixels of the upright picture, as shown to a person.
-        duration_s: Duration of the whole video; None for an image, or if unknown.
+        width, height: Size in pixels of the image or frame in its upright orientation.
+        duration_s: Duration of the whole video, in seconds; None for an image, or if unknown.
         times_s: Time of each captured frame in seconds from the start of the video; None for an image.
     """
 
@@ -96,7 +96,7 @@ class DecodedPictures:
 
 
 class _PixelBudget:
-    """Counting semaphore for pixels, in FIFO order, so that small images do not overtake large ones."""
+    """Limits the pixels of images in memory; first come, first served, so that small images do not delay large ones."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -106,7 +106,7 @@ class _PixelBudget:
 
     @asynccontextmanager
     async def acquire(self, pixels: int) -> AsyncIterator[None]:
-        """Wait until `pixels` pixels are free, or all for a larger image; reserve them during the block."""
+        """Wait until `pixels` pixels of the limit (or all, if it is lower) are free; reserve them during the block."""
         pixels = min(pixels, self._total)
         async with self._lock:
             while self._available < pixels:
@@ -121,7 +121,7 @@ class _PixelBudget:
 
 
 class MediaDecoder:
-    """Decoder of the images and videos of all requests of a process."""
+    """Decoder of the images and videos of all requests of a process, within the limits `DecodingLimits`."""
 
     def __init__(self, limits: DecodingLimits = _LIMITS) -> None:
         configure_allocators()
@@ -133,7 +133,7 @@ class MediaDecoder:
         self._pixels_per_thread = max(1, limits.pixels_in_flight // limits.threads)
 
     def close(self) -> None:
-        """Stop the threads after their present tasks."""
+        """Stop the threads that decode images, each after its present image."""
         self._threads.shutdown(cancel_futures=True)
 
     async def decode_image(self, payload: AssetPayload, views: frozenset[InputTransform]) -> DecodedPictures:

@@ -73,7 +73,7 @@ _LIMITS: Final = FetchLimits()
 
 
 class _ThreadedResolver(AbstractResolver):
-    """Resolver of host names with threads of its own, so that slow names do not block other tasks in threads."""
+    """Resolver of host names with threads of its own, so that slow look-ups delay no other work in threads."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(RESOLVER_THREADS, thread_name_prefix="lightmeter-names")

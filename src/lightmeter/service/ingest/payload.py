@@ -26,12 +26,12 @@ PREFIX: Final = "lightmeter-asset-"
 
 
 class TempFolderError(LightmeterError):
-    """The service cannot write to its temporary folder, for which no asset is to blame."""
+    """The service cannot write to its temporary folder, such as on a full disk; the request is not to blame."""
 
 
 @contextmanager
 def _temp_folder_errors() -> Iterator[None]:
-    """Convert errors of the block, which writes to the temporary folder, to TempFolderError."""
+    """Convert every OSError of the `with` block, which writes to the temporary folder, to TempFolderError."""
     try:
         yield
     except OSError as error:
@@ -127,7 +127,7 @@ class PayloadWriter:
             self._stack.close()
 
     def add(self, chunk: bytes) -> None:
-        """Append a chunk of bytes, which may be buffered until `payload` is called.
+        """Append a chunk of bytes to the content; the last bytes may reach the file only when `payload` is called.
 
         Raises:
             TempFolderError: the file cannot be written.

@@ -50,7 +50,10 @@ class FairJobManager(JobManager):
     _on_notification: NotificationCallback | None = None
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Job | None:
-        """Start the next job and return it; None if no job waits that this worker may start."""
+        """Start the oldest job of the account with the fewest running jobs, and return it; None: no job may start.
+
+        A worker starts a job of an account only while it has more free places than running jobs of that account.
+        """
         rows = await self.connector.execute_query_all_async(
             _FETCH_JOB,
             queues=list(queues or ()),

@@ -33,7 +33,7 @@ class JobQueue(ABC):
 
     Args:
         store: Store of requests.
-        runner: Runs requests.
+        runner: Analyzes a request and stores its result, when its turn has come.
         clock: Source of the time.
     """
 
@@ -59,13 +59,13 @@ class JobQueue(ABC):
 
     @abstractmethod
     async def open(self) -> None:
-        """Start to run queued requests, also requests that processes which have died left unfinished."""
+        """Start to run queued requests, including unfinished requests of processes that have died."""
 
     @abstractmethod
     async def drain(self, seconds: float) -> None:
         """Stop starting requests, and wait up to `seconds` for running requests.
 
-        Requests that run longer are cancelled; a later process runs them again.
+        Requests that run longer are cancelled; another process, or this service after a restart, runs them again.
         """
 
 
@@ -84,7 +84,7 @@ class LocalQueue(JobQueue):
         return self._waiting.copy()
 
     def notify_admitted(self, request_id: str, account_id: int) -> None:
-        """Start an asyncio task that runs a stored request in its turn; the client polls for the result."""
+        """Start an asyncio task that runs a stored request, whose client polls, when it is the turn of its account."""
         task = asyncio.create_task(self._run(request_id, account_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -105,5 +105,5 @@ class LocalQueue(JobQueue):
             self.notify_admitted(request_id, account_id)
 
     async def drain(self, seconds: float) -> None:
-        """Wait up to `seconds` for running requests, then cancel them; they run again when the service starts again."""
+        """Wait up to `seconds` for running requests, then cancel them; they run again when the service restarts."""
         await finish_or_cancel(self._tasks, seconds)

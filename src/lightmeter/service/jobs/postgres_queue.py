@@ -55,12 +55,12 @@ RETRY_DELAY_S: Final = 1.0
 
 
 class PostgresQueue(JobQueue):
-    """Job queue in PostgreSQL that several processes share; each of them, also this one, runs requests from the queue.
+    """Job queue in PostgreSQL that several processes share; every such process runs requests from the queue.
 
     Args:
         database: URL of the database, `postgresql://…`.
         store: The store in the same database.
-        runner: Runs requests.
+        runner: Analyzes a request and stores its result.
         clock: Source of the time.
         lease_s: Seconds without a heartbeat after which other processes take over the work of a process.
 
@@ -108,7 +108,7 @@ class PostgresQueue(JobQueue):
         self._tasks = [asyncio.create_task(self._run_worker()), asyncio.create_task(self._renew_leases())]
 
     async def drain(self, seconds: float) -> None:
-        """Start no more jobs; wait up to `seconds` plus `lease_s` for running ones. Other processes do the rest."""
+        """Start no jobs; wait up to `seconds` + `lease_s` s for running ones. Other processes run unfinished ones."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:  # the worker cancels what it cannot finish in time
@@ -144,9 +144,9 @@ class PostgresQueue(JobQueue):
             await asyncio.sleep(self._lease_s / RENEWALS_PER_LEASE)
 
     def _renew_client_leases(self, db: Connection) -> dict[int, int]:
-        """Extend the time until which this process owns the requests it runs while their clients wait.
+        """Extend the time until which this process owns the requests that it runs for waiting clients.
 
-        Return account number → number of queued jobs, for `waiting_requests`.
+        Return the number of jobs in the queue by account number, for `waiting_requests`.
         """
         request_ids = list(self._runner.running)
         if request_ids:
@@ -161,7 +161,10 @@ class PostgresQueue(JobQueue):
         return dict(rows)
 
     def _claim_recovery(self, db: Connection) -> bool:
-        """Whether this process may take over requests of dead processes now; only one process at a time may."""
+        """Return whether this process is to take over requests of dead processes now, and record the time if it is.
+
+        True if no process has done so for a third of `lease_s`, so that processes take turns.
+        """
         sql = "UPDATE version SET swept_at = now_s() WHERE swept_at < now_s() - ? RETURNING 1"
         return bool(db.execute(sql, (self._lease_s / RENEWALS_PER_LEASE,)))
 

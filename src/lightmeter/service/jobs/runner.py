@@ -45,11 +45,11 @@ MAX_ISOLATION_WAIT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ServicePolicy:
-    """Prices, back ends, URL rules and result lifetime of the service.
+    """Rules by which the service accepts and prices requests, and keeps their results.
 
     Attributes:
         tariff: Prices.
-        availability: Which back ends requests can name.
+        availability: Back ends that requests can name, and why others are unavailable.
         allow_private: Whether URLs may point to private hosts.
         ports: Allowed ports of public hosts.
         result_lifetime_s: Seconds after completion during which a result can be read.
@@ -70,8 +70,8 @@ class RunningRequest:
 
     Attributes:
         task: The task that runs the request.
-        is_video: Future, done when the service can answer the client. True: the asset is a video, for which the client
-            must poll. False: the request has ended.
+        is_video: Future, done when the service can answer the client. True: an asset is a video, so the client gets the
+            request id and must poll. False: the request has ended.
     """
 
     task: asyncio.Task[StoredRequest]
@@ -82,7 +82,7 @@ class Runner:
     """Runs stored requests: analyzes their images and videos, and stores the result and the charge.
 
     Attributes:
-        policy: Prices, back ends, URL rules and result lifetime of the service.
+        policy: Rules by which the service accepts and prices requests, and keeps their results.
         metrics: Counts jobs and charges.
         running: Requests by id that this process runs while their clients wait.
     """
@@ -101,7 +101,7 @@ class Runner:
     def make_job(
         self, account_id: int, request: AnalyzeRequest, uploads: tuple[bytes, ...], digests: Sequence[bytes] = ()
     ) -> AnalysisJob:
-        """Return a request as a job for the analyzer; the same request gives the same job after a restart.
+        """Return a request as a job for `Analyzer.run`; the same request gives the same job after a restart.
 
         The service reserves the price of one picture (image or video frame) for an image. For any other asset it
         reserves the price of `max_frames` pictures, or of one if the request sets no maximum; if a video turns out to
@@ -136,10 +136,10 @@ class Runner:
         return self.policy.tariff.max_credits(request.backend, request.feature, request.prompt, count) or count
 
     def reserve_capacity(self, job: AnalysisJob, waiting_requests: Mapping[int, int]) -> AbstractContextManager[None]:
-        """Return a context manager that reserves capacity for a job's pictures while the caller stores the request.
+        """Return a context manager that counts a job's images and video frames as unfinished during its `with` block.
 
-        Pictures are images and video frames. `waiting_requests` is the number of requests in the job queue by account;
-        each counts as one picture.
+        The caller stores the request in the block. `waiting_requests` is the number of requests in the job queue by
+        account; each counts as one image.
 
         Raises:
             ServiceOverloaded: the account has too many unfinished images and video frames.
@@ -262,7 +262,10 @@ class Runner:
         return ended
 
     async def _finish(self, attempt: Attempt, result: AttemptResult, *, client_polls: bool) -> StoredRequest:
-        """Store the result. If the database fails, try again if the client polls; else raise StoreError."""
+        """Store the result of an attempt and charge it; return the finished request.
+
+        If the database fails: if the client polls, try again until the result is stored; else raise StoreError.
+        """
         if client_polls:
             return await self._write_patiently(lambda db: requests.finish(db, attempt, result))
         try:
@@ -332,12 +335,12 @@ class Runner:
                     self._analyses[request_id].cancel()
 
     async def drain(self, seconds: float) -> None:
-        """Wait up to `seconds` for requests whose clients wait, then cancel them."""
+        """Wait up to `seconds` for running requests whose clients wait for the answer, then cancel these requests."""
         await finish_or_cancel([*(running.task for running in self.running.values()), *self._deletions], seconds)
 
 
 async def finish_or_cancel(tasks: Collection[asyncio.Task[Any]], seconds: float) -> None:
-    """Wait up to `seconds` for tasks, then cancel the unfinished ones."""
+    """Wait up to `seconds` for the tasks to end, then cancel those that have not ended, and wait for them."""
     if tasks:
         _, unfinished = await asyncio.wait(tasks, timeout=seconds)
         for task in unfinished:
@@ -355,7 +358,7 @@ def guess_kinds(request: AnalyzeRequest, uploads: Sequence[bytes]) -> list[Media
 
 
 def _job_span(attempt: Attempt, job: AnalysisJob) -> AbstractContextManager[telemetry.TelemetrySpan]:
-    """Return the span of one attempt to run a request, below that of the HTTP request which brought it."""
+    """Return the OpenTelemetry span of an attempt to run a request, below the span of the client's HTTP request."""
     attributes: telemetry.Attributes = {
         "lightmeter.request_id": attempt.request_id,
         "lightmeter.attempt": attempt.number,

@@ -29,12 +29,12 @@ class SharedExclusiveLock:
 
     @property
     def is_open(self) -> bool:
-        """Whether `shared` would get the lock without waiting."""
+        """Whether a task that calls `shared` would get the lock without waiting."""
         return not self._entrance.locked()
 
     @asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
-        """Hold the lock during the block; other tasks may share it at the same time."""
+        """Wait for the lock, and hold it during the `with` block; other tasks may share it at the same time."""
         async with self._entrance:
             self.shared_holders += 1
             self._no_shared_holder.clear()
@@ -47,7 +47,7 @@ class SharedExclusiveLock:
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
-        """Hold the lock during the block; no other task holds it at the same time."""
+        """Wait for the lock, and hold it during the `with` block; no other task holds it at the same time."""
         async with self._exclusive_queue, self._entrance:
             await self._no_shared_holder.wait()
             yield

@@ -20,7 +20,7 @@ from lightmeter.wire.constants import INSUFFICIENT_CREDITS, MAX_CREDITS, NO_CRED
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """Prices of this service.
+    """Prices of this service, to compute how many credits to reserve for a request and to charge.
 
     Attributes:
         rates: Prices by back end and feature.
@@ -75,7 +75,7 @@ class Tariff:
 
 
 class LedgerAccount(StrEnum):
-    """The four ledger accounts of each customer; a ledger entry moves credits from one ledger account to another."""
+    """The four ledger accounts of each customer; an entry of the ledger moves credits between two of them."""
 
     GRANTS = "grants"
     FREE = "free"
@@ -110,7 +110,7 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class LedgerReference:
-    """What a ledger entry refers to: account, request (None: the operator added credits), and time (epoch seconds)."""
+    """What an entry of the credit ledger refers to: account, request (None: a grant), and time (epoch seconds)."""
 
     account_id: int
     request_id: str | None
@@ -171,7 +171,7 @@ def hold(db: Connection, reference: LedgerReference, amount: int) -> None:
     """Reserve 0 or more credits of an account for a request.
 
     Raises:
-        OutOfCredits: the account can spend fewer credits, or none.
+        OutOfCredits: the account can spend less than `amount`, or it can spend no credits at all.
     """
     # One statement checks and subtracts, so that two requests cannot both hold the last credit.
     held = db.execute(

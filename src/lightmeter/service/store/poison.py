@@ -34,7 +34,7 @@ FAIL_AFTER_CRASHES_ALONE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class CrashRecord:
-    """How often processes of the service crashed while they ran a certain request.
+    """How often processes of the service crashed while they ran a certain request; decides how it runs next.
 
     Attributes:
         deaths: Crashes of processes that ran other requests too.
@@ -47,7 +47,7 @@ class CrashRecord:
     alone: bool = False
 
     def after_crash(self) -> CrashRecord:
-        """Return this request's record with one more crash: in `deaths_alone` if its process ran no other one."""
+        """Return a copy with one more crash: in `deaths_alone` if `alone` (no other request ran), else in `deaths`."""
         if self.alone:
             return replace(self, deaths_alone=self.deaths_alone + 1)
         return replace(self, deaths=self.deaths + 1)

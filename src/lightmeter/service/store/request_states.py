@@ -20,7 +20,7 @@ from lightmeter.errors import InvalidTransition
 
 
 class JobState(StrEnum):
-    """State of a request; the values are stored in the database."""
+    """State of a request: queued, running, completed or failed. The values are stored in the database."""
 
     QUEUED = "queued"
     RUNNING = "running"

@@ -23,7 +23,7 @@ from lightmeter.wire.request import AnalyzeRequest
 
 
 class Superseded(LightmeterError):
-    """Another process runs the request now, or has deleted it, so this attempt must not change the request."""
+    """Another process runs the request now, or has deleted it, so an older attempt to run it must not change it."""
 
 
 class IsolationRequired(LightmeterError):
@@ -59,7 +59,7 @@ class NewRequest:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt to run a request; attempts are numbered from 1."""
+    """One attempt to run the request `request_id`; `number` counts from 1, and a crash leads to the next attempt."""
 
     request_id: str
     number: int
@@ -94,7 +94,7 @@ class StoredRequest:
     crashes: CrashRecord
 
     def is_same_request(self, new: NewRequest) -> bool:
-        """Whether a new request has the same parameters and uploads as this one.
+        """Return whether a new request has the same parameters and uploads as this stored request.
 
         Uploads are not compared if this request was stored with schema version 1, which has no digest of them.
         """
@@ -208,13 +208,13 @@ def hold_more(db: Connection, attempt: Attempt, amount: int, at: float) -> None:
 
 
 def find(db: Connection, request_id: str, account_id: int, not_before: float) -> StoredRequest | None:
-    """Return a request of an account; None if it does not exist or its result has expired.
+    """Return a stored request of an account; None if the request does not exist or its result has expired.
 
     Args:
         db: A transaction.
         request_id: Id of the request.
         account_id: Number of the account.
-        not_before: Results of requests that finished earlier have expired; seconds since the epoch.
+        not_before: Results of requests that finished before this time, in seconds since the epoch, have expired.
     """
     rows = db.execute(
         f"{_SELECT} request_id = ? AND account_id = ? AND (finished_at IS NULL OR finished_at >= ?)",
@@ -264,8 +264,8 @@ def start(
 ) -> tuple[StoredRequest, tuple[bytes, ...]] | None:
     """Start a new attempt to run a request whose client polls; return the request with its uploads.
 
-    Return None if the request does not exist or has finished. If its process crashed too often while it ran (see
-    `poison`), store its failure and return the failed request.
+    Return None if the request does not exist or has finished. If processes crashed `FAIL_AFTER_CRASHES_ALONE` times
+    while they ran only this request, store that it failed, and return the failed request without uploads.
 
     Args:
         db: A transaction.

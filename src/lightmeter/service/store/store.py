@@ -24,11 +24,12 @@ class _Database(Protocol):
 
 
 class Store:
-    """Store of accounts, keys, requests and results.
+    """The service's database of accounts, keys, requests and results; transactions run in threads of its own.
 
     Args:
         database: `sqlite:///PATH` or `postgresql://…`.
-        exclusive: Whether this process runs requests; an SQLite file allows one such process at a time.
+        exclusive: Whether this process runs requests, so that it must lock an SQLite file, which allows only one such
+            process at a time.
         timer: Function that takes "read" or "write" and returns a context manager that measures the transaction; None:
             no measurement.
 

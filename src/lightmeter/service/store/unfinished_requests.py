@@ -61,9 +61,9 @@ def _count_assets(echo: str) -> int:
 
 
 def cancel(db: Connection, request_id: str, at: float) -> bool:
-    """Store that a request has failed, and release its credits; return False if it is finished or does not exist.
+    """Cancel a request: store that it has failed, and release its credits; return False if it has ended or is unknown.
 
-    The process that runs it stops when it reads the new state.
+    The process that runs the request stops when it reads the new state.
 
     Args:
         db: A transaction.
@@ -82,7 +82,7 @@ def cancel(db: Connection, request_id: str, at: float) -> bool:
 
 
 def find_cancelled(db: Connection, request_ids: Collection[str]) -> list[str]:
-    """Return those of `request_ids` whose requests the operator has cancelled."""
+    """Return the ids, among `request_ids`, of the requests that the operator has cancelled."""
     marks = ", ".join("?" * len(request_ids))
     rows = db.execute(
         f"SELECT request_id FROM requests WHERE state = ? AND error = ? AND request_id IN ({marks})",  # noqa: S608 (placeholders)

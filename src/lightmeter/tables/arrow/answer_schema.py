@@ -42,7 +42,7 @@ def table_name(ask: Ask) -> str:
 
 
 def arrow_type(value_type: ValueType) -> pa.DataType:
-    """Return the Arrow type of a column whose values have this type in the JSON schema of the user's question."""
+    """Return the Arrow type of a column for a type in the JSON schema of the answers to the user's question."""
     if isinstance(value_type, Scalar):
         return _SCALAR_TYPES[value_type.kind]
     if isinstance(value_type, ListOf):

@@ -89,7 +89,10 @@ def to_timestamps(seconds: Sequence[float | None]) -> pa.Array[Any]:
 
 
 def _extra_value(value: Any, type_name: str) -> Any:
-    """Return a manifest value as its column stores it: JSON text for type `json`, or for `string` if not a string."""
+    """Return a manifest value as a column of the type `type_name` stores it.
+
+    Columns of type `json` store every value as JSON text, those of type `string` every value that is not a string.
+    """
     if value is None or type_name not in {"string", "json"}:
         return value
     return value if isinstance(value, str) and type_name == "string" else json_text(value)

@@ -105,7 +105,8 @@ class QuerySession:
     def batches(self, query: str, batch_rows: int = 16 * 1024) -> Iterator[pa.RecordBatch]:
         """Yield the result of one SQL query in batches of rows, so that it is never in memory as a whole.
 
-        Another query ends the result. It is not tried again if a writer replaces the files of its tables meanwhile.
+        Another query in this session ends the result. If a writer replaces files of the tables meanwhile, this query
+        is not tried again.
 
         Raises:
             UsageError: The query is invalid; the message is DuckDB's.
@@ -217,16 +218,19 @@ def _duckdb() -> ModuleType:
 
 
 def _replaced_errors() -> tuple[type[duckdb.Error], ...]:
-    """Return the errors of DuckDB if a file was replaced.
+    """Return the exceptions that DuckDB may raise if a writer replaced a Parquet file: the query is then tried again.
 
-    A missing file is not among the allowed paths, and a broken Arrow stream is invalid input.
+    DuckDB reports a missing file as one that it may not read, and a broken Arrow stream as invalid input.
     """
     duckdb = _duckdb()
     return duckdb.IOException, duckdb.PermissionException, duckdb.InvalidInputException
 
 
 def _is_read_error(error: duckdb.Error) -> bool:
-    """Whether DuckDB's error is about a broken Parquet file: it names one, or is of no subclass of `duckdb.Error`."""
+    """Whether DuckDB's error is about a broken Parquet file.
+
+    That is assumed if its message names such a file, or if its class is `duckdb.Error` itself, not a subclass.
+    """
     duckdb = _duckdb()
     names_file = isinstance(error, duckdb.IOException | duckdb.InvalidInputException) and ".parquet" in str(error)
     return names_file or type(error) is duckdb.Error

@@ -1,1 +1,1 @@
-"""The gallery of a run: facets, order, selection and saved views."""
+"""The gallery page, which shows the images and videos of a run: filters, order, selection and saved views."""

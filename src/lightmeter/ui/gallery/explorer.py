@@ -1,4 +1,4 @@
-"""`ExplorerView`: the view-model of the gallery of a run."""
+"""`ExplorerView`: the Python object behind the gallery, the page that shows the images and videos of a run."""
 
 from __future__ import annotations
 
@@ -41,16 +41,17 @@ _MODELS: Final = "SELECT DISTINCT model FROM embeddings WHERE item_id = ? ORDER 
 
 
 class ExplorerView(ItemRequests):
-    """The gallery of a run: facets with counts, pages of cards, a selection, saved views.
+    """The gallery of a run's images and videos (items): filters with counts, cards, a selection, saved views.
 
-    The items are read and filtered in the background, so that a notebook stays usable; `wait` waits for that.
+    The items are read and filtered in the background, so that a notebook stays usable; `wait` blocks until they are.
 
     Attributes:
         filters: The filters, as a dict with the fields of `lightmeter.ui.gallery.gallery_queries.Filters`.
-        sort: The order, as a dict with the fields of `Sort`, such as `{"by": "severity", "descending": True}`.
+        sort: The order, as a dict with the fields of `gallery_queries.Sort`: `{"by": "severity", "descending": True}`.
         selection: The ids of the items selected by hand.
-        result: What the page shows: `version` (a number), `total` (items of the run), `items` (those that match the
-            filters), `facets`, `has_embeddings`, `sorts` (names of columns), `filters` and `sort` as they apply.
+        result: What the page shows: `version` (number of this search), `total` (items of the run), `items` (number that
+            match the filters), `facets` (values to filter by, with counts), `has_embeddings`, `sorts` (columns to sort
+            by), and the `filters` and `sort` that were applied.
         busy: Whether a change of the filters is being computed.
         problem: Why the filters cannot be applied; empty if they are.
         views: Name → saved view, a dict with `filters` and `sort`.
@@ -129,7 +130,7 @@ class ExplorerView(ItemRequests):
         self._job = ui_loop().start(asyncio.to_thread(self._show, self._changes))
 
     def _show(self, change: int) -> None:
-        """Find the items for the filters and the order, unless `change`, the number of this search, is outdated."""
+        """Set `result` for the present filters and order; do nothing if `change` is not the number of the last one."""
         with self._gallery_lock:
             if change != self._changes:
                 return
@@ -164,9 +165,9 @@ class ExplorerView(ItemRequests):
 
     @request
     def page(self, version: int, offset: int, limit: int) -> dict[str, Any]:
-        """Return `cards`, one for each item from the index `offset`, and `version`, the number of the last change.
+        """Return `cards`, what the page shows of `limit` items from the index `offset`, and the `version` of `result`.
 
-        `cards` is empty if the argument `version` differs from this number, because filters or order have changed.
+        `cards` is empty if the argument `version` is not that of `result`, because filters or order have changed.
         """
         if not self._gallery_lock.acquire(timeout=0.2):
             return {"version": None, "cards": []}
@@ -179,7 +180,7 @@ class ExplorerView(ItemRequests):
 
     @request
     def item_range(self, first: int, last: int) -> list[str]:
-        """Return the ids of the items with these indices in the gallery, both included.
+        """Return the ids of the items from index `first` to index `last` of the gallery, both included.
 
         Raises:
             UsageError: There are too many items between the two indices.
@@ -191,13 +192,13 @@ class ExplorerView(ItemRequests):
 
     @request
     def find_tags(self, text: str) -> list[dict[str, Any]]:
-        """Return the tags that contain a text, each with its number of items."""
+        """Return the tags that contain a text, each a dict with `value` and `items`, its number of shown items."""
         with self._gallery_lock:
             return self._gallery.find_tags(text)
 
     @request
     def show_similar(self, item_id: str) -> None:
-        """Show only the items most similar to an item.
+        """Filter the gallery for the items whose embeddings are most similar to that of an item.
 
         Raises:
             UsageError: The item has no embedding.
@@ -212,7 +213,7 @@ class ExplorerView(ItemRequests):
 
     @request
     def save_view(self, name: str) -> None:
-        """Save the filters and the order under a name."""
+        """Save the present filters and order under a name, in the folder of the run."""
         filters, sort = self._asked()
         self._set_views(save_view(self._run.folder, name, SavedView(filters=filters, sort=sort)))
 
@@ -223,7 +224,7 @@ class ExplorerView(ItemRequests):
 
     @request
     def open_view(self, name: str) -> None:
-        """Show the saved view with this name."""
+        """Apply the filters and the order of the saved view with this name."""
         view = self.views[name]
         with self.hold_trait_notifications():
             self.filters, self.sort = view["filters"], view["sort"]

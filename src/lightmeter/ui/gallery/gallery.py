@@ -1,4 +1,4 @@
-"""`Gallery`: the items of a run that match filters, in order, with the counts of all facets and pages of cards."""
+"""`Gallery`: the items of a run that match filters, in order, with counts for each value that one can filter by."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ PartsVersion = tuple[tuple[str, int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The items that the gallery shows, and which items match which filter.
+    """The items that the gallery shows, and for each facet (property to filter by) the items that match its filter.
 
     Attributes:
         filters: The filters that the items match.
         order: The positions in the manifest of the items that match, in the order of the gallery.
-        masks: Facet → for each item whether it matches the filter of that facet.
-        tag_counts: For each tag the number of items that match all filters but the one by tags.
+        masks: Facet, such as `tags` → for each item of the run whether it matches the filter of that facet.
+        tag_counts: For each tag the number of items with it that match all filters, except the filter by tags.
     """
 
     filters: Filters = field(default_factory=Filters)
@@ -57,7 +57,7 @@ class Shown:
 
 
 class Gallery:
-    """The items of a run. `show` computes what matches the filters once; pages and counts then come from memory.
+    """The items of a run. `show` finds those that match the filters; pages and counts then come from memory.
 
     The columns of all items are in memory. `show` reads them again if the tables have changed. Use one thread at a
     time.
@@ -88,7 +88,7 @@ class Gallery:
 
     @property
     def columns(self) -> GalleryColumns:
-        """The columns of all items; they are read if that was not done yet."""
+        """The columns of all items, read from the tables at the first use."""
         if self._columns is None:
             self._read()
         assert self._columns is not None  # noqa: S101 (for the type checker)
@@ -128,7 +128,7 @@ class Gallery:
                 return
 
     def _mask(self, facet: str, filters: Filters, condition: str) -> Mask:
-        """Return for each item whether it matches the filter of one facet, whose SQL is `condition`."""
+        """Return for each item whether it matches the filter of `facet`, such as `tags`, whose SQL is `condition`."""
         columns = self.columns
         if facet == "tags":
             return columns.with_tags(filters.tags)
@@ -173,7 +173,7 @@ class Gallery:
         return self._places[query]
 
     def page(self, offset: int, limit: int) -> list[dict[str, Any]]:
-        """Return the cards of at most `limit` items from the index `offset` of the shown items."""
+        """Return name, URL, tags, colors, … (a card) of at most `limit` of the shown items from the index `offset`."""
         first = max(offset, 0)
         return [self._card(int(position)) for position in self.shown.order[first : first + min(limit, MAX_PAGE)]]
 
@@ -198,11 +198,11 @@ class Gallery:
         }
 
     def item_ids(self, first: int, last: int) -> list[str]:
-        """Return the ids of the shown items with these indices, both included, in the order of the gallery."""
+        """Return the ids of the shown items from index `first` to `last` (included), in the order of the gallery."""
         return [self.columns.item_ids[int(position)].as_py() for position in self.shown.order[first : last + 1]]
 
     def facets(self) -> dict[str, Any]:
-        """Return the counts of all facets, each among the items that match the filters of all other facets.
+        """Return per facet the values to filter by, and how many items with each match the filters of other facets.
 
         `tags`: the most frequent tags and those chosen; `sources` and `columns`: all values; `severity`: the number of
         items in each bin, and those without a rating.
@@ -253,7 +253,7 @@ class Gallery:
 
 
 def parts_version(folder: Path) -> PartsVersion:
-    """Return names, sizes and times of the Parquet files of a run's tables, to notice that a file has changed."""
+    """Return names, sizes and modification times of the files of a run's tables, to notice that one has changed."""
     dataset, found = Dataset(folder), []
     for table in dataset.tables():
         for part in dataset.parts(table):
@@ -268,7 +268,7 @@ def _all(masks: Mapping[str, Mask], items: int) -> Mask:
 
 
 def _all_but(masks: Mapping[str, Mask], facet: str, items: int) -> Mask:
-    """Return for each item whether it matches the filters of all facets but one."""
+    """Return for each of `items` items whether it matches the filters of all facets other than `facet`."""
     found = np.ones(items, np.bool_)
     for name, mask in masks.items():
         if name != facet:

@@ -45,7 +45,7 @@ _SORT_TYPES: Final = (*_FACET_TYPES, "DOUBLE", "FLOAT", "TIMESTAMP", "TIMESTAMP 
 
 @dataclass(frozen=True, slots=True)
 class ValueColumn:
-    """A column of `assets` with few different values.
+    """A column of the table `assets` with so few different values that the gallery offers them as a filter.
 
     Attributes:
         values: The different values as text, sorted; None is the null value.
@@ -90,11 +90,11 @@ class GalleryColumns:
 
     @property
     def items(self) -> int:
-        """Number of items of the run."""
+        """Number of items (images and videos) of the run."""
         return len(self.item_ids)
 
     def tag_counts(self, shown: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return for each tag the number of items with it among those for which `shown` is true."""
+        """Return for each tag the number of items that have the tag and for which `shown` is true."""
         counts = np.zeros(len(self.tags), np.int64)
         for start in range(0, len(self.tag_keys), BLOCK):
             keys = self.tag_keys[start : start + BLOCK]
@@ -113,13 +113,13 @@ class GalleryColumns:
         return found
 
     def tags_of(self, position: int, most: int) -> list[tuple[str, float | None]]:
-        """Return the `most` tags of an item with the highest scores, as (tag, score)."""
+        """Return the `most` tags with the highest scores of the item at `position`, as (tag, score)."""
         keys = _of_position(self.tag_keys, position)
         found = [(self.tags[value], score) for value, score in zip(key_values(keys), _scores(keys), strict=True)]
         return sorted(found, key=lambda tag: (tag[1] is None, -(tag[1] or 0.0), tag[0]))[:most]
 
     def colors_of(self, position: int, most: int) -> list[tuple[str, float]]:
-        """Return the `most` colors of an item with the largest mean shares of the picture, as (`#rrggbb`, share)."""
+        """Return the `most` colors with the largest shares (0 to 1) of the item at `position`: (`#rrggbb`, share)."""
         keys = _of_position(self.color_keys, position)
         shares: dict[int, list[float]] = {}
         for value, share in zip(key_values(keys).tolist(), _scores(keys), strict=True):
@@ -189,7 +189,7 @@ def read_columns(session: QuerySession) -> GalleryColumns:
 
 
 class _ItemReader:
-    """Collects columns of the table `assets`; a column for filters (`facets`) with too many values is left out."""
+    """Collects the columns of `assets` that the gallery needs; of `facets`, those with too many values are left out."""
 
     def __init__(self, facets: Sequence[str]) -> None:
         self._codes: dict[str, list[NDArray[np.uint8]]] = {name: [] for name in facets}
@@ -203,7 +203,7 @@ class _ItemReader:
         self._facets = tuple(facets)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add a batch of rows of `assets`, a part of the result of the SQL in the attribute `query`."""
+        """Add a batch of the rows of `assets` that the SQL query in the attribute `query` returns."""
         self._hashes.append(_numbers(batch.column(0), np.uint64).copy())
         self._ids.append(_copied(batch.column(1)))
         self.urls.extend(batch.column(2))
@@ -229,7 +229,7 @@ class _ItemReader:
         return pa.chunked_array(self._ids, pa.string())
 
     def take_hashes(self) -> NDArray[np.uint64]:
-        """Return the hashes of the item ids, and forget them."""
+        """Return the hashes of the item ids, and drop them from this reader to free memory."""
         chunks, self._hashes = self._hashes, []
         return np.concatenate([np.zeros(0, np.uint64), *chunks])
 
@@ -308,7 +308,7 @@ class _FactReader:
         self._sorted_hashes = item_hashes[self._order]
 
     def tag_keys(self, rows: int) -> NDArray[np.uint64]:
-        """Return an integer for each item and tag, as in `GalleryColumns.tag_keys`; `rows`: rows of `tags`."""
+        """Return an integer for each item and tag, as in `GalleryColumns.tag_keys`; `tags` has `rows` rows."""
         distinct = "SELECT DISTINCT name FROM tags WHERE name IS NOT NULL"
         number = "(row_number() OVER (ORDER BY name) - 1)::UBIGINT"
         names = self._session.ask(f"SELECT name, {number} AS tag FROM ({distinct}) ORDER BY name")  # noqa: S608 (constants)
@@ -321,7 +321,7 @@ class _FactReader:
         return _best_key_per_item_and_tag(keys)
 
     def color_keys(self, rows: int) -> NDArray[np.uint64]:
-        """Return an integer for each color of an item, as in `GalleryColumns.color_keys`; `rows`: rows of `colors`."""
+        """Return integers for the colors of items, as in `GalleryColumns.color_keys`; `colors` has `rows` rows."""
         rgb = "((red::UBIGINT << 16) | (green::UBIGINT << 8) | blue::UBIGINT)"
         keys = self._keys(rows, "colors", rgb, "coalesce(pixel_fraction, score, 0)")
         keys.sort()
@@ -350,13 +350,16 @@ class _FactReader:
         return highest
 
     def has_source(self) -> NDArray[np.bool_]:
-        """Return for each back end and item whether the back end gave a result; call it after the other methods."""
+        """Return for each back end and item whether the back end gave a result.
+
+        Call it last, because the other methods note the back ends in the tables that they read.
+        """
         for _ in self._facts(f"({_OTHER_FACTS})", "NULL"):
             pass
         return self._has_source[:-1]
 
     def _facts(self, table: str, value: str) -> Iterator[tuple[Mask, NDArray[np.uint32], Any]]:
-        """Yield three arrays for each batch of rows of a table: whether the item is known, its position, and a value.
+        """Yield three arrays for each batch of rows of a table: whether the run has the item, its position, a value.
 
         Also note which back end each row is from, for `has_source`.
 

@@ -1,4 +1,4 @@
-"""Filters and sort keys of the gallery, and their SQL text over the tables of a run. Pure."""
+"""Filters and sort keys of the gallery, and SQL queries for them over the tables of a run. No I/O."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Sort(BaseModel):
 
 
 def effective_sort(filters: Filters, sort: Sort) -> Sort:
-    """Return `sort`; or the default order, if `sort` names none or needs a filter that is not set."""
+    """Return `sort`; or the default order, if `sort.by` is empty or needs a filter that is not set."""
     has_key = {"": False, "similarity": filters.similar is not None, "distance": filters.color is not None}
     if has_key.get(sort.by, True):
         return sort
@@ -95,7 +95,7 @@ def effective_sort(filters: Filters, sort: Sort) -> Sort:
 
 
 def conditions(filters: Filters) -> dict[str, str]:
-    """Return facet → SQL condition on the table `assets`, for each facet with a filter."""
+    """Return facet, such as `tags` → SQL condition on the table `assets`, for each facet with a filter."""
     found: dict[str, str] = {}
     if filters.tags:
         found["tags"] = f"item_id IN (SELECT item_id FROM tags WHERE name IN ({_literals(filters.tags)}))"  # noqa: S608 (quoted)
@@ -201,7 +201,7 @@ _BASE: Final = "(SELECT *, row_number() OVER () AS lm_position FROM assets) AS a
 
 
 def _source(filters: Filters, sort: Sort) -> str:
-    """Return the SQL after FROM: `assets` with the columns to sort by: `lm_position`, and `lm_key` if needed."""
+    """Return SQL to put after FROM: `assets` with the columns to sort by, `lm_position` and, if needed, `lm_key`."""
     by = effective_sort(filters, sort).by
     if by == "severity":
         keys = "SELECT item_id, max(severity) AS lm_key FROM nsfw GROUP BY item_id"

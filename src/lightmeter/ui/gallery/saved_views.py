@@ -16,7 +16,7 @@ MAX_VIEWS: Final = 100
 
 
 class SavedView(BaseModel):
-    """Filters and order of the gallery that the user has saved under a name."""
+    """Filters and order that the user has saved under a name, to open the gallery with them again."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -28,7 +28,7 @@ _VIEWS: Final = TypeAdapter(dict[str, SavedView])
 
 
 def read_views(folder: Path) -> dict[str, SavedView]:
-    """Return name → saved view of the run in a folder; none if nothing was saved.
+    """Return name → saved view of the run in a folder; an empty dict if nothing was saved.
 
     Raises:
         UsageError: The file cannot be read.
@@ -43,7 +43,7 @@ def read_views(folder: Path) -> dict[str, SavedView]:
 
 
 def save_view(folder: Path, name: str, view: SavedView) -> dict[str, SavedView]:
-    """Save a view under a name, replacing any view of that name; return name → view of all saved views.
+    """Save a view under a name, replacing any view of that name; return name → view for all saved views.
 
     Raises:
         UsageError: The name is empty, there are too many views, or the folder cannot be written.
@@ -57,7 +57,7 @@ def save_view(folder: Path, name: str, view: SavedView) -> dict[str, SavedView]:
 
 
 def delete_view(folder: Path, name: str) -> dict[str, SavedView]:
-    """Delete the saved view with a name, if it exists; return name → view of the others.
+    """Delete the saved view `name`, if it exists; return name → view for the remaining saved views.
 
     Raises:
         UsageError: The folder cannot be written.

@@ -12,11 +12,11 @@ from lightmeter.errors import UsageError
 from lightmeter.html_report.model import REVIEW_FROM, Row, short_name
 from lightmeter.html_report.thumbnails import ThumbnailSource
 from lightmeter.journal.header import archived_runs, read_run_header
+from lightmeter.journal.queries.frame_rows import SentFrame, sent_frames
 from lightmeter.journal.queries.items import ItemFile, item_files, item_paths
-from lightmeter.journal.queries.video_frames import SentFrame, sent_frames
 from lightmeter.journal.store import open_read_only
 from lightmeter.journal.thumbnails import read_thumbnails
-from lightmeter.media.sampling import frame_count
+from lightmeter.media.video.sampling import frame_count
 from lightmeter.options import Options
 from lightmeter.tables.arrow.answer_schema import ANSWERS_PREFIX
 from lightmeter.tables.arrow.schema import schema
@@ -79,7 +79,7 @@ def read_thumbnail_sources(folder: Path, item_ids: Sequence[str]) -> dict[str, T
 
 
 def read_picture_source(folder: Path, item_id: str) -> tuple[ThumbnailSource, str | None]:
-    """Return where the picture of an item comes from, and its kind: `image`, `video`, or None if unknown.
+    """Return where the picture of an item comes from, and the item's kind: `image`, `video`, or None if unknown.
 
     Raises:
         UsageError: The run has no such item.
@@ -128,7 +128,8 @@ def read_details(folder: Path, item_id: str, frame: int | None = None) -> dict[s
     """Return everything that the tables and the journal of a run say about an item, as a JSON-compatible object.
 
     `tables` has the rows about the whole item, or about one frame of a video. `boxes` has the positions of faces,
-    texts and brands: corners in pixels of a picture of `size`, or in shares of its sides.
+    texts and brands: each has corners in pixels of a picture whose width and
+    height are the key `size` of the result, or in shares of the width and height.
 
     Args:
         folder: The folder of the run.
@@ -230,7 +231,7 @@ def _no_such_item(item_id: str) -> UsageError:
 
 
 def _read_tables(session: QuerySession, folder: Path, item_id: str, frame: int | None) -> dict[str, dict[str, Any]]:
-    """Return table → its first rows about an item or one frame of it, and `more`, whether it has further rows."""
+    """Return table → its first rows about an item or one of its frames, and `more`: whether there are further rows."""
     answers = [name for name in Dataset(folder).tables() if name.startswith(ANSWERS_PREFIX)]
     found = {}
     for table, columns in {**_COLUMNS, **dict.fromkeys(answers, "* EXCLUDE (item_id, url, frame, run_id)")}.items():
@@ -255,7 +256,10 @@ def _frame_times(item: Row, sent: Sequence[SentFrame], answered: set[int], optio
 
 
 def _coordinate_size(item: Row, *, is_scaled: bool) -> list[float] | None:
-    """Return the size that pixel coordinates in answers refer to, reduced if `is_scaled`; None if unknown."""
+    """Return the width and height in pixels to which coordinates in answers refer; None if unknown.
+
+    With `is_scaled`, a copy was sent, whose longer side has at most `LONGEST_SIDE_PX` pixels.
+    """
     width, height = item["width"], item["height"]
     if not width or not height:
         return None
@@ -273,7 +277,7 @@ def _request(row: Row) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as it is shown: times in UTC to the second, lists joined by commas, others unchanged."""
+    """Return a value as the page shows it: times in UTC to the second, lists joined by commas, others unchanged."""
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}{' UTC' if value.tzinfo else ''}"
     return ", ".join(map(str, value)) if isinstance(value, list) else value

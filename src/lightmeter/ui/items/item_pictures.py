@@ -1,6 +1,6 @@
 """Makes enlarged pictures of single items, and small pictures of a video's frames, from local files and URLs.
 
-If a picture cannot be made, no error is raised: the page shows the kept thumbnail, or nothing, and the reason.
+If a picture cannot be made, no error is raised: the page shows the thumbnail from the run, or nothing, and the reason.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from lightmeter.html_report.thumbnails import (
     download_media,
 )
 from lightmeter.manifest.tar_members import local_file
-from lightmeter.media.decoder_client import decoder_session
 from lightmeter.media.image import encode_jpeg, load_rgb, read_image_info, thumbnail
 from lightmeter.media.media_info import SNIFF_BYTES, is_video
+from lightmeter.media.video.decoder_client import decoder_session
 from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.tempdirs import LockedTempDir
 
@@ -67,7 +67,7 @@ async def enlarge(source: ThumbnailSource, kind: str | None, time_s: float | Non
     An image at a URL is downloaded, within the size and time limits of thumbnails; a video at a URL is not.
 
     Args:
-        source: Where the image or video is, and its kept thumbnail.
+        source: Where the image or video is, and the thumbnail of it that the run kept.
         kind: `image`, `video`, or None if unknown.
         time_s: Time of a video's frame in seconds; None for an image, or the first frame.
     """
@@ -97,7 +97,8 @@ async def make_strip(
     Args:
         source: Where the video is.
         times_s: Frame → its time in seconds.
-        on_made: Called for each frame as soon as its picture is ready, or has failed: then `reason` says why.
+        on_made: Called with each frame's number and picture as soon as it is ready or has failed; the attribute `reason`
+            of a failed picture says why.
     """
     waiting = sorted(times_s, key=times_s.__getitem__)
     try:

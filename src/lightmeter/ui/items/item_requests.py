@@ -16,7 +16,7 @@ from pydantic import Field
 from lightmeter.background_loop import BackgroundLoop
 from lightmeter.html_fragments import data_uri
 from lightmeter.html_report.thumbnails import Thumbnail, ThumbnailSource, make_thumbnails
-from lightmeter.media.sampling import MAX_DURATION_S
+from lightmeter.media.video.sampling import MAX_DURATION_S
 from lightmeter.ui.items.item_details import read_details, read_picture_source, read_thumbnail_sources
 from lightmeter.ui.items.item_pictures import EnlargedPicture, enlarge, make_strip
 from lightmeter.ui.view_model import ViewModel, error_text, request
@@ -35,15 +35,16 @@ Seconds: TypeAlias = Annotated[float, Field(ge=0, le=MAX_DURATION_S)]
 
 @cache
 def ui_loop() -> BackgroundLoop:
-    """Return the background event loop that all view-models of this process share; the notebook's loop may be busy."""
+    """Return the event loop, in a background thread, that all pages of this process share; a notebook's may be busy."""
     return BackgroundLoop("lightmeter-ui")
 
 
 class ItemRequests(ViewModel):
-    """Requests about single items: thumbnails, details, enlarged pictures. A subclass implements `run_folder`.
+    """Answers a page's requests about single items: thumbnails, details, pictures. A subclass implements `run_folder`.
 
     Details and pictures are read in the background. A new request for details cancels the previous one that is not
-    answered; likewise for pictures and strips. So nothing piles up while the user leafs through many items.
+    answered; likewise for pictures and strips (small pictures of a video's frames). So nothing piles up while the
+    user leafs through many items.
     """
 
     def __init__(self, **traits: Any) -> None:
@@ -78,7 +79,7 @@ class ItemRequests(ViewModel):
 
     @request
     def details(self, item_id: str, frame: int | None = None) -> None:
-        """Read the details of an item, or of one frame of a video; the event `details` follows.
+        """Read the details of an item, or of one frame of a video; the page gets the event `details`.
 
         Its value is that of `lightmeter.ui.items.item_details.read_details`; or `item_id`, `frame`, `problem` and
         `hint` if they cannot be read.
@@ -87,7 +88,7 @@ class ItemRequests(ViewModel):
 
     @request
     def picture(self, item_id: str, frame: int | None = None, time_s: Seconds | None = None) -> None:
-        """Enlarge the picture of an item, or the frame of a video at `time_s`; the event `picture` follows.
+        """Enlarge the picture of an item, or the frame of a video at `time_s`; the page gets the event `picture`.
 
         Its value has `item_id`, `frame`, `src` and `blurred` (data URIs), `reason` (why there is no picture), `width`
         and `height` of the original, and `is_thumbnail`, whether `src` is only the thumbnail that the run kept.
@@ -96,7 +97,7 @@ class ItemRequests(ViewModel):
 
     @request
     def strip(self, item_id: str, times_s: Annotated[dict[int, Seconds], Field(max_length=MAX_STRIP)]) -> None:
-        """Make small pictures of frames of a video; the event `strip` follows for each.
+        """Make small pictures of frames of a video; the page gets an event `strip` for each.
 
         Its value has `item_id`, `frame`, `src` and `blurred` (data URIs), and `reason` (why there is no picture).
 

@@ -1,1 +1,1 @@
-"""The live page of a run, read from its journal."""
+"""The live page, which shows the progress and credits of a run while it goes on, as read from the run's journal."""

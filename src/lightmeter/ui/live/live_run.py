@@ -1,4 +1,4 @@
-"""`LiveRunView`: the view-model of the live page of a run."""
+"""`LiveRunView`: the Python object behind the live page, which shows the progress of a run."""
 
 from __future__ import annotations
 

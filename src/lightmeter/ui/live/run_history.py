@@ -22,11 +22,11 @@ class RecentRates:
     """Rates over the last minute, or over the time since the first request if that is shorter.
 
     Attributes:
-        seconds: Length of that time, which all rates refer to.
+        seconds: Length of the time over which all rates are measured.
         sent: Requests sent, per second.
         throttled: Requests refused because of the service's rate limit, per second.
         rows: Rows whose request was charged, per second.
-        answered: Number of requests charged in that time.
+        answered: Number of requests charged in these seconds.
     """
 
     seconds: float
@@ -53,7 +53,7 @@ NO_RATES: Final = RecentRates(RECENT_S, 0.0, 0.0, 0.0, 0)
 
 
 class RunHistory:
-    """Credits and rows over time, in at most `MAX_POINTS` intervals, and the activity of the last minute.
+    """Credits and rows of a run over time, in at most `MAX_POINTS` intervals, and the activity of the last minute.
 
     Attributes:
         sent: Number of requests (POSTs) sent.
@@ -92,7 +92,7 @@ class RunHistory:
             self._sums, self.interval_s = merged, 2 * self.interval_s
 
     def points(self) -> list[tuple[int, int, int]]:
-        """Return (end of an interval in seconds since the epoch, rows charged so far, credits so far), oldest first."""
+        """Return (end of an interval in seconds since the epoch, rows and credits charged until then), oldest first."""
         points, rows, paid = [], 0, 0
         for interval, (more_rows, more_paid) in sorted(self._sums.items()):
             rows, paid = rows + more_rows, paid + more_paid

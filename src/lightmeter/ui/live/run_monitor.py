@@ -1,4 +1,4 @@
-"""`RunMonitor`: one thread that reads snapshots of a run for all pages and clients that look at it."""
+"""`RunMonitor`: one thread that reads the state of a run for all pages and clients that look at the run."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _IN_FLIGHT: Final = HOLDING - IN_DOUBT - {State.CHARGE_UNKNOWN, State.WRITTEN_OF
 
 @dataclass(slots=True)
 class _RowSums:
-    """The values of a snapshot that need a scan of all rows: 0.2 s for a million rows, so they are read less often."""
+    """Values for the live page that need a scan of all rows, 0.2 s for a million, and are therefore read less often."""
 
     header: RunHeader
     counts: dict[str, int]
@@ -64,7 +64,7 @@ class _RowSums:
 
 @dataclass(slots=True)
 class _Requests:
-    """The values of a snapshot about requests and credits, which are quick to read."""
+    """Values for the live page about the requests and credits of a run, which are quick to read from the journal."""
 
     started_at: float | None = None
     last_at: float | None = None
@@ -89,7 +89,7 @@ class SnapshotReader:
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        """Create the reader of a folder; `clock` returns seconds since the epoch."""
+        """Create the reader for the run in `folder`; `clock` returns seconds since the epoch."""
         self._folder = folder
         self._clock = clock
         self._history = RunHistory()
@@ -103,7 +103,7 @@ class SnapshotReader:
         self._steps: list[str] | None = None
 
     def read(self) -> Snapshot:
-        """Return the current snapshot; if it cannot be read, a dict with `error`: a message and a hint."""
+        """Return what the live page shows of the run now; if that cannot be read, `error` with message and hint."""
         try:
             return self._read()
         except (LightmeterError, OSError) as error:
@@ -201,7 +201,7 @@ def _waiting(requests: _Requests) -> Snapshot:
 
 
 def _file_versions(folder: Path) -> tuple[object, ...]:
-    """Return inode numbers, times and sizes of the run's files, which differ after every write to the journal."""
+    """Return inode numbers, times and sizes of the run's files, to notice any write to the journal."""
     path = journal_path(folder)
     versions: list[object] = []
     for file in (path, path.with_name(f"{path.name}-wal"), folder / REPORT_NAME, folder / "tables"):

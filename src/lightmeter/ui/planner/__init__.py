@@ -1,1 +1,1 @@
-"""The planner: form, prices of other options, spending, and the progress of a run."""
+"""The planner, a page that prices a run for the options in a form, starts it, and shows its progress."""

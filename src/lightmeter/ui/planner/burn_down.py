@@ -1,4 +1,4 @@
-"""Follows the credits of a run against their cap, and forecasts when the run ends and what it will have cost."""
+"""Follows the credits of a run towards its cap, and forecasts when the run ends and what it will have cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RATE_WINDOWS_S: Final = (10.0, 60.0)
 
 @dataclass(frozen=True, slots=True)
 class BurnPoint:
-    """The state of a run at one moment.
+    """Time, credits and unfinished rows of a run at one moment, for the chart of the planner.
 
     Attributes:
         seconds: Seconds since the process began to work on the run.
@@ -77,7 +77,7 @@ class BurnDown:
         return left / max(rates), left / min(rates)
 
     def remaining_credits(self) -> CreditRange:
-        """Return what the rows that are left may cost: their share of the plan's price, never more than the cap."""
+        """Return what the unfinished rows may cost: their share of the plan's price, at most the rest of the cap."""
         left = self._points[-1].left if self._points else self._rows
         share = left / self._rows if self._rows else 0.0
         low = int(self._price.low * share)

@@ -1,4 +1,4 @@
-"""Makes the plans of a planner, and finds how many credits a run of a plan may spend."""
+"""Makes plans for the planner's page, and finds how many credits a run of a plan may spend."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from lightmeter.ui.planner.run_command import run_command_line
 
 
 class PlanSource:
-    """Where the plans of a planner come from: a manifest, a plan, or the plan file of a run.
+    """Makes the plans that the planner's page shows, from a manifest, a plan, or the plan file of a run.
 
     Args:
         manifest: The manifest; None if only a plan is given, so that its rows cannot be read again.
@@ -47,7 +47,7 @@ class PlanSource:
 
     @classmethod
     def of(cls, source: ManifestSource | Plan | PlanSource) -> PlanSource:
-        """Return the source for a manifest or a plan; a source itself stays as it is."""
+        """Return the plan source for a manifest or a plan; a `PlanSource` is returned unchanged."""
         if isinstance(source, PlanSource):
             return source
         return cls(plan=source) if isinstance(source, Plan) else cls(manifest=source)
@@ -85,7 +85,7 @@ class PlanSource:
         *,
         read_again: bool,
     ) -> Plan:
-        """Return a plan with these options; read the manifest only if no earlier plan has its checked rows.
+        """Return a plan with these options; read the manifest only if no earlier plan holds checked rows of it.
 
         Args:
             before: The last plan; None if there is none yet.
@@ -120,7 +120,7 @@ class PlanSource:
 
 
 def _can_run(folder: Path, plan: Plan) -> bool:
-    """Return whether `lightmeter run` starts or continues a run with the options of a plan in a folder."""
+    """Return whether `lightmeter run` with the options of `plan` would start or continue a run in `folder`."""
     try:
         header = find_run_of_plan(folder, plan)
         if header is not None:

@@ -23,7 +23,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.media.hash_index import HashIndex
 from lightmeter.media.media_info import MediaKind
 from lightmeter.option_arguments import DuplicateRule
-from lightmeter.planning.near_duplicates import RADIUS
+from lightmeter.planning.checks.near_duplicates import RADIUS
 from lightmeter.planning.plan import Plan
 from lightmeter.pricing.estimate import FrameRange, frame_range
 from lightmeter.ui.planner.price_preview import RowGroup
@@ -91,7 +91,7 @@ _CLASSES: Final = {
 
 
 class PlannedRows:
-    """The rows of a plan, counted by media type and duration, which decide on their price.
+    """The rows of a plan, counted by media type and duration, so that a form can price them for other options.
 
     Attributes:
         lengths: The distinct pairs of media type and duration in seconds, rounded up.
@@ -169,7 +169,7 @@ class PlannedRows:
 
         Args:
             rule: The rule for duplicates.
-            options_changed: Whether request options differ from the plan's, so that cached answers are of no use.
+            options_changed: Whether options sent with requests differ from the plan's, so that no cached answer fits.
             part: Numbers of rows to choose from, such as those with one value of a column; None means all rows.
         """
         rows = part or self.all
@@ -195,14 +195,14 @@ class PlannedRows:
         return [RowGroup(*self.lengths[at], int(counts[at]), float(totals_s[at])) for at in np.flatnonzero(counts)]
 
     def _frames(self, capture_interval_s: int, max_frames: int) -> tuple[Counts, Counts, NDArray[np.bool_]]:
-        """Return for each entry of `lengths` the least and most frames of a row, and whether it has no upper bound."""
+        """Return for each entry of `lengths` the least and most frames of a row, and whether the most is unbounded."""
         ranges = [frame_range(*length, capture_interval_s, max_frames) for length in self.lengths]
         low = np.array([each.low for each in ranges], np.int64)
         high = np.array([each.high or 0 for each in ranges], np.int64)
         return low, high, np.array([each.high is None for each in ranges], np.bool_)
 
     def total_frames(self, rows: RowsToPay, capture_interval_s: int, max_frames: int) -> FrameRange:
-        """Return the number of images and video frames of these rows.
+        """Return the number of images and video frames of `rows`, as a range.
 
         Args:
             rows: Numbers of rows to pay for, by media type and duration.
@@ -215,7 +215,7 @@ class PlannedRows:
 
     @property
     def has_videos(self) -> bool:
-        """Whether some row is a video, or may be one."""
+        """Whether some row of the plan is a video, or may be one because its media type is unknown."""
         return any(kind != "image" for kind, _ in self.lengths)
 
 
@@ -232,7 +232,7 @@ def column_choices(plan: Plan) -> list[str]:
 
 
 def _similar_share(hashes: list[int]) -> float:
-    """Return the share of the images whose perceptual hash is similar to that of an earlier one."""
+    """Return the share (0 to 1) of the images whose perceptual hash is similar to that of an earlier image."""
     index, similar = HashIndex(RADIUS), 0
     for bits in hashes:
         if len(index.search(bits)[0]):

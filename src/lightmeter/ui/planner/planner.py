@@ -1,4 +1,4 @@
-"""`PlannerView`: the view-model of the planner, which prices, runs and stops a run."""
+"""`PlannerView`: the Python object behind the planner, a page that prices, starts and stops a run."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ class PlannerView(ViewModel):
         choices: What the form offers.
         columns: Columns of the manifest to choose from.
         price: The price for the options in the form, or why they are invalid.
-        plan_facts: The rows of the plan by status.
+        plan_facts: Number of rows of the plan by status, and reasons.
         offer: The credits that the button names, and the command line of the plan; empty without a button.
-        progress: How far planning or the run is.
+        progress: How far planning or the run is; empty while nothing is under way.
         chart: The credits of the run over time, with a forecast.
-        outcome: How the last job ended.
+        outcome: How the last plan or run ended: rows, credits and tables, or an error.
     """
 
     may_spend = traitlets.Bool(default_value=True).tag(sync=True)
@@ -213,16 +213,19 @@ class PlannerView(ViewModel):
 
     @request
     def make_plan(self, *, read_again: bool = False) -> None:
-        """Start to plan, and offer the credits of the plan at the end; read the manifest only if that is needed."""
+        """Start to plan in the background; at the end, show the price and the button that spends.
+
+        The manifest is read only if no earlier plan holds its checked rows, or with `read_again`.
+        """
         self._start(partial(self._plan_job, read_again=read_again))
 
     @request
     def spend(self, max_credits: int) -> None:
-        """Run the plan that was offered for `max_credits` credits, the number on the button that was clicked.
+        """Run the plan whose price the page offers; `max_credits` is the number on the button that was clicked.
 
         Raises:
-            UsageError: The offer was withdrawn, or names other credits; the plan has risks without consent; or the
-                planner is busy or may not spend.
+            UsageError: The form has changed since, or the button names other credits; the plan has risks without
+                consent; or the planner is busy or may not spend.
         """
         self._must_be_able_to_spend()
         with self._lock:
@@ -246,7 +249,7 @@ class PlannerView(ViewModel):
             self._job.stop()
 
     def close_view(self) -> None:
-        """Stop planning if the closed page is one that cannot spend; a run goes on without a page."""
+        """When the page is closed: stop planning if `may_spend` is false; else do nothing, so that a run goes on."""
         if not self.may_spend:
             self.stop()
 
@@ -255,7 +258,7 @@ class PlannerView(ViewModel):
             raise UsageError("This planner only prices a run.", hint="Spend in a notebook, or with `lightmeter run`.")
 
     def _start(self, work: Work[T]) -> Future[T]:
-        """Start a job with the options of the form and return its future; no other job starts until it has ended."""
+        """Start a plan or a run with the options of the form; return a future of the result. UsageError if busy."""
         with self._lock:
             if self.state != PlannerState.IDLE:
                 raise UsageError("The planner is still at work.", hint="Wait for it, or stop it.")
@@ -281,7 +284,7 @@ class PlannerView(ViewModel):
                 self.state = PlannerState.IDLE
 
     async def _plan_job(self, stop: asyncio.Event, options: Options, *, read_again: bool) -> Plan:
-        """Make a plan and offer its credits; spend nothing."""
+        """Make a plan, and show the button that spends its credits if the form has not changed; spend nothing."""
         plan = await cancel_on_stop(stop, self._plan(options, read_again=read_again))
         limit = await asyncio.to_thread(spend_limit, plan, self.out)
         balance = await cancel_on_stop(stop, account_balance(plan, self.out, self._settings))
@@ -293,7 +296,7 @@ class PlannerView(ViewModel):
         return plan
 
     def form_is(self, options: Options) -> bool:
-        """Return whether the values in the form still give these options."""
+        """Return whether the values that are in the form now give the options `options`."""
         try:
             return self.options == options
         except (UsageError, ValueError):
@@ -352,7 +355,7 @@ class PlannerView(ViewModel):
             self._read_column()
 
     def _use_rates(self, plan: Plan | None) -> None:
-        """Use the prices of the plan's service; without a plan, those of the price table in the package."""
+        """Set prices and choices of the form by the plan's service; without a plan, by the package's price table."""
         self._rates = rates_for(self._initial, self._settings, None if plan is None else plan.service)
         embedded = is_embedded(self._initial, self._settings)
         self._choices = form_choices(self._rates, self._initial, embedded=embedded)
@@ -369,7 +372,7 @@ class PlannerView(ViewModel):
         self._read_column()
 
     def _read_column(self) -> None:
-        """Count the rows for each value of the chosen column in the background, and show their prices."""
+        """In the background, count the rows for each value of the manifest column `column`, and show their prices."""
         if self._prices is not None:
             view_loop().start(self._count_column(self._prices, self.column))
 

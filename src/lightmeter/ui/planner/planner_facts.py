@@ -40,7 +40,7 @@ class PlannerState(StrEnum):
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """Return what the page shows of a plan: number of rows by status, and reasons."""
+    """Return what the page shows of a plan: numbers of rows by status, and why rows would not be sent."""
     counts = [
         {"status": status, "words": _WORDS.get(status, _words(status)), "rows": rows}
         for status, rows in plan.counts.items()
@@ -57,11 +57,11 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 
 def offer_json(plan: Plan, limit: SpendLimit | None, balance: int | None, command: str | None) -> dict[str, Any]:
-    """Return what the user may accept: the price of a plan, the credits on the button, and the command line.
+    """Return what the page offers the user: the price of a plan, the credits on the button, and the command line.
 
     Args:
         plan: The plan.
-        limit: The most credits that its run may spend; None if nothing bounds them.
+        limit: The most credits that a run of the plan may spend; None if nothing bounds them.
         balance: The credits of the account; None if not known.
         command: The shell command that runs the plan; None if there is none.
     """
@@ -102,7 +102,7 @@ def finished_fraction(progress: Progress) -> float:
 def waiting_json(out: Path) -> dict[str, Any] | None:
     """Return how many accepted requests have no answer yet, and when the first answer expires, in epoch seconds.
 
-    None if there are no such requests, or no journal yet.
+    None if there are no such requests, or the output folder has no journal yet.
     """
     if not journal_path(out).exists():
         return None

@@ -17,7 +17,7 @@ from lightmeter.wire.constants import EXTRA_FEATURES, FEATURES, ROLES
 
 @dataclass(frozen=True, slots=True)
 class CheckboxGroup:
-    """Checkboxes for an option of a run whose value is a list of names: the features or the back ends.
+    """The checkboxes of the planner's form for an option whose value is a list of names: features or back ends.
 
     Attributes:
         names: Names with a checkbox.
@@ -92,7 +92,7 @@ def form_choices(rates: RateTable, options: Options, *, embedded: bool) -> FormC
 
 
 def needs_new_answers(planned: Options, wanted: Options) -> bool:
-    """Whether `wanted` differs from `planned` in options sent with requests, so that cached answers are of no use."""
+    """Return whether `wanted` and `planned` differ in options sent with requests, so that no cached answer fits."""
     return any(getattr(planned, name) != getattr(wanted, name) for name in REQUEST_OPTIONS)
 
 
@@ -163,7 +163,7 @@ def form_options(initial: Options, choices: FormChoices, values: FormValues) -> 
 
 
 def with_ticked_names(options: Options, choices: FormChoices, values: FormValues) -> Options:
-    """Return `options` with every ticked feature and back end named, even where an empty list means all.
+    """Return `options` with every ticked feature and back end by name, also where `options` has an empty list for all.
 
     Args:
         options: The options of the form.

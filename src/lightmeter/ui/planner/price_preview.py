@@ -28,7 +28,7 @@ from lightmeter.pricing.video_coverage import coverage_advice, video_coverage
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Number of rows of a plan with the same kind (image, video or unknown) and duration, and so the same price.
+    """Number of rows of a plan that share kind (image, video or unknown) and duration, and therefore the price.
 
     Attributes:
         seconds: Duration of a video, rounded up; None if unknown. Captured frames are whole seconds apart, so fractions
@@ -43,7 +43,7 @@ class RowGroup:
 
 
 class BudgetStatus(StrEnum):
-    """Whether a run uses up its budget before its last row: certainly, possibly, or not."""
+    """Whether the price of a run uses up its budget before its last row: certainly, possibly, or not."""
 
     NONE = "none"  # there is no budget
     CLEAR = "clear"  # the upper end of the price is within the budget
@@ -103,7 +103,7 @@ def credits_for(price_milli: int, retry_milli: int, frames: FrameRange) -> Credi
 
     Args:
         price_milli: Millicredits for an image or frame.
-        retry_milli: Millicredits to repeat the user's question about it; 0 without a question.
+        retry_milli: Millicredits to repeat the user's question about one image or frame; 0 without a question.
         frames: Number of images and frames.
     """
     return add_retry_cost(price_range(price_milli, frames), retry_milli, frames)
@@ -148,7 +148,7 @@ def budget_status(credits_: CreditRange, budget: int | None) -> BudgetStatus:
 
 
 def price_quote(rates: RateTable, options: Options, groups: Sequence[RowGroup] | None) -> PriceQuote:
-    """Return the price of planned rows; of a single image if `groups` is None.
+    """Return the price of a run that sends the rows in `groups`; the price of one image if `groups` is None.
 
     Args:
         rates: The price table.

@@ -1,4 +1,4 @@
-"""Prices the rows of a plan for the options in a form, part by part and for other options, in a few milliseconds.
+"""Prices the rows of a plan for the options in the planner's form, and for alternatives, in a few milliseconds.
 
 Each price says how far it can be trusted: `exact`; `bound`, which the price cannot leave; or `estimate`, a guess.
 """
@@ -53,14 +53,14 @@ class PlannedPrices:
     columns: Sequence[tuple[str | None, RowsByLength]] = ()
 
     def price_json(self, options: Options, ticked: Options) -> dict[str, Any]:
-        """Return the price of the rows for the page, with its parts and the prices for other options.
+        """Return for the page the price of the plan's rows, its parts by back end, and the prices for other options.
 
         `sentences` and `needs_consent` (what the plan saves, pays for and risks) are empty if the form has other
         options than the plan.
 
         Args:
             options: The options in the form.
-            ticked: These options, with every ticked feature and back end named, even where an empty list means all.
+            ticked: `options` with every ticked feature and back end by name, also where an empty list means all.
 
         Raises:
             SettingsError: A back end or feature has no price.
@@ -93,7 +93,7 @@ class PlannedPrices:
         return self.rows.to_pay(options.duplicates, options_changed=self._options_changed(options), part=part)
 
     def _quote(self, options: Options, ticked: Options, to_pay: RowsToPay) -> PriceQuote:
-        """Return the price of `to_pay`, the rows to send; if the form has the plan's options, the plan's own price."""
+        """Return the price of the rows `to_pay`; if the form has the plan's options, the price in the plan."""
         quote = price_quote(self.rates, ticked, self.rows.groups(to_pay.high))
         frames = self.rows.total_frames(to_pay, options.capture_interval, options.max_frames)
         credits_ = credits_for(quote.least_charged_milli, quote.retry_milli, frames)
@@ -130,7 +130,7 @@ class PlannedPrices:
                 yield {"option": name, "value": value, "is_current": value == current, "credits": price}
 
     def _budgets(self, options: Options, quote: PriceQuote, rows: RowRange, *, guess: bool) -> Iterator[dict[str, Any]]:
-        """Yield how many of `rows` other budgets pay for: the price's upper end, half, and double if useful."""
+        """Yield how many of `rows` the budget, the upper price, and half and twice the lower of the two pay for."""
         most, chosen = None if quote.credits is None else quote.credits.high, options.budget
         known = [amount for amount in (chosen, most) if amount]
         if not known or not rows.high:

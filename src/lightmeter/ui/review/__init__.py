@@ -1,1 +1,1 @@
-"""Decisions about items, and the agreement of back ends."""
+"""The review page: a person keeps or rejects items by their NSFW ratings, and sees how far back ends agree."""

@@ -1,4 +1,4 @@
-"""`ReviewView`: the view-model of the review of a run's NSFW ratings, and of the agreement of its back ends."""
+"""`ReviewView`: the Python object behind the page for the review of a run's NSFW ratings."""
 
 from __future__ import annotations
 
@@ -128,11 +128,12 @@ class ReviewView(ItemRequests):
         """Choose and sort the items of the queue anew.
 
         Return `first`, the index of the queue's first undecided item, `empty`, a sentence that says why the queue holds
-        no item (empty if it holds any), and `flagged`, `disputed` and `pairs`, as `ReviewQueue.totals` does.
+        no item (empty if it holds any), `flagged` and `disputed`, numbers of items that any or only some back ends
+        flag, and `pairs`, how often each two back ends agree.
 
         Args:
             thresholds: Back end → severity, 0 to 1, from which it flags an item.
-            show: Items that a back end flags, that some do and some do not (`disputed`), that none flags, or all.
+            show: Items that a back end flags, that some flag and others do not (`disputed`), that none flags, or all.
             order: Highest severity first, or largest difference between the back ends first.
             state: Whether only decided or undecided items are shown.
         """
@@ -145,7 +146,7 @@ class ReviewView(ItemRequests):
 
     @request
     def window(self, start: Annotated[int, Field(ge=0)], count: Annotated[int, Field(le=MAX_WINDOW)]) -> dict[str, Any]:
-        """Return `start`, and `items`: name, severities and decision of `count` items of the queue from that index."""
+        """Return `start`, and `items`: name, severities and decision of `count` queued items from the index `start`."""
         with self._review_lock:
             queue = self._read_decisions()
             self.progress = queue.progress()
@@ -162,14 +163,14 @@ class ReviewView(ItemRequests):
 
     @request
     def decide(self, item_id: str, decision: Decision, note: str = "") -> int:
-        """Store a decision about one item; return its number, which `undo` takes as `batch`."""
+        """Store a decision about one item; return the number that `undo` takes as `batch` to withdraw the decision."""
         self._must_write()
         items = [(item.item_id, item.url) for item in self._read_items([item_id]).values()]
         return self._add(items, decision, note)
 
     @request
     def undo(self, batch: int) -> list[str]:
-        """Withdraw what one call of `decide` or `decide_all` decided; return the ids of at most 100 of its items."""
+        """Withdraw the decisions of one call of `decide` or `decide_all`; return the ids of up to 100 of the items."""
         self._must_write()
         items = withdraw_reviews(self._folder, batch, self.user)
         self._decisions_changed()
@@ -183,7 +184,7 @@ class ReviewView(ItemRequests):
 
     @request
     def decide_all(self, which: Which, decision: Decision, expected: int) -> None:
-        """Decide about all undecided items at or above, or below, the thresholds; the event `decided_all` follows.
+        """Decide about all undecided items at or above, or below, the thresholds; the page gets an event `decided_all`.
 
         The value of the event has `batch`, the number that `undo` takes, and `items`, the number of items decided.
 
@@ -193,7 +194,7 @@ class ReviewView(ItemRequests):
             expected: The number of items that the user confirmed.
 
         Raises:
-            UsageError: The number of such items is no longer `expected`; nothing was decided.
+            UsageError: The number of undecided items is no longer `expected`; nothing was decided.
         """
         self._must_write()
         with self._review_lock:
@@ -210,7 +211,10 @@ class ReviewView(ItemRequests):
 
     @request
     def compare(self) -> None:
-        """Compare the back ends at the present thresholds in the background; the event `agreement` follows."""
+        """Compare the answers of the back ends in the background, with the present NSFW thresholds.
+
+        The page then gets the event `agreement`, with the value of `lightmeter.api.agreement.Agreement.to_dict`.
+        """
         ui_loop().start(self._compare(dict(self._choice.thresholds)))
 
     def close_view(self) -> None:
@@ -260,7 +264,7 @@ class ReviewView(ItemRequests):
             raise UsageError(READ_ONLY)
 
     def _read_items(self, item_ids: Sequence[str]) -> dict[str, GalleryItem]:
-        """Return item id → item, from memory if possible; unknown ids are left out."""
+        """Return item id → item, from memory if possible; ids that the run does not have are left out."""
         known = self._items
         if all(item_id in known for item_id in item_ids):
             return {item_id: known[item_id] for item_id in item_ids}
@@ -313,7 +317,7 @@ class ReviewView(ItemRequests):
 
 
 def _urls(folder: Path, item_ids: pa.Array[Any]) -> list[tuple[str, str]]:
-    """Return pairs of item id and URL of many items."""
+    """Return (item id, URL) of each of these items that the run has, in no particular order."""
     with QuerySession(folder) as session:
         session.register("chosen", pa.table({"item_id": item_ids}))
         found = session.ask("SELECT item_id, url FROM assets JOIN chosen USING (item_id)")

@@ -67,7 +67,7 @@ class ReviewQueue:
 
     Attributes:
         sources: The back ends that rated items.
-        rows: Positions, among the rated items, of the items in the queue, in its order.
+        rows: Positions, among the rated items, of the items in the queue, in the order of the queue.
     """
 
     def __init__(self, sources: Sequence[str], item_ids: pa.Array[Any], percents: NDArray[np.uint8]) -> None:
@@ -75,9 +75,9 @@ class ReviewQueue:
 
         Args:
             sources: The back ends.
-            item_ids: Ids of the items that any of them rated.
-            percents: Highest severity of each item (row) by each back end (column) in per cent; `UNRATED` if it
-                gave no rating.
+            item_ids: Ids of the items that at least one back end rated.
+            percents: Highest severity of each item (row) by each back end (column) in per cent; `UNRATED` if the
+                back end gave no rating.
         """
         self.sources = tuple(sources)
         self.rows: NDArray[np.int64] = np.arange(0)
@@ -119,7 +119,7 @@ class ReviewQueue:
             self._decisions[rows] = codes[places]
 
     def choose(self, choice: Choice) -> None:
-        """Select and sort the items of the queue anew, and compute which items the back ends flag."""
+        """Select and sort the items of the queue anew by `choice`, and compute which items the back ends flag."""
         least = [round(100 * choice.thresholds.get(source, DEFAULT_THRESHOLD)) for source in self.sources]
         self._flags = self._is_rated & (self._percents >= np.array(least, np.uint8)[:, None])
         self._flagged = self._flags.any(axis=0)
@@ -138,7 +138,10 @@ class ReviewQueue:
         self.rows = rows[np.argsort(~keys[rows], kind="stable")]  # of 16-bit numbers: a radix sort
 
     def totals(self) -> dict[str, Any]:
-        """Return the numbers of flagged and disputed (flagged by some only) items, and how often back ends agree."""
+        """Return `flagged` and `disputed`, numbers of items that any or only some back ends flag, and `pairs`.
+
+        `pairs` says for each two back ends how often they agree.
+        """
         return {"flagged": int(self._flagged.sum()), "disputed": int(self._disputed.sum()), "pairs": self._pairs()}
 
     def why_empty(self) -> str:
@@ -221,7 +224,7 @@ class ReviewQueue:
         return self._item_ids.take(positions)
 
     def _find(self, item_ids: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return, for the rated items among `item_ids`, their positions in this object and in `item_ids`."""
+        """Return, for the rated items among `item_ids`, their positions among all rated items and in `item_ids`."""
         found: Any = pc.index_in(self._item_ids, value_set=pa.array(item_ids, pa.string()))
         rows = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
         places: NDArray[np.int64] = found.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)

@@ -19,7 +19,7 @@ class OutboxOverflow(Exception):
 
 
 class Outbox:
-    """Queue of messages to one page: the newest values of its state, and all replies and events in their order.
+    """Queue of messages to one page: the newest values of the page's state, and all replies and events in order.
 
     Any thread may add messages; one task of the event loop takes them.
     """

@@ -1,4 +1,4 @@
-"""The token of a page that keeps its address, so that an open page connects again after `lightmeter ui` restarts."""
+"""Keeps the secret token in the URL of `lightmeter ui`, so that an open page connects again after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The views that `lightmeter ui` offers for a run."""
+"""The views (pages such as the gallery and the live page) that `lightmeter ui` offers for a run."""
 
 from __future__ import annotations
 

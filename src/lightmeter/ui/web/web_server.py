@@ -52,14 +52,14 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WebView:
-    """A view of the page: its title in the navigation, and the function that creates a view-model for each tab."""
+    """A page, such as the gallery: its title, and the function that makes a view-model (Python object) for each tab."""
 
     title: str
     create: Callable[[], ViewModel]
 
 
 class WebServer:
-    """The page of `lightmeter ui`: each open view has a WebSocket and a view-model of its own.
+    """Serves the page of `lightmeter ui`: each open tab has a WebSocket and a view-model (Python object) of its own.
 
     Every request needs the token in its URL, and must name a loopback host, so that other users and other web pages
     cannot read anything.
@@ -73,7 +73,7 @@ class WebServer:
 
         Args:
             views: Name → view; the names, such as `run`, are keys of `lightmeter.ui.assets.MODULES`.
-            token: The token; None for a random one.
+            token: The secret in the URL without which a browser gets no page; None for a random one.
             report: The HTML report of the run, served at `/report` if it exists.
         """
         self._views = dict(views)
@@ -178,7 +178,7 @@ class WebServer:
         return socket
 
     async def _serve_view(self, socket: web.WebSocketResponse, view: WebView) -> None:
-        """Create a view-model for a page, and pass messages between both until the page closes the connection."""
+        """Create the Python object behind a page, and pass messages between the two until the page disconnects."""
         try:
             model: ViewModel = await self._in_thread(view.create)
         except Exception as error:  # noqa: BLE001 (the page must show any error)
@@ -282,7 +282,7 @@ async def _send_all(socket: web.WebSocketResponse, outbox: Outbox) -> None:
 
 
 def _process(model: ViewModel, text: str | bytes) -> None:
-    """Apply one message of the page, `{"state": …}` or `{"custom": …}`, to its view-model."""
+    """Apply one message of a page, `{"state": …}` or `{"custom": …}`, to `model`, the Python object behind the page."""
     try:
         message = json.loads(text)
         if "state" in message:

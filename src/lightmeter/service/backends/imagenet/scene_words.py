@@ -26,14 +26,14 @@ _GREY_SCORE: Final = 0.99
 
 
 def l2_normalize(pooled: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Scale vectors (the last axis) to unit length; zero vectors stay zero."""
+    """Return the vectors along the last axis of `pooled`, scaled to unit length; zero vectors stay zero."""
     vectors = pooled.astype(np.float64)
     scaled: NDArray[np.float64] = vectors / np.maximum(np.sqrt((vectors * vectors).sum(-1, keepdims=True)), 1e-12)
     return scaled
 
 
 def is_grey(picture: NDArray[np.uint8]) -> bool:
-    """Return whether nearly all pixels of a picture (height x width x 3) are about grey."""
+    """Return whether red, green and blue differ by at most 4 of 255 in at least 99 % of the pixels of a picture."""
     red, green, blue = (picture[..., channel] for channel in range(3))
     spread = np.maximum(np.maximum(red, green), blue) - np.minimum(np.minimum(red, green), blue)
     return bool((spread <= _GREY_SPREAD).mean() >= _GREY_SHARE)

@@ -108,7 +108,7 @@ class TagScorer:
         self._specific, self._general = np.array(specific_general_pairs, np.intp).reshape(-1, 2).T
 
     def probabilities(self, classes: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return the probability of each tag in `members`: the sum over its ImageNet classes, at most 1.
+        """Return the probability of each tag: the sum over its ImageNet classes, at most 1; in the order of `members`.
 
         `classes` has the probability of each of the 1000 ImageNet classes.
         """

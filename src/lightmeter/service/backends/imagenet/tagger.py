@@ -159,7 +159,7 @@ class ImageNet(PictureBackend):
         return entries
 
     def _tags(self, scores: NDArray[np.float64]) -> dict[str, list[Tag]]:
-        """Return the best tags by name, sorted by score rounded to hundredths; of equal scores, specific tags first.
+        """Return up to `MAX_TAGS` tags by name, by falling score in hundredths; of equal scores, specific tags first.
 
         `scores` has the score of each tag that the back end knows, in the order of `self._scorer.names`.
         """

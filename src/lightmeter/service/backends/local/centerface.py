@@ -169,7 +169,7 @@ class CenterFace(PictureBackend):
         return FaceDetections(boxes[order], points[order], scores[order])
 
     def _run(self, resized: RGB) -> list[Floats]:
-        """Pad a picture with black to the right and below, run the network on it; return the four output maps."""
+        """Pad a picture with black to the right and below, and run CenterFace on it; return its four output maps."""
         height, width = resized.shape[:2]
         canvas = np.zeros((1, 3, height + -height % _BLOCK, width + -width % _BLOCK), np.float32)
         canvas[0, :, :height, :width] = resized.transpose(2, 0, 1)
@@ -177,7 +177,7 @@ class CenterFace(PictureBackend):
         return maps
 
     def _second_pass_score(self, whole: Image.Image, box: Floats) -> float:
-        """Score the face candidate `box` again, in an enlarged crop around it; 0 if no face is at the center."""
+        """Return the score, 0 to 1, of the face in an enlarged crop around `box` of the picture `whole`; 0: no face."""
         left, top, right, bottom = (float(edge) for edge in box)
         middle_x, middle_y, half_side = (left + right) / 2, (top + bottom) / 2, max(right - left, bottom - top)
         crop = (middle_x - half_side, middle_y - half_side, middle_x + half_side, middle_y + half_side)

@@ -57,7 +57,7 @@ NUMBER_WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seve
 class Template:
     """Back end `template`: feature `descriptions`, a sentence composed from tags, faces, texts and colors.
 
-    Other local back ends find these; their mistakes appear in the sentence, too.
+    Other local back ends find the tags, faces, texts and colors; their mistakes appear in the sentence, too.
     """
 
     name = "template"
@@ -85,7 +85,7 @@ class Template:
 
 
 def compose_sentence(found: Sequence[Entries]) -> str:
-    """Return a sentence that lists faces, tags, colors and texts in `found`, or says that nothing was recognized."""
+    """Return a sentence that lists faces, tags, colors and texts in `found`, the results of back ends for a picture."""
     people = _people(found)
     tags = [name for name in _tags(found) if not (people and name.lower() in {"person", "people"})][:MAX_TAGS]
     subject = f"A picture of {people}" if people else "A picture"

@@ -79,7 +79,7 @@ def face_chip(picture: Image.Image, eyes: NDArray[np.floating[Any]], side: int) 
 
 
 class FaceAttributes:
-    """Estimator of age and gender, with two networks.
+    """Estimator of the age and the gender of faces in a picture, with one network for each.
 
     Raises:
         BackendError: a network is missing or damaged.

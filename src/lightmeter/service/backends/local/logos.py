@@ -131,7 +131,7 @@ def _logo_files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _read_logos(folder: Path) -> list[_Logo]:
-    """Return the usable logos of a folder; log a warning for each logo that is not usable.
+    """Return the logos of a folder; log a warning for each file that is no picture or has too few SIFT features.
 
     Raises:
         BackendError: there is no usable logo, or no such folder.
@@ -180,7 +180,7 @@ def _extract_features(picture: RGB, max_features: int) -> _Features:
 
 
 def _find_logos(picture: RGB, logos: Sequence[_Logo]) -> list[_Match]:
-    """Find logos in a picture; return the best match of each brand, by falling score, in pixels of the picture."""
+    """Find logos in `picture`; return the best match of each brand, by falling score, with corners in its pixels."""
     resized = transform_array(picture, _TRANSFORM)
     across, down = picture.shape[1] / resized.shape[1], picture.shape[0] / resized.shape[0]
     features = _extract_features(resized, _MAX_FEATURES)
@@ -230,7 +230,10 @@ def _find_logo(logo: _Logo, features: _Features, across: float, down: float) -> 
 
 
 def _is_plausible(outline: NDArray[np.float64], width: int, height: int) -> bool:
-    """Return whether four corners can be the front of a flat logo: convex, not mirrored, not degenerate.
+    """Return whether four corners can be the front of a flat logo that a picture shows.
+
+    The outline must be convex and not mirrored, with sides of at least `_MIN_SIDE` pixels, whose scales relative to the
+    logo differ at most by the factor `_MAX_STRETCH`.
 
     Args:
         outline: Corners in the picture, `(4, 2)` in pixels, in clockwise order on the logo.

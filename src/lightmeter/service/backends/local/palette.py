@@ -58,7 +58,10 @@ _GOLDEN_RATIO: Final = (5**0.5 - 1) / 2
 
 
 def _sample_positions(length: int, offset: float) -> NDArray[np.intp]:
-    """Return at most 128 indices of pixels on a side of `length` pixels, about evenly spread; `offset` varies them."""
+    """Return up to 128 pixel indices out of `length`: one in each of 128 equal sections.
+
+    The place within each section follows the golden ratio, not chance; `offset` (0 to 1) shifts it.
+    """
     if length <= _GRID:
         return np.arange(length)
     strata = np.arange(_GRID)
@@ -241,7 +244,7 @@ def dominant_colors(picture: RGB, *, source: str = "palette") -> list[Color]:
 
 
 class PaletteBackend(PictureBackend):
-    """Back end `palette`: feature `colors`, found by `dominant_colors`."""
+    """Back end `palette`: feature `colors`, the dominant colors of a picture that `dominant_colors` finds."""
 
     name = "palette"
     features = frozenset({"colors"})

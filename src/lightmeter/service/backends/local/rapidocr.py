@@ -151,10 +151,10 @@ def read_brand_names() -> dict[str, str]:
 
 
 class _LineRecognizer:
-    """Recognizer of text. It rotates each line that may be upside down, reads it again and keeps the better result.
+    """Recognizer of text. It reads a line that may be upside down a second time, rotated; the higher score wins.
 
-    A classifier network finds such lines, but took two of 50 upright lines for upside down. So it does not decide alone
-    and classifies each line twice, whole and cropped to the middle, because it compresses long lines.
+    A classifier network finds lines that may be upside down. Because the classifier took two of 50 upright lines for
+    upside down, it does not decide alone. It compresses long lines, so it gets each line whole and cropped.
     """
 
     def __init__(self, classifier: Any, recognizer: Any) -> None:
@@ -177,7 +177,7 @@ class _LineRecognizer:
 
 
 def _middle(line: RGB) -> RGB:
-    """Crop a picture of a text line to its middle, `_CLASSIFIER_RATIO` times as wide as high; keep a shorter line."""
+    """Crop a picture of a text line to its middle, four times as wide as high; return a shorter line unchanged."""
     height, width = line.shape[:2]
     spare = max(0, width - _CLASSIFIER_RATIO * height) // 2
     return np.ascontiguousarray(line[:, spare : width - spare])
@@ -219,7 +219,7 @@ def _read_lines(engine: RapidOCR, picture: RGB) -> Iterator[_Line]:
 
 
 def _enlarge(picture: RGB) -> RGB:
-    """Enlarge a picture that is smaller than the input of the text detector; return a larger picture unchanged."""
+    """Enlarge a picture, at most twofold, to a longer side of 736 pixels; return a larger picture unchanged."""
     height, width = picture.shape[:2]
     factor = min(_DETECTOR_SIDE / max(height, width), _MAX_ENLARGED)
     if factor <= 1:
@@ -229,7 +229,7 @@ def _enlarge(picture: RGB) -> RGB:
 
 
 def _pad(picture: RGB) -> RGB:
-    """Return a very small or very long picture padded with black, below or to the right; others unchanged."""
+    """Pad a picture with black to sides of at least 32 pixels, and of at least an eighth of the longer side."""
     height, width = picture.shape[:2]
     least = max(_BLOCK, -(-max(height, width) // _MAX_RATIO))
     padding = ((0, max(0, least - height)), (0, max(0, least - width)), (0, 0))

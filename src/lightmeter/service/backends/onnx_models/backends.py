@@ -63,7 +63,7 @@ def apply_activation(outputs: Floats, activation: Activation) -> Floats:
 
 
 def rescale_score(score: float, decision_threshold: float) -> float:
-    """Rescale a score, 0 to 1, so that `decision_threshold` becomes 0.9, the default minimum score (`tag_score`).
+    """Rescale a score, 0 to 1, so that `decision_threshold` becomes 0.9, the default minimum score of returned tags.
 
     The odds score / (1 - score) are multiplied by a constant. Scores of 0 and 1 and the order of scores do not change.
     """
@@ -173,7 +173,7 @@ def _may_skip_indices(settings: OnnxModelSettings) -> bool:
 
 
 def _activation_of(outputs: Floats) -> Activation:
-    """Return `none`, `softmax` or `sigmoid`: what converts a classifier's outputs for test pictures to scores."""
+    """Return how a classifier's outputs become scores (`none`, `softmax`, `sigmoid`), judged by test `outputs`."""
     if are_scores(outputs):
         return "none"
     return "softmax" if outputs.shape[1] > 1 else "sigmoid"
@@ -223,7 +223,8 @@ class OnnxDetector(_OnnxBackend):
     def _boxes_of_class(self, candidates: Candidates, index: int) -> tuple[Floats, Floats]:
         """Return boxes `(n, 4)` and scores `(n,)` of class `index` among the `candidates`.
 
-        Boxes that score below the setting `threshold`, or overlap a better box, are left out.
+        Boxes that score below the setting `threshold` are left out, and boxes that overlap a box with a higher score by
+        more than the setting `iou`.
         """
         scores = candidates.scores if candidates.classes is not None else candidates.scores[:, index]
         wanted = (scores >= self._threshold) & np.isfinite(candidates.boxes).all(axis=1)

@@ -162,7 +162,7 @@ def _yolov10(outputs: ModelOutputs) -> Candidates:
 
 
 def _ssd_order(names: Sequence[str], outputs: ModelOutputs) -> tuple[int, ...]:
-    """Return where boxes, classes, scores and count are in `outputs`: found by name, or 0 to 3 if names do not tell."""
+    """Return the indices of an SSD detector's boxes, classes, scores and count in `outputs`: by name, else 0 to 3."""
     order = tuple(
         next((index for index, name in enumerate(names) if any(word in name.lower() for word in words)), -1)
         for words in SSD_WORDS
@@ -181,7 +181,7 @@ def _ssd(outputs: ModelOutputs, *, order: tuple[int, ...], size: tuple[int, int]
 
 
 def _score_distance_pairs(outputs: ModelOutputs, classes: int) -> list[tuple[NDArray[Any], NDArray[Any]]] | None:
-    """Return class scores and box distances of each of NanoDet's output grids, finest first; None for other models."""
+    """Return class scores and side distances of each of NanoDet's output grids, finest first; None: not NanoDet."""
     by_cells: dict[int, list[NDArray[Any]]] = {}
     for output in outputs:
         if output.ndim != 3:  # noqa: PLR2004 (one picture, cells, values)
@@ -198,7 +198,7 @@ def _score_distance_pairs(outputs: ModelOutputs, classes: int) -> list[tuple[NDA
 
 
 def _nanodet_strides(outputs: ModelOutputs, classes: int, size: tuple[int, int]) -> tuple[int, ...] | None:
-    """Return the cell width, in input pixels, of each output grid of NanoDet, finest first; None for other models."""
+    """Return the cell width, in input pixels, of each of NanoDet's output grids, finest first; None: not NanoDet."""
     if len(outputs) == 1:
         if outputs[0].ndim != 3 or (outputs[0].shape[2] - classes) / BOX_VALUES not in NANODET_STEPS:  # noqa: PLR2004
             return None
@@ -233,7 +233,7 @@ def _nanodet(outputs: ModelOutputs, *, classes: int, size: tuple[int, int], stri
 
 
 def _cell_points(width: int, height: int, stride: int, offset: float) -> Floats:
-    """Return the corner (`offset` 0) or center (`offset` 0.5) of each cell of a grid, `(n, 2)`, in pixels."""
+    """Return the corner (`offset` 0) or center (0.5), in pixels, of each grid cell of `stride` pixels, `(n, 2)`."""
     columns, rows = -(-width // stride), -(-height // stride)
     x, y = np.meshgrid(np.arange(columns), np.arange(rows))
     points: Floats = ((np.stack([x.ravel(), y.ravel()], axis=1) + offset) * stride).astype(np.float32)

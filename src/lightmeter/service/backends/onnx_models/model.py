@@ -59,7 +59,7 @@ def check_model_file(path: Path) -> tuple[Path, ...]:
 
 
 def _tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.TensorProto]:
-    """Yield every tensor that is stored in a graph and its subgraphs."""
+    """Yield every tensor that is stored in an ONNX graph and its subgraphs."""
     if isinstance(graph, onnx.GraphProto):
         yield from graph.initializer
         for sparse in graph.sparse_initializer:

@@ -1,4 +1,4 @@
-"""Conversion of pictures to the input of an ONNX model, by the input's shape and the operator's settings."""
+"""Conversion of pictures to the input of an ONNX model, by the input's shape and the settings of whoever runs the service."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class ModelInput:
         return FitWithin(max(MAX_SIDE, longer))
 
     def fit(self, picture: RGB) -> LetterboxedImage:
-        """Resize a picture to the model's input size; return it with the rectangle inside the borders, if any.
+        """Return a picture, resized to the model's input size, and the rectangle of the picture without grey borders.
 
-        `picture` may be the original or the result of `transform`.
+        `picture` may be the original or a copy that `transform` has shrunk.
         """
         resized = transform_array(picture, self.transform)
         if self.resize == "letterbox":

@@ -93,9 +93,9 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def provider_message(body: object) -> str:
-    """Return the message in a decoded error body; empty if there is none.
+    """Return the message in the decoded body of a provider's error; empty if there is none.
 
-    Known forms: `{"error": {"message"}}` (OpenAI, Anthropic, Google, Ollama, vLLM), a list with one of those (Gemini),
+    Known forms: `{"error": {"message"}}` (OpenAI, Anthropic, Google, Ollama, vLLM), a list of such objects (Gemini),
     `{"error": "…"}` (xAI), `{"message"}` and `{"detail"}` (older vLLM, FastAPI), `{"status": {"text"}}` (Imagga).
     """
     for _ in range(4):
@@ -152,7 +152,7 @@ def _google_delay(body: object) -> str:
 
 
 def http_failure(status: int, headers: Mapping[str, str], content: bytes, now_s: float) -> CallFailed:
-    """Convert an HTTP answer with a status other than 200 to a failure.
+    """Convert a provider's HTTP answer with a status other than 200 to a `CallFailed`, which the caller raises.
 
     The header `x-should-retry: true` or `false` (OpenAI, Anthropic) decides whether a later call may succeed;
     without it, the status decides.

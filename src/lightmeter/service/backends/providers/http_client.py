@@ -56,7 +56,7 @@ def open_client(settings: ProviderSettings, headers: Mapping[str, str] | None = 
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Return the trusted certificates, shared by all clients: reading them takes 30 ms."""
+    """Return a TLS context with the trusted certificates, shared by all clients: reading them takes 30 ms."""
     return httpx2.create_ssl_context(trust_env=False)
 
 
@@ -118,7 +118,10 @@ def translate_errors(timeout_s: float) -> Iterator[None]:
 
 
 def _to_call_failed(error: Exception, timeout_s: float) -> CallFailed:
-    """Convert an exception to `CallFailed`. Its HTTP answer decides the kind, else the type of error or cause."""
+    """Convert an exception of a provider call to `CallFailed`.
+
+    The kind of failure follows from the HTTP answer that the exception holds; without one, from the exception's type.
+    """
     response = getattr(error, "response", None)
     if isinstance(response, httpx2.Response):
         return http_failure(response.status_code, response.headers, response.content, time.time())

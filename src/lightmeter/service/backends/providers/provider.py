@@ -1,4 +1,4 @@
-"""Description of a provider, the settings of its adapter, and the metrics of its calls."""
+"""Description of a provider, the settings of its adapter (the class that calls it), and the metrics of the calls."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ProviderMetrics(Protocol):
 
 
 class _NoMetrics:
-    """Implementation of `ProviderMetrics` that counts nothing."""
+    """Implementation of `ProviderMetrics` that counts nothing, for callers that need no metrics."""
 
     def provider_usage(self, backend: str, usage: Usage) -> None:
         pass
@@ -76,7 +76,7 @@ class Provider:
             end.
         features: Features that the adapter offers.
         model: Default model; None: the operator must set one.
-        base_url: Base URL of its API; None: the operator must set one.
+        base_url: Base URL of the provider's API; None: the operator must set one.
         base_url_variable: Environment variable that overrides the base URL; None: only the settings can.
         key_variable: Environment variable with the key; None: no key is needed.
         secret_variable: Environment variable with the second half of a key; None: the key has one part.

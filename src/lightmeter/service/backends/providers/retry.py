@@ -113,7 +113,7 @@ class Retrier:
             return self._not_before - self._monotonic()
 
     def _pause_after(self, failure: CallFailed, attempt: int) -> float | None:
-        """Record a failed call; return the seconds to wait before the next attempt, None to give up."""
+        """Record a failed call; return the seconds to wait before the next call, or None if there must be no other."""
         settings = self._settings
         settings.metrics.provider_error(settings.name, failure.kind)
         pause_s = failure.retry_after_s or min(settings.max_pause_s, FIRST_PAUSE_S * 2 ** (attempt - 1))

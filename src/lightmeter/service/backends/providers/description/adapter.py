@@ -70,7 +70,7 @@ class TokenCounts:
 
 
 def load_prices() -> None:
-    """Import the price list of the package `genai-prices` in advance, because this takes about half a second."""
+    """Import the price list (package `genai-prices`) of language models in advance: this takes about half a second."""
     import genai_prices.data  # noqa: F401, PLC0415 (slow; needed for provider calls only)
 
 
@@ -189,7 +189,7 @@ class DescriptionAdapter(ABC):
 
     @abstractmethod
     def extract_text(self, body: Mapping[str, Any]) -> str:
-        """Return the description in the body of an answer.
+        """Return the description in the body of the language model's answer.
 
         Raises:
             CallFailed: the answer holds no description.

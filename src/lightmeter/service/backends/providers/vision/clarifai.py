@@ -179,7 +179,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _raise_for_status(status: Any) -> None:
-    """Raise `CallFailed` unless the status in Clarifai's answer is success; its code decides the reason of failure."""
+    """Raise `CallFailed` unless the status in Clarifai's answer is success; the status code decides its reason."""
     if status.code == _SUCCESS:
         return
     message = ": ".join(filter(None, (str(status.code), status.description, status.details)))

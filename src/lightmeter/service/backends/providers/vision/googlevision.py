@@ -126,7 +126,7 @@ class DominantColors(_Camel, frozen=True):
 
 
 class ImageProperties(_Camel, frozen=True):
-    """Dominant colors of one picture in a wrapper (`ImageProperties` of the Cloud Vision API)."""
+    """Object in Google Vision's answer that only wraps the dominant colors of a picture (`ImageProperties` there)."""
 
     dominant_colors: DominantColors = DominantColors()
 

@@ -38,7 +38,7 @@ from lightmeter.errors import (
     UsageError,
 )
 from lightmeter.media.media_info import SNIFF_BYTES, VIDEO_FORMATS, VideoInfo, sniff
-from lightmeter.media.sampling import duration_of, frame_indices, indices_at
+from lightmeter.media.video.sampling import duration_of, frame_indices, indices_at
 
 _SCRIPT: Final = Path(__file__).with_name("decoder_process.py")
 _MAX_HEADER_BYTES: Final = 4096
@@ -227,7 +227,10 @@ class DecoderPool:
             raise
 
     async def put_back(self, process: Process, log: BinaryIO, *, is_sound: bool) -> None:
-        """Keep a process for later videos if `is_sound` (no error) and there is room; else kill it and close `log`."""
+        """Keep a decoder process and its log for later videos; or kill the process and close the log.
+
+        The process is kept if it had no error (`is_sound`) and fewer than `most_idle` processes are kept already.
+        """
         if is_sound and process.returncode is None and len(self._idle) < self._most_idle:
             self._idle.append((process, log))
             return

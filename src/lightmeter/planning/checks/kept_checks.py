@@ -26,7 +26,7 @@ from lightmeter import __version__, sqlite
 from lightmeter.journal.thumbnails import THUMBNAILS_NAME, remove_thumbnails
 from lightmeter.manifest.item import Item
 from lightmeter.manifest.tar_members import size_and_mtime
-from lightmeter.media.distinct_frames import DistinctFrame
+from lightmeter.media.video.distinct_frames import DistinctFrame
 from lightmeter.options import Options
 from lightmeter.prechecks.finding import CheckResult, Finding
 from lightmeter.settings import Settings
@@ -92,7 +92,9 @@ class KeptChecks:
 
 
 def open_kept_checks(manifest: str, options: Options, settings: Settings) -> KeptChecks | None:
-    """Open or create the file with pre-check results of a manifest; delete such files that are old or too large.
+    """Open or create the file with pre-check results of a manifest.
+
+    Delete those of other manifests that are over 3 days old, and the oldest above `MAX_BYTES` in all.
 
     Args:
         manifest: Location of the manifest, or its name if it has none.
@@ -128,7 +130,7 @@ def remove_kept_checks(manifest: str, options: Options, settings: Settings) -> N
 
 
 def kept_checks_path(manifest: str, options: Options, settings: Settings) -> Path:
-    """Return the path of the file with pre-check results of a manifest; other options that matter give another path.
+    """Return the path of the file with pre-check results of a manifest; options that change the checks change the path.
 
     Args:
         manifest: Location of the manifest, or its name if it has none.

@@ -12,9 +12,9 @@ from lightmeter.pricing.estimate import CreditRange, amount_text, counted
 from lightmeter.pricing.rates import MILLICREDITS
 
 if TYPE_CHECKING:
-    from lightmeter.planning.cost_by_column import ColumnCost
+    from lightmeter.planning.comparison.cost_by_column import ColumnCost
+    from lightmeter.planning.comparison.plan_comparison import FeatureCostChange, PlanComparison
     from lightmeter.planning.plan import Plan
-    from lightmeter.planning.plan_comparison import FeatureCostChange, PlanComparison
 
 _MOST_CHARS: Final = 60
 """Characters of a value of an option or a manifest that are shown."""
@@ -143,7 +143,7 @@ def _range_change(before: CreditRange, after: CreditRange) -> str:
 
 
 def _count_changes(comparison: PlanComparison) -> list[tuple[str, int, int]]:
-    """Return (status, rows before, rows now) of each status that either plan has."""
+    """Return (status, rows in the old plan, rows in the new plan) of each status that either plan has."""
     before, after = comparison.counts_before, comparison.counts_after
     return [
         ("to send" if name == "pending" else name, before.get(name, 0), after.get(name, 0))
@@ -153,7 +153,7 @@ def _count_changes(comparison: PlanComparison) -> list[tuple[str, int, int]]:
 
 
 def _share_lines(comparison: PlanComparison) -> list[tuple[str, str, str]]:
-    """Return (back end and feature, cost before, cost now), most expensive first."""
+    """Return (back end and feature, cost in the old plan, cost in the new plan) as texts, most expensive first."""
 
     def line(share: FeatureCostChange) -> tuple[str, str, str]:
         before = _share_text(share.before_milli, share.before_label)
@@ -169,7 +169,7 @@ def _share_lines(comparison: PlanComparison) -> list[tuple[str, str, str]]:
 
 
 def _sums(shares: Sequence[tuple[int, int | None] | None]) -> tuple[int, int | None]:
-    """Return the least and the most millicredits (None if unbounded) of these shares together."""
+    """Return the sums of the least and of the most millicredits (None if unbounded) in (least, most) pairs."""
     known = [share for share in shares if share is not None]
     highs = [high for _, high in known if high is not None]
     return sum(low for low, _ in known), sum(highs) if len(highs) == len(known) else None
@@ -181,7 +181,7 @@ def _sum_text(shares: Sequence[tuple[int, int | None] | None]) -> str:
 
 
 def _rounded_up(price: CreditRange, shares: Sequence[tuple[int, int | None] | None]) -> str:
-    """Return what the price has beyond its shares: whole credits, and answers to `--ask` that are requested again."""
+    """Return as text what `price` has beyond the sum of `shares`: rounding up, and repeats of `--ask` questions."""
     low, high = _sums(shares)
     most = None if price.high is None or high is None else price.high * MILLICREDITS - high
     return _milli_text(price.low * MILLICREDITS - low, most)

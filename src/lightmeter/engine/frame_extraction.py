@@ -12,11 +12,11 @@ from typing import Final
 from lightmeter.engine.url_uploads import LONGEST_SIDE_PX
 from lightmeter.errors import FetchError, MediaError, UsageError
 from lightmeter.journal.frame_rows import frame_of, row_of
-from lightmeter.journal.queries.video_frames import VideoSource, video_of_frame
+from lightmeter.journal.queries.frame_rows import VideoSource, video_of_frame
 from lightmeter.journal.store import open_read_only
 from lightmeter.manifest.tar_members import TarMember
 from lightmeter.media.image import encode_jpeg
-from lightmeter.media.video import iter_frames_at
+from lightmeter.media.video.sample_video import iter_frames_at
 from lightmeter.prechecks.check import MAX_DOWNLOAD_BYTES
 from lightmeter.prechecks.url_probe import UrlProber
 from lightmeter.tempdirs import LockedTempDir
@@ -104,7 +104,7 @@ class FrameExtractor:
 
 
 def _stored_file(path: str, target: Path) -> Path:
-    """Return the local file of a video; one in a tar is copied to `target`."""
+    """Return the local file of a video; a video inside a tar archive is first copied to the file `target`."""
     member = TarMember.from_path(path)
     if member is None:
         return Path(path)

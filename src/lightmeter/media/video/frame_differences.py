@@ -59,7 +59,10 @@ def perceptual_distance(first: FrameFeatures, second: FrameFeatures) -> int:
 
 
 def largest_change(first: FrameFeatures, second: FrameFeatures) -> float:
-    """Return the largest change of color in a cell, 0 to 255. Noise cancels out; a small object that moves shows."""
+    """Return the largest difference of two frames in the mean color of one of 16 x 16 cells, 0 to 255.
+
+    Noise cancels out in the means, but a small object that moves shows.
+    """
     return float(np.abs(first.cells - second.cells).max())
 
 
@@ -72,7 +75,7 @@ def scene_difference(first: FrameFeatures, second: FrameFeatures) -> float:
 
 
 def is_near_identical(first: FrameFeatures, second: FrameFeatures) -> bool:
-    """Whether nothing that a person would notice changes between two frames."""
+    """Whether two frames of a video differ so little (`largest_change`) that a person would not notice."""
     return largest_change(first, second) <= NEAR_IDENTICAL_LEVELS
 
 

@@ -25,10 +25,10 @@ from lightmeter.manifest.item import Item
 from lightmeter.manifest.readers import ManifestReader, ManifestSource
 from lightmeter.media.media_info import kind_from_name
 from lightmeter.options import Options
-from lightmeter.planning.kept_checks import KeptChecks, open_kept_checks
-from lightmeter.planning.near_duplicates import NearDuplicates
+from lightmeter.planning.checks.kept_checks import KeptChecks, open_kept_checks
+from lightmeter.planning.checks.near_duplicates import NearDuplicates
+from lightmeter.planning.checks.row_checks import RowChecker, check_rows
 from lightmeter.planning.progress import Progress
-from lightmeter.planning.row_checks import RowChecker, check_rows
 from lightmeter.planning.send_order import check_sample_column
 from lightmeter.prechecks.check import Checker, CheckerArguments, CheckLimits
 from lightmeter.prechecks.finding import CheckResult
@@ -82,7 +82,7 @@ async def write_checked_rows(
 ) -> AsyncGenerator[Progress]:
     """Check the rows of a manifest and write them to a journal; yield progress.
 
-    Rows that the journal has already are not written again.
+    Rows that are already in the journal are not written again.
 
     Args:
         reader: The manifest.
@@ -112,7 +112,7 @@ async def write_checked_rows(
 
 
 def plan_meta(reader: ManifestReader, options: Options, clock: Clock, sha256: str | None = None) -> dict[str, str]:
-    """Return values for a journal's table `meta`, by name, such as the hash of the manifest.
+    """Return what a journal's table `meta` stores about a plan: name → value, such as the hash of the manifest.
 
     Args:
         reader: The manifest.

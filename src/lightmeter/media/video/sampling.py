@@ -71,7 +71,7 @@ def frame_times(duration_s: float | None, interval_s: int, max_frames: int) -> l
 
 
 def evenly_spaced(times: Sequence[float], most: int) -> list[float]:
-    """Return `most` of the times, 2 or more, evenly spaced from the first to the last; all if there are no more."""
+    """Return `most` (2 or more) of the times, evenly spaced from first to last; all if there are at most `most`."""
     if len(times) <= most:
         return list(times)
     return [times[round(n * (len(times) - 1) / (most - 1))] for n in range(most)]

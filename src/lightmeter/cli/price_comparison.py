@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from lightmeter.errors import UsageError
-from lightmeter.planning.cost_by_column import ColumnCost
+from lightmeter.planning.comparison.cost_by_column import ColumnCost
+from lightmeter.planning.comparison.plan_comparison import PlanComparison, PlanSnapshot, compare_plans, read_snapshot
+from lightmeter.planning.comparison.price_limits import PriceLimits, parse_percent, raise_if_exceeded
 from lightmeter.planning.plan import Plan
-from lightmeter.planning.plan_comparison import PlanComparison, PlanSnapshot, compare_plans, read_snapshot
-from lightmeter.planning.price_limits import PriceLimits, parse_percent, raise_if_exceeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class PriceCheck:
 
 @dataclass(frozen=True, slots=True)
 class CheckedPlan:
-    """A plan, what differs from a saved plan, the cost by a manifest column, and sentences on exceeded price limits."""
+    """A plan to print, with what differs from a saved plan, its cost by a manifest column, and exceeded limits."""
 
     plan: Plan
     comparison: PlanComparison | None
@@ -78,5 +78,5 @@ class CheckedPlan:
         }
 
     def raise_if_too_expensive(self) -> None:
-        """Raise TooExpensive if the price exceeds a limit."""
+        """Raise TooExpensive if the price exceeds a limit of `--fail-above` or `--fail-on-rise`."""
         raise_if_exceeded(self.exceeded)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from lightmeter.errors import MediaTooLarge
-from lightmeter.media.frame_differences import FrameFeatures, frame_features, is_near_identical, scene_difference
-from lightmeter.media.video import iter_video
+from lightmeter.media.video.frame_differences import FrameFeatures, frame_features, is_near_identical, scene_difference
+from lightmeter.media.video.sample_video import iter_video
 
 MAX_COMPARED_FRAMES: Final = 3600
 """Most captured frames of a video that are compared: an hour at one a second."""

@@ -20,7 +20,7 @@ class ValueCost:
     """What the rows with one value of a manifest column cost.
 
     Attributes:
-        value: The value; None for rows without a value, and for the sum of all values that are not listed.
+        value: The value; None for rows without a value, and if this object sums up all values that are not listed.
         rows: Number of rows of the manifest.
         rows_to_send: Number of these rows that a run would send.
         credits: The price, as for a run of these rows alone.

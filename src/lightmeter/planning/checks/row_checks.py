@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self
 
 from lightmeter.journal.thumbnails import ThumbnailStore
 from lightmeter.manifest.item import Item
-from lightmeter.planning.kept_checks import KeptChecks
+from lightmeter.planning.checks.kept_checks import KeptChecks
 from lightmeter.prechecks.finding import CheckResult
 
 CHUNK_ROWS: Final = 256
@@ -111,7 +111,7 @@ class _Window:
         return bool(self._rows) and self._rows[0][1].done()
 
     async def add(self, items: list[Item]) -> None:
-        """Start the checks of more rows; rows whose result an earlier check stored are not checked again."""
+        """Append rows to the queue and start their checks; rows with a stored result of an earlier check need none."""
         none: list[tuple[bytes, CheckResult | None]] = [(b"", None)] * len(items)
         found = none if self._kept is None else await asyncio.to_thread(self._kept.find, items)
         for item, (key, result) in zip(items, found, strict=True):

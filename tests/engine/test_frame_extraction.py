@@ -362,7 +362,7 @@ async def test_only_a_video_without_a_choice_of_frames_is_skipped(run_frames, mo
     """`--skip distinct_frames` keeps videos from being sent whole, and no others; nor does `--skip frames`."""
     run, _, _ = await run_frames(lambda *_: "fine", skip="frames,distinct_frames")
     assert _video(run)["status"] == "ok"
-    monkeypatch.setattr("lightmeter.media.distinct_frames.MAX_COMPARED_FRAMES", 2)
+    monkeypatch.setattr("lightmeter.media.video.distinct_frames.MAX_COMPARED_FRAMES", 2)
     run, _, hostile = await run_frames(lambda *_: "fine", out="whole", reuse=False)
     assert sorted(hostile.charged) == ["picture.jpg", "scenes.avi"]
     run, _, _ = await run_frames(lambda *_: "fine", out="skipped", skip="distinct_frames", reuse=False)

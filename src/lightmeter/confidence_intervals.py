@@ -26,7 +26,7 @@ LEAST_SAMPLED: Final = 5
 
 
 class StratumSample(NamedTuple):
-    """Sample of a stratum: positives among the sampled, size of the sample, and size of the stratum's population."""
+    """Random sample of a stratum (a part of the population): its positives, its size, and the size of the stratum."""
 
     positives: float
     sampled: float
@@ -76,8 +76,8 @@ def estimate_share(
 def estimate_stratified_share(strata: Sequence[StratumSample], *, confidence: float = CONFIDENCE) -> ShareEstimate:
     """Estimate the share of positives in a population from random samples of its strata.
 
-    The share of each sampled stratum has the weight of its population. A stratum without a sample counts with the share
-    of the others, and its whole range, 0 to 1, is added to the interval.
+    The share of each sampled stratum has the weight of its population. A stratum without a sample is assumed to have
+    the mean share of the sampled ones; the interval is widened as if its share could be anything from 0 to 1.
 
     Args:
         strata: The sample of each stratum.
@@ -104,7 +104,10 @@ def estimate_stratified_share(strata: Sequence[StratumSample], *, confidence: fl
 
 
 def _collapsed(strata: Sequence[StratumSample]) -> list[StratumSample]:
-    """Return the strata, with all those merged of which fewer than `LEAST_SAMPLED` rows, but not all, are sampled."""
+    """Return the strata, with those of small samples merged into one.
+
+    A sample is small if it has fewer than `LEAST_SAMPLED` rows and is not the whole stratum.
+    """
     small = [one for one in strata if one.sampled < min(LEAST_SAMPLED, one.population)]
     if not small:
         return list(strata)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightmeter.intervals import StratumSample, estimate_share, estimate_stratified_share
+from lightmeter.confidence_intervals import StratumSample, estimate_share, estimate_stratified_share
 
 
 def test_the_interval_is_that_of_the_literature():

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Final
 
 from lightmeter.errors import SettingsError, TooExpensive
-from lightmeter.planning.plan_comparison import PlanComparison
+from lightmeter.planning.comparison.plan_comparison import PlanComparison
 from lightmeter.pricing.estimate import CreditRange
 
 _PERCENT: Final = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*%?\s*", re.ASCII)

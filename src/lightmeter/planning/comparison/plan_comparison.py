@@ -15,10 +15,10 @@ from lightmeter.journal.queries.items import UNSENT, frames_to_send
 from lightmeter.journal.queries.plan_rows_by_group import PlannedGroup, rows_by_change
 from lightmeter.journal.store import Journal, open_read_only
 from lightmeter.options import Options, parse_options
-from lightmeter.planning.comparison_text import comparison_as_html, comparison_as_text
-from lightmeter.planning.cost_by_column import group_price
+from lightmeter.planning.checks.row_checks import CHUNK_ROWS
+from lightmeter.planning.comparison.comparison_text import comparison_as_html, comparison_as_text
+from lightmeter.planning.comparison.cost_by_column import group_price
 from lightmeter.planning.plan_file import read_plan_file
-from lightmeter.planning.row_checks import CHUNK_ROWS
 from lightmeter.pricing.estimate import CreditRange, FrameRange, precision_of
 from lightmeter.pricing.rates import Rounding, least_charged_milli, parse_rounding
 from lightmeter.tempdirs import temp_dir_unless_error
@@ -43,7 +43,7 @@ class PlanSnapshot:
 
     @property
     def credits(self) -> CreditRange:
-        """The price of the plan."""
+        """The price of the plan as a range of credits."""
         return CreditRange(self.head["credits"]["low"], self.head["credits"]["high"])
 
     @property
@@ -53,7 +53,7 @@ class PlanSnapshot:
 
     @property
     def rounding(self) -> Rounding | None:
-        """What the service says that it rounds up to whole credits; None if it does not say."""
+        """Whether the service rounds up to whole credits per picture or per request; None if it does not say."""
         return parse_rounding(self.head.get("rounding"))
 
     @property
@@ -69,7 +69,7 @@ class PlanSnapshot:
         return self.head["base_url"] is not None and service.get("backends") is None and own is None
 
     def price(self, *groups: PlannedGroup) -> CreditRange:
-        """Return what a run of the rows in these groups would cost by the prices of the plan."""
+        """Return what a run of the rows in `groups` would cost, in credits, by the prices of the plan."""
         milli = least_charged_milli(self.price_milli, self.rounding)
         return group_price(groups, milli, self.retry_milli)
 
@@ -167,14 +167,14 @@ class PlanComparison:
 
     @property
     def rise_percent(self) -> Fraction | None:
-        """Rise of the upper end of the price range in percent; None if a plan has no upper end, or it rises from 0."""
+        """Rise of the upper end of the price range in percent; None if a plan has no upper end, or the old one is 0."""
         old, new = self.before.high, self.after.high
         if old is None or new is None or (old == 0 and new > 0):
             return None
         return Fraction(100 * (new - old), old) if old else Fraction(0)
 
     def rises_by_more_than(self, percent: Fraction) -> bool:
-        """Whether the upper end of the price range rises by more than `percent`.
+        """Return whether the upper end of the price range rises by more than `percent` from the old to the new plan.
 
         If both ranges are unbounded, the lower ends are compared instead.
         """
@@ -256,7 +256,7 @@ def _checked(snapshot: PlanSnapshot) -> PlanSnapshot:
 
 
 def compare_plans(old: PlanSnapshot, new: PlanSnapshot) -> PlanComparison:
-    """Return what differs between two plans."""
+    """Return what differs between two plans: rows, credits, prices and options."""
     return PlanComparison(
         before=old.credits,
         after=new.credits,

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from lightmeter import sqlite
 from lightmeter.journal.frame_rows import FRAME_SEQS, IS_ROW, IS_SENT, row_of
-from lightmeter.media.sampling import WHOLE_SECONDS_SQL
+from lightmeter.media.video.sampling import WHOLE_SECONDS_SQL
 
 _LENGTHS: Final = f"""
 SELECT {WHOLE_SECONDS_SQL}, count(*), sum(frames_low) FROM items
@@ -24,7 +24,7 @@ WHERE i.item_id = ? ORDER BY f.seq
 
 
 class VideoSource(NamedTuple):
-    """A video whose frames are sent in its place.
+    """A video whose frames are sent in its place, with the times at which to extract them.
 
     Attributes:
         url: Its URL or path, as in the manifest.
@@ -48,7 +48,7 @@ class SentFrame(NamedTuple):
 
 
 def sent_frames(db: sqlite.Connection, item_id: str) -> list[SentFrame]:
-    """Return the frames that are sent in place of a video, or of the video that it repeats; none for other items."""
+    """Return the frames that are sent in place of the item, a video, or of the video that it repeats; else none."""
     return [SentFrame(*row) for row in db.execute(_SENT_FRAMES, (item_id,))]
 
 
@@ -65,8 +65,8 @@ def video_of_frame(db: sqlite.Connection, seq: int) -> VideoSource:
 
 
 def frame_mode_lengths(db: sqlite.Connection) -> list[tuple[int | None, int, int]]:
-    """Return (seconds, rounded up; number of videos; their frames to send) by length of videos sent as frames.
+    """Count the videos of which frames are sent in their place, by length.
 
-    The length is None for videos whose duration is not known.
+    Return (length in seconds, rounded up, or None if unknown; number of videos; number of frames to send).
     """
     return [(seconds, videos, frames) for seconds, videos, frames in db.execute(_LENGTHS)]

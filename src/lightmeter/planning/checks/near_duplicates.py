@@ -24,7 +24,7 @@ MAX_COMPARED: Final = 32
 
 
 class NearDuplicates(AbstractContextManager["NearDuplicates"]):
-    """Index of the images that a plan pays for; it finds an earlier image that looks the same as a new one."""
+    """Index of the images that a plan pays for, to find an earlier image that looks the same as that of a new row."""
 
     def __init__(self) -> None:
         self._index = HashIndex(RADIUS)

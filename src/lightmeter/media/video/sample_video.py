@@ -1,4 +1,4 @@
-"""Metadata and captured frames of videos; the decoder runs in a child process, which can be killed at any time."""
+"""Metadata of videos and frames taken from them at intervals; the decoder runs in a child process, which can be killed at any time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from lightmeter.errors import MediaTooLarge
-from lightmeter.media.decoder_client import DecoderLimits, VideoFrame, decoder_session
 from lightmeter.media.media_info import VideoInfo
-from lightmeter.media.sampling import frame_count, frame_times
+from lightmeter.media.video.decoder_client import DecoderLimits, VideoFrame, decoder_session
+from lightmeter.media.video.sampling import frame_count, frame_times
 
 MAX_CAPTURES: Final = 86_400
 """Maximum number of captured frames of a video: a day at one a second. A broken header may claim any length."""

@@ -66,8 +66,8 @@ async def stream_manifest(
 ) -> AsyncGenerator[Progress | Run]:
     """Run a manifest: send rows while later ones are read; yield progress, and the run at the end.
 
-    If the folder already holds this run, it continues. If an earlier run there has requests in doubt, which belong to
-    rows that are not read yet, the whole manifest is planned first.
+    If the folder already holds this run, it continues. If an earlier run there has requests in doubt (sent, but their
+    charge is unknown) for rows that are not read yet, the whole manifest is planned first.
 
     Args:
         source: The manifest.
@@ -78,7 +78,8 @@ async def stream_manifest(
         settings: The user's settings.
 
     Raises:
-        UsageError: see `check_streamable`; or consent is needed.
+        UsageError: the run may not spend while its manifest is read (see `check_streamable`), or its cost has no bound and
+            the user did not consent (`--yes`).
         ManifestError: the manifest cannot be opened; an error in a later row ends the run instead.
     """
     check_streamable(options, source)
@@ -109,7 +110,7 @@ async def stream_manifest(
 async def continue_streaming_run(
     folder: Path, options: Options, limits: StartLimits, stop: asyncio.Event | None, settings: Settings
 ) -> AsyncGenerator[Progress | Run]:
-    """Continue a run whose manifest is not planned to its end; yield progress, and the run at the end.
+    """Continue a run that stopped before its manifest was read to the end; yield progress, and the run at the end.
 
     If the manifest has changed, a run of the new manifest begins, which does not pay again for rows already paid.
 

@@ -1,0 +1,1 @@
+"""Reads videos: decoding in a child process, frames to sample, and frames that differ."""

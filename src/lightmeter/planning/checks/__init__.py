@@ -1,0 +1,1 @@
+"""Pre-checks of the rows of a manifest while they are planned, and their stored results."""

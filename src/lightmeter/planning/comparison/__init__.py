@@ -1,0 +1,1 @@
+"""Comparison of two plans, cost by a column of the manifest, and price limits."""
