@@ -66,7 +66,10 @@ class SendingProcess:
         return all(number in self._finished_shards for number in numbers)
 
     async def wait_until_known(self, first: int) -> bool:
-        """Wait until all rows of the shard that begins at row `first` are planned; return False if the manifest has no row `first`."""
+        """Wait until all rows of the shard that begins at row `first` are planned.
+
+        Return False if the manifest has no row `first`.
+        """
         while self.planning and not self.ended and self.rows < first + self.shard_rows:
             await self.wait_for_change()
         return first < self.rows

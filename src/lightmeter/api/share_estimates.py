@@ -1,8 +1,9 @@
 """Shares of tags and of NSFW content in the whole manifest, estimated from the rows that a budget has bought.
 
 The population is the images and videos that can be analyzed, each once: skipped rows and duplicates do not count. Rows
-chosen at random or by strata give 95 % intervals: see `lightmeter.confidence_intervals`. Rows chosen by order or diversity give
-none. Rows without an answer are left out, which assumes that they are like the other rows (of their stratum).
+chosen at random or by strata give 95 % intervals: see `lightmeter.confidence_intervals`. Rows chosen by order or
+diversity give none. Rows without an answer are left out, which assumes that they are like the other rows (of their
+stratum).
 """
 
 from __future__ import annotations

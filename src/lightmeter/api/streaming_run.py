@@ -78,8 +78,8 @@ async def stream_manifest(
         settings: The user's settings.
 
     Raises:
-        UsageError: the run may not spend while its manifest is read (see `check_streamable`), or its cost has no bound and
-            the user did not consent (`--yes`).
+        UsageError: the run may not spend while its manifest is read (see `check_streamable`), or its cost has no
+            bound and the user did not consent (`--yes`).
         ManifestError: the manifest cannot be opened; an error in a later row ends the run instead.
     """
     check_streamable(options, source)

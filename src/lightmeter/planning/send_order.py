@@ -27,7 +27,9 @@ _PART_BITS: Final = (16, 8)
 
 
 def check_sample_column(options: Options, columns: Iterable[str]) -> None:
-    """Raise SettingsError if the option `sample` names a column that is neither `kind` (image or video) nor among `columns`.
+    """Raise SettingsError if the option `sample` names a column that is not among `columns` and not `kind`.
+
+    The column `kind` says whether a row is an image or a video.
 
     Args:
         options: The options of the run.

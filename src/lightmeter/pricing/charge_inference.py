@@ -277,7 +277,8 @@ def _can_explain_all(segments: Sequence[_Segment]) -> bool:
     """Return whether unanswered requests can explain all gaps: falls of the balance beyond the reported charges.
 
     Each request explains one gap at most. The search takes the gaps in order and, for each, the smallest request that
-    can have cost what is still missing, or else the largest one. It may miss an explanation; it never finds a wrong one.
+    can have cost what is still missing, or else the largest one. It may miss an
+    explanation; it never finds a wrong one.
     """
     available: list[int] = []
     for segment in segments:

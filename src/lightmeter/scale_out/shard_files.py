@@ -69,7 +69,10 @@ class ShardFolder:
             return pq.read_table(f"{root}/{name}", filesystem=files)
 
     def complete_files(self, since: float) -> set[str]:
-        """Return the names of this folder's Parquet files that were written after `since` (seconds since the epoch) and are complete."""
+        """Return the names of the complete Parquet files in this folder that were written after `since`.
+
+        `since` is in seconds since the epoch.
+        """
         with self._opened("read") as (files, root):
             found = files.get_file_info(fs.FileSelector(root, allow_not_found=True))
             new = (one for one in found if one.mtime_ns and one.mtime_ns >= since * 1e9 and one.extension == "parquet")

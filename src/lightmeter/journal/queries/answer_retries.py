@@ -78,7 +78,7 @@ def waiting_retries(db: sqlite.Connection, first: int, last: int) -> Iterator[Pe
 
 
 def retried_row(db: sqlite.Connection, submission_id: int) -> PendingRow | None:
-    """Return the row of a submission (POST) that asks the user's question (`--ask`) again; None for other submissions."""
+    """Return the row of a submission (POST) that repeats the user's question (`--ask`); None for other submissions."""
     row = db.execute(_RETRIES + "WHERE r.submission_id = ?", (submission_id,)).fetchone()
     return None if row is None else _to_pending_row(row)
 

@@ -1,4 +1,4 @@
-"""Metadata of videos and frames taken from them at intervals; the decoder runs in a child process, which can be killed at any time."""
+"""Metadata of videos and frames taken from them at intervals; the decoder runs in a child process."""
 
 from __future__ import annotations
 

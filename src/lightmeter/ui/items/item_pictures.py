@@ -97,8 +97,8 @@ async def make_strip(
     Args:
         source: Where the video is.
         times_s: Frame → its time in seconds.
-        on_made: Called with each frame's number and picture as soon as it is ready or has failed; the attribute `reason`
-            of a failed picture says why.
+        on_made: Called with each frame's number and picture as soon as it is ready or has failed; the attribute
+            `reason` of a failed picture says why.
     """
     waiting = sorted(times_s, key=times_s.__getitem__)
     try:

@@ -1,4 +1,4 @@
-"""Conversion of pictures to the input of an ONNX model, by the input's shape and the settings of whoever runs the service."""
+"""Conversion of pictures to the input of an ONNX model, by the input's shape and the settings of the service."""
 
 from __future__ import annotations
 
