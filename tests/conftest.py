@@ -96,11 +96,11 @@ def _no_provider_keys():
 @pytest.fixture(scope="session")
 def environment(_no_provider_keys, cache, state, tmp_path_factory):
     """The environment of commands under test: no key, no service, no settings but those a test adds."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LIGHTMETER_", "PREFECT_"))}
-    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("LIGHTMETER_", "PREFECT_"))}
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
     nowhere = tmp_path_factory.mktemp("settings") / "none.toml"
     own = {"CACHE_DIR": cache, "SETTINGS": nowhere, "STATE_DIR": state}
-    return {**kept, **{f"LIGHTMETER_{name}": str(path) for name, path in own.items()}}
+    return {**variables, **{f"LIGHTMETER_{name}": str(path) for name, path in own.items()}}
 
 
 @pytest.fixture(scope="session")

@@ -63,8 +63,8 @@ def functions(nodes: list[ast.AST]) -> Iterator[ast.FunctionDef | ast.AsyncFunct
 
 def lines_without_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Return how many lines a function has, its docstring aside."""
-    said = function.body[0].end_lineno - function.body[0].lineno + 1 if ast.get_docstring(function) else 0
-    return function.end_lineno - function.lineno + 1 - said
+    docstring_lines = function.body[0].end_lineno - function.body[0].lineno + 1 if ast.get_docstring(function) else 0
+    return function.end_lineno - function.lineno + 1 - docstring_lines
 
 
 def test_no_file_is_too_long():

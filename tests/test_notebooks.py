@@ -74,8 +74,8 @@ class Executed:
     def widgets(self) -> list[str]:
         """Return the class names of the widgets that the first pass has shown."""
         view = "application/vnd.jupyter.widget-view+json"
-        shown = [output.data for output in self.first if view in output.get("data", {})]
-        return [data["text/plain"].split("(")[0] for data in shown]
+        views = [output.data for output in self.first if view in output.get("data", {})]
+        return [data["text/plain"].split("(")[0] for data in views]
 
 
 @pytest.fixture(params=[pytest.param(1, id="once"), pytest.param(2, id="twice", marks=pytest.mark.sweep)])
@@ -180,20 +180,20 @@ def test_tables(execute):
     kinds = [["castle", "paid"], ["castle_small", "near"], ["chelsea", "paid"], ["chelsea_again", "exact"]]
     assert ran.state == kinds
     assert ran.count("image/png") == 2
-    shown = [output.data["text/html"] for output in ran.first if "text/html" in output.get("data", {})]
-    tables = [html for html in shown if "dataframe" in html and "srcdoc" not in html]
+    html_outputs = [output.data["text/html"] for output in ran.first if "text/html" in output.get("data", {})]
+    tables = [html for html in html_outputs if "dataframe" in html and "srcdoc" not in html]
     assert len(tables) == 10
     assert all("<td>" in table for table in tables)
     assert "22 rows" in ran.texts()
-    assert "srcdoc" in shown[-1]
+    assert "srcdoc" in html_outputs[-1]
 
 
 @pytest.mark.sweep
 @pytest.mark.slow
 def test_plan_a_budget(execute):
     """The planner offers its price at the end, the sample stays below its budget, and the whole run follows."""
-    shown = "planner.error, planner.state, planner.price, planner.offer"
-    ran = execute(3, f"[{shown}, whole.summary().to_dict(), statement.paid]")
+    expressions = "planner.error, planner.state, planner.price, planner.offer"
+    ran = execute(3, f"[{expressions}, whole.summary().to_dict(), statement.paid]")
     error, state, price, offer, summary, paid = ran.state
     assert (error, state) == ("", "idle")
     assert "error" not in price

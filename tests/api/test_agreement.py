@@ -73,13 +73,13 @@ def write(folder, items):
 def expected(items, feature):
     """Return the items that each back end answered, and its answers about each, counted one by one."""
     sources = sorted({row[0] for one in items.values() for row in one[feature]})
-    looked, given_answers = {}, {}
+    answered_items, given_answers = {}, {}
     for source in sources:
         for name, one in items.items():
             rated = feature == "tags" or any(row[0] == source and row[1] is not None for row in one["nsfw"])
-            asked = not one["backends"] or source in one["backends"]
-            if one["status"] == "ok" and asked and rated and one["failed"] not in (source, ""):
-                looked.setdefault(source, set()).add(name)
+            in_backends = not one["backends"] or source in one["backends"]
+            if one["status"] == "ok" and in_backends and rated and one["failed"] not in (source, ""):
+                answered_items.setdefault(source, set()).add(name)
                 given_answers[source, name] = (
                     {tag.lower() for by, tag, score in one["tags"] if by == source and (score is None or score >= 0.5)}
                     if feature == "tags"
@@ -89,7 +89,7 @@ def expected(items, feature):
                         if by == source and severity is not None and severity >= THRESHOLDS.get(source, 0.5)
                     }
                 )
-    return sources, looked, given_answers
+    return sources, answered_items, given_answers
 
 
 @pytest.fixture(scope="module")
@@ -109,15 +109,15 @@ def test_measures_are_those_of_a_count_item_by_item(out, tmp_path_factory, rows)
     write(tables, items)
     found = read_agreement(out, min_score=0.5, thresholds=THRESHOLDS, where=tables)
     for feature in ("tags", "nsfw"):
-        sources, looked, said = expected(items, feature)
+        sources, answered_items, given_answers = expected(items, feature)
         pairs = {(pair.one, pair.other): pair for pair in found.pairs if pair.feature == feature}
         for one, other in combinations(sources, 2):
-            both = sorted(looked.get(one, set()) & looked.get(other, set()))
+            both = sorted(answered_items.get(one, set()) & answered_items.get(other, set()))
             if not both:
                 assert (one, other) not in pairs
                 continue
             pair = pairs[one, other]
-            sets = [(said[one, name], said[other, name]) for name in both]
+            sets = [(given_answers[one, name], given_answers[other, name]) for name in both]
             overlaps = [len(a & b) / len(a | b) if a | b else 1.0 for a, b in sets]
             assert pair.agreement == pytest.approx(sum(overlaps) / len(both))
             assert (pair.items, pair.both_say) == (len(both), sum(len(a & b) for a, b in sets))
@@ -126,11 +126,12 @@ def test_measures_are_those_of_a_count_item_by_item(out, tmp_path_factory, rows)
                 sum(len(b - a) for a, b in sets),
             )
         losses = {loss.backend: loss for loss in found.losses if loss.feature == feature}
-        assert sorted(losses) == [source for source in sources if looked.get(source)]
+        assert sorted(losses) == [source for source in sources if answered_items.get(source)]
         for source, loss in losses.items():
-            own = {name: said[source, name] for name in looked.get(source, set())}
+            own = {name: given_answers[source, name] for name in answered_items.get(source, set())}
             others = {
-                name: set().union(*(said.get((by, name), set()) for by in sources if by != source)) for name in own
+                name: set().union(*(given_answers.get((by, name), set()) for by in sources if by != source))
+                for name in own
             }
             assert loss.items == len(own)
             assert loss.answers == sum(map(len, own.values()))
@@ -179,7 +180,7 @@ def test_a_back_end_that_answered_no_item_is_left_out(out, tmp_path):
     assert [loss.backend for loss in read_agreement(out, where=tmp_path).losses] == ["red"]
 
 
-def test_an_unknown_saving_is_said_once():
+def test_an_unknown_saving_is_reported_once():
     """Where the saving is unknown, the text leaves it out of each line and says why at the end."""
     assert repr(Agreement((), (Loss("red", "tags", 4, 3, 2, 1),), "the plan stored no prices")).split("\n") == [
         "without red tags  loses 2 of 3 answers and all about 1 items",

@@ -61,8 +61,8 @@ def slow_service():
 async def begun(slow, base_url, out):
     """Start a run, and return its generator with four requests in flight."""
     urls = [f"http://pictures.example/{number}.jpg" for number in range(ROWS)]
-    asked = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
-    steps = stream_run(await lm.plan(urls, max_concurrency=4, **asked), out)
+    options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url}
+    steps = stream_run(await lm.plan(urls, max_concurrency=4, **options), out)
     async for _ in steps:
         if slow.all_here.is_set():
             return steps
@@ -79,11 +79,11 @@ async def broken_off_and_collected(slow, base_url, out):
     await asyncio.sleep(0)
 
 
-KEPT = []
+GENERATORS = []
 
 
-async def held_by_a_name(slow, base_url, out):
-    KEPT.append(await begun(slow, base_url, out))
+async def generator_with_a_name(slow, base_url, out):
+    GENERATORS.append(await begun(slow, base_url, out))
 
 
 async def closed(slow, base_url, out):
@@ -101,13 +101,13 @@ async def cancelled(slow, base_url, out):
     await asyncio.wait({task})
 
 
-@pytest.mark.parametrize("left", [broken_off, broken_off_and_collected, held_by_a_name, closed, cancelled])
+@pytest.mark.parametrize("left", [broken_off, broken_off_and_collected, generator_with_a_name, closed, cancelled])
 def test_leaving_a_run_keeps_every_paid_answer(left, tmp_path):
     """However a caller leaves the progress loop, requests in flight are awaited, and no more are sent."""
     with slow_service() as (slow, base_url):
         asyncio.run(left(slow, base_url, tmp_path / "out"))
         summary = lm.open(tmp_path / "out").summary()
-        KEPT.clear()
+        GENERATORS.clear()
         assert summary.counts["in_doubt"] == 0
         assert summary.paid == len(slow.charged) == summary.counts["ok"]
         assert 4 <= len(slow.charged) < ROWS
@@ -152,11 +152,11 @@ async def test_a_stop_reaches_the_work():
         await event.wait()
         yield "stopped"
 
-    seen = []
+    values = []
     async for value in in_background(steps, stop):
-        seen.append(value)
+        values.append(value)
         stop.set()
-    assert seen == ["begun", "stopped"]
+    assert values == ["begun", "stopped"]
 
 
 async def test_work_can_be_cancelled_at_once():

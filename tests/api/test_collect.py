@@ -56,35 +56,35 @@ def finish(service: Hostile, requests: int) -> None:
 async def test_only_waiting_answers_are_fetched(interrupted):
     """All waiting answers become rows of the tables; the rows that were not sent stay pending, and nothing is sent."""
     service, out = interrupted
-    sent, waiting = service.posts, len(service.jobs)
-    assert WAITING <= waiting < sent < ROWS
+    posts, waiting = service.posts, len(service.jobs)
+    assert WAITING <= waiting < posts < ROWS
     finish(service, waiting)
     assert asdict(await collect(out)) == {"answered": waiting, "lost": 0, "waiting": 0}
-    assert service.posts == len(service.charged) == sent
+    assert service.posts == len(service.charged) == posts
     run = lm.open(out)
-    assert (run.summary().counts["ok"], run.summary().counts["pending"]) == (sent, ROWS - sent)
-    assert (run.assets.status == "ok").sum() == sent
+    assert (run.summary().counts["ok"], run.summary().counts["pending"]) == (posts, ROWS - posts)
+    assert (run.assets.status == "ok").sum() == posts
 
 
 async def test_answers_that_are_not_ready_wait_on(interrupted):
     """After `wait_s`, requests without an answer are still accepted ones, and a later call fetches their answers."""
     service, out = interrupted
-    sent, waiting = service.posts, len(service.jobs)
+    posts, waiting = service.posts, len(service.jobs)
     assert asdict(await collect(out, wait_s=0.2)) == {"answered": 0, "lost": 0, "waiting": waiting}
     finish(service, waiting)
     assert asdict(await collect(out)) == {"answered": waiting, "lost": 0, "waiting": 0}
-    assert service.posts == sent
+    assert service.posts == posts
 
 
 async def test_answers_that_the_service_has_deleted_are_lost(interrupted, monkeypatch):
     """A request that the service no longer knows is lost, and its row is not sent again."""
     service, out = interrupted
-    sent, waiting = service.posts, len(service.jobs)
+    posts, waiting = service.posts, len(service.jobs)
     for job in service.jobs.values():
         job["gone"] = True
     monkeypatch.setattr("lightmeter.engine.poller.NEW_ID_S", -1.0)
     assert asdict(await collect(out)) == {"answered": 0, "lost": waiting, "waiting": 0}
-    assert service.posts == sent
+    assert service.posts == posts
 
 
 async def test_folders_without_waiting_answers_ask_nothing(try_out, tmp_path):

@@ -50,10 +50,10 @@ async def test_a_notebook_shows_each_phase_and_the_last_state():
         contents.append(content)
         return RecordingHandle(contents)
 
-    shown = NotebookProgressDisplay(display)
-    with shown:
+    progress_display = NotebookProgressDisplay(display)
+    with progress_display:
         for second in (0.0, 0.1, 0.2, 0.3):
-            shown.show_progress(Progress("running", 4, {"ok": 1, "pending": 3}, seconds=second))
+            progress_display.show_progress(Progress("running", 4, {"ok": 1, "pending": 3}, seconds=second))
     assert len(contents) == 3
     assert contents[-1]["text/plain"].startswith("running: 1/4 rows")
 
@@ -101,9 +101,9 @@ def _read(terminal: int) -> bytes:
 
 def test_a_terminal_shows_a_bar(run):
     """`lm.plan` and `lm.run` show a progress bar when standard error is a terminal."""
-    _, shown = run
-    assert "rows/s" in shown
-    assert "credits paid" in shown
+    _, terminal_output = run
+    assert "rows/s" in terminal_output
+    assert "credits paid" in terminal_output
 
 
 def test_results_have_short_texts(run):
@@ -124,6 +124,6 @@ def test_results_have_short_texts(run):
 async def test_watch_yields_progress_and_the_run(run, tmp_path):
     """`lm.watch` yields progress and, last, the run."""
     plan = await lm.plan(DATA / "media" / "coffee.jpg", features=["colors"], budget=50)
-    seen = [step async for step in lm.watch(plan, tmp_path / "out")]
-    assert all(isinstance(step, Progress) for step in seen[:-1])
-    assert seen[-1].summary().counts["ok"] == 1
+    steps = [step async for step in lm.watch(plan, tmp_path / "out")]
+    assert all(isinstance(step, Progress) for step in steps[:-1])
+    assert steps[-1].summary().counts["ok"] == 1

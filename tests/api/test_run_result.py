@@ -19,7 +19,7 @@ from lightmeter.options import Options
 
 
 @pytest.fixture
-def sent(tmp_path):
+def run_with_requests(tmp_path):
     """A run of four rows whose first requests got no answer; returns its folder and a function that changes it."""
     with Journal(tmp_path) as journal:
         rows = [
@@ -40,27 +40,28 @@ def sent(tmp_path):
     return tmp_path, do
 
 
-def told(folder) -> str:
+def status_text(folder) -> str:
     return CliRunner().invoke(status_command, [str(folder)]).stdout
 
 
-def test_answers_that_wait_are_told_with_their_end(sent):
+def test_answers_that_wait_are_reported_with_their_end(run_with_requests):
     """The answer of an acknowledged request waits for 24 hours, and resume collects it."""
-    folder, do = sent
+    folder, do = run_with_requests
     do(acknowledge(1, "q", 0.0))
-    assert f"1 answer can be collected from the service until 1970-01-02 00:00 UTC: lightmeter resume {folder}" in told(
-        folder
+    assert (
+        f"1 answer can be collected from the service until 1970-01-02 00:00 UTC: lightmeter resume {folder}"
+        in status_text(folder)
     )
 
 
-def test_requests_without_an_answer_are_told_with_what_is_held(sent):
+def test_requests_without_an_answer_are_reported_with_what_is_held(run_with_requests):
     """A lost request is resolved by resume, or, if no balance can, sent again with --pay-again."""
-    folder, do = sent
-    assert "in doubt" not in told(folder)
+    folder, do = run_with_requests
+    assert "in doubt" not in status_text(folder)
     do(mark_uncertain(1, "no answer", 2.0), mark_uncertain(2, "no answer", 2.0))
     assert (
         f"in doubt: 2 requests, 4 credits held; to find out whether they were charged: lightmeter resume {folder}"
-        in told(folder)
+        in status_text(folder)
     )
     opening, closing = do(record_balance(9, 1.0, opens=True), record_balance(5, 2.0, opens=False))
     do(
@@ -71,9 +72,9 @@ def test_requests_without_an_answer_are_told_with_what_is_held(sent):
             [SubmissionResolution(1, Event.GIVE_UP, "?"), SubmissionResolution(2, Event.PROVE_PAID, "!", 2)],
         )
     )
-    said = told(folder)
-    assert re.search(r"in doubt: 1 request, 2 credits held; .*pay twice: lightmeter resume .* --pay-again 2", said)
-    assert re.search(r"lost: 1 request, charged 2 credits and never answered; .* --pay-again 2", said)
+    text = status_text(folder)
+    assert re.search(r"in doubt: 1 request, 2 credits held; .*pay twice: lightmeter resume .* --pay-again 2", text)
+    assert re.search(r"lost: 1 request, charged 2 credits and never answered; .* --pay-again 2", text)
 
 
 def mark(folder, seq, status, reason=None):
@@ -110,43 +111,43 @@ def without_requests(folder):
         ("failed", "no_asset", "1 row failed, to see why: lightmeter sql {folder} "),
     ],
 )
-def test_every_row_that_is_not_done_names_its_command(sent, status, reason, step):
+def test_every_row_that_is_not_done_names_its_command(run_with_requests, status, reason, step):
     """Each unfinished status is listed with the exact command that continues it."""
-    folder = without_requests(sent[0])
+    folder = without_requests(run_with_requests[0])
     mark(folder, 3, status, reason)
-    assert step.format(f"lightmeter resume {folder}", folder=folder) in told(folder)
+    assert step.format(f"lightmeter resume {folder}", folder=folder) in status_text(folder)
 
 
-def test_a_run_that_is_done_says_so(sent):
+def test_a_run_that_is_done_says_so(run_with_requests):
     """If all rows are done and the tables are written nothing is left; without tables the step is rebuild."""
-    folder = without_requests(sent[0])
-    assert f"the tables are not written: lightmeter rebuild {folder}" in told(folder)
+    folder = without_requests(run_with_requests[0])
+    assert f"the tables are not written: lightmeter rebuild {folder}" in status_text(folder)
     (folder / "tables" / "assets").mkdir(parents=True)
     (folder / "tables" / "assets" / "part-00000.parquet").touch()
-    assert "next: nothing is left to do" in told(folder)
+    assert "next: nothing is left to do" in status_text(folder)
 
 
-def test_a_run_at_work_is_not_to_be_resumed(sent):
+def test_a_run_at_work_is_not_to_be_resumed(run_with_requests):
     """While a process runs the folder, status says so and names no command that would be refused."""
-    with run_lock(sent[0]):
-        said = told(sent[0])
-    assert "a process is running it now" in said
-    assert "resume" not in said
+    with run_lock(run_with_requests[0]):
+        text = status_text(run_with_requests[0])
+    assert "a process is running it now" in text
+    assert "resume" not in text
 
 
-def test_a_folder_with_blanks_is_quoted(sent, tmp_path):
+def test_a_folder_with_blanks_is_quoted(run_with_requests, tmp_path):
     """Commands quote the folder, so that they can be pasted into a shell."""
-    folder = without_requests(sent[0])
+    folder = without_requests(run_with_requests[0])
     mark(folder, 3, "pending")
     blank = tmp_path.parent / f"{tmp_path.name} of mine"
     folder.rename(blank)
-    assert f"lightmeter resume '{blank}'" in told(blank)
+    assert f"lightmeter resume '{blank}'" in status_text(blank)
 
 
-def test_a_balance_of_before_the_last_requests_is_told_as_such(sent):
+def test_a_balance_of_before_the_last_requests_is_reported_as_such(run_with_requests):
     """Status shows the balance from the start of a run as outdated."""
-    folder, do = sent
+    folder, do = run_with_requests
     do(put_meta({"balance_before": "9", "balance_after": "9"}))
-    assert "balance 9 (read before the last requests)" in told(folder)
+    assert "balance 9 (read before the last requests)" in status_text(folder)
     do(put_balance_meta({"balance_after": "9"}))
-    assert "balance 9;" in told(folder)
+    assert "balance 9;" in status_text(folder)

@@ -135,15 +135,15 @@ async def test_a_screen_is_kept_between_plans_and_for_the_run(served, tmp_path):
     options = {**PAID, "precheck": True, "features": ["colors"], "backends": ["palette"]}
     async with served():
         first = await lm.plan(tmp_path / "m.csv", **options)
-        (kept,) = (tmp_path / "cache" / "screens").iterdir()
-        requests = lm.open(kept).summary().requests
+        (screen_folder,) = (tmp_path / "cache" / "screens").iterdir()
+        requests = lm.open(screen_folder).summary().requests
         second = await lm.plan(tmp_path / "m.csv", **{**options, "screen_rule": "colors.red < 128"})
         assert (first.screen.passed, second.screen.passed) == (4, 12)
-        assert lm.open(kept).summary().requests == requests == 16
+        assert lm.open(screen_folder).summary().requests == requests == 16
         (folder / "bright0.jpg").write_bytes(picture(90, bright=False))
         third = await lm.plan(tmp_path / "m.csv", **options)
         assert third.screen.passed == 3
-        assert lm.open(kept).summary().requests == 1
+        assert lm.open(screen_folder).summary().requests == 1
 
 
 async def test_rows_that_an_earlier_run_paid_for_keep_their_answers(served, tmp_path):

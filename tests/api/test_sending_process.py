@@ -66,12 +66,12 @@ async def test_requests_in_flight_are_answered(how, tmp_path, charges_at_once):
         if how == "killed":
             command = (sys.executable, "-c", CALLER, str(out))
             caller = await asyncio.create_subprocess_exec(*command, start_new_session=True)
-            await until(lambda: service.held >= 2)
+            await until(lambda: service.held_requests >= 2)
             os.killpg(caller.pid, signal.SIGKILL)
             await caller.wait()
         else:
             task = asyncio.create_task(send(out))
-            await until(lambda: service.held >= 2)
+            await until(lambda: service.held_requests >= 2)
             task.cancel()
         await asyncio.sleep(0.2)  # for the process to notice
         service.released = True
@@ -139,7 +139,7 @@ async def test_a_killed_process_is_an_error(tmp_path, charges_at_once):
             start_sending_process(tmp_path, read_settings(), shard_rows=100, rows=ROWS) as sender,
             asyncio.timeout(60),
         ):
-            await until(lambda: service.held)
+            await until(lambda: service.held_requests)
             os.kill(sender.pid, signal.SIGKILL)
             assert not await sender.wait_until_finished(0, 99)
             with pytest.raises(RuntimeError, match="Continue the run"):
@@ -174,8 +174,8 @@ async def test_the_given_key_overrides_the_environment(tmp_path, charges_at_once
         monkeypatch.delenv("LIGHTMETER_API_KEY")
         settings = read_settings().model_copy(update={"api_key": SecretStr("key-of-the-block"), "base_url": base_url})
         async with start_sending_process(tmp_path, settings, shard_rows=100, rows=ROWS) as sender:
-            shown = Path(f"/proc/{sender.pid}/cmdline"), Path(f"/proc/{sender.pid}/environ")
-            visible = b"".join(path.read_bytes() for path in shown if path.exists())
+            proc_files = Path(f"/proc/{sender.pid}/cmdline"), Path(f"/proc/{sender.pid}/environ")
+            visible = b"".join(path.read_bytes() for path in proc_files if path.exists())
             assert isinstance(await sender.outcome(), BudgetReached)
     assert b"key-of-the-block" not in visible
     assert len(service.charged) == 100

@@ -23,10 +23,10 @@ def asking(tmp_path):
 
     async def ask(describer, rows=4, out="out", urls=None, **options):
         urls = urls or [f"http://pictures.example/{number}.jpg" for number in range(rows)]
-        told = describer if isinstance(describer, Describer) else Describer(describer)
+        service = describer if isinstance(describer, Describer) else Describer(describer)
         usual = {"features": ["descriptions"], "backends": ["gemini"], "precheck": False, "ask": QUESTION}
-        async with serving(told) as base_url:
+        async with serving(service) as base_url:
             plan = await lm.plan(urls, **{**usual, "base_url": base_url, **options})
-            return await lm.run(plan, tmp_path / out), told, plan
+            return await lm.run(plan, tmp_path / out), service, plan
 
     return ask

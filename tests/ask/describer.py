@@ -94,9 +94,9 @@ class Describer:
         blocks = max(1, -(-len(prompt) // BLOCK_CHARS))
         frames = sum(3 if url.endswith(".mp4") else 1 for url in urls)
         cost = self.price * blocks * frames * len(backends)
-        asked = Post(urls, prompt, tuple(_list(body.get("feature"))), backends, cost)
-        what = self.does(asked) or ""
-        post = asked if "free" not in what else Post(*urls_of(asked), 0)
+        new_post = Post(urls, prompt, tuple(_list(body.get("feature"))), backends, cost)
+        what = self.does(new_post) or ""
+        post = new_post if "free" not in what else Post(*urls_of(new_post), 0)
         self.posts.append(post)
         self.keys.append(request.headers.get("Idempotency-Key", ""))
         self.balance -= post.charged
@@ -129,13 +129,15 @@ class Describer:
         """Return the results of a POST."""
         assets, errors = [], []
         for url in post.urls:
-            said = self.says(url, post)
+            text_or_frames = self.says(url, post)
             asset: dict[str, Any] = {"name": url, "tags": {}, "colors": {}, "nsfw": [], "descriptions": []}
-            if isinstance(said, list):
-                asset["frames"] = [{"index": n, "descriptions": entries(post, one)} for n, one in enumerate(said)]
+            if isinstance(text_or_frames, list):
+                asset["frames"] = [
+                    {"index": n, "descriptions": entries(post, one)} for n, one in enumerate(text_or_frames)
+                ]
                 asset["descriptions"] = [entry for frame in asset["frames"] for entry in frame["descriptions"]]
             else:
-                asset["descriptions"] = entries(post, said)
+                asset["descriptions"] = entries(post, text_or_frames)
             if not asset["descriptions"]:
                 errors.append("gemini: the provider is asleep")
             assets.append(asset)
@@ -148,11 +150,11 @@ def urls_of(post: Post) -> tuple[Any, ...]:
     return post.urls, post.prompt, post.features, post.backends
 
 
-def entries(post: Post, said: Any) -> list[dict[str, str]]:
+def entries(post: Post, answer: Any) -> list[dict[str, str]]:
     """Return the description of each back end."""
-    if said is None:
+    if answer is None:
         return []
-    by_backend = said if isinstance(said, dict) else dict.fromkeys(post.backends, said)
+    by_backend = answer if isinstance(answer, dict) else dict.fromkeys(post.backends, answer)
     return [{"description": text, "source": name} for name, text in by_backend.items() if name in post.backends]
 
 

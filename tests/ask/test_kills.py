@@ -99,19 +99,19 @@ async def test_kill_between_a_repeated_question_and_its_answer(start, tmp_path, 
 async def test_ctrl_c_during_repeated_questions_is_resumable(start, tmp_path):
     """A run stopped among its repeated questions exits with 130, and resuming asks only the rest."""
     service = Describer(lambda _, post: good() if post.again else BAD)
-    fetch, asked = service.fetch, asyncio.Event()
+    fetch, second_question = service.fetch, asyncio.Event()
 
     async def slow(request):
         answer = await fetch(request)
         if service.second:
-            asked.set()
+            second_question.set()
             await asyncio.sleep(0.5)
         return answer
 
     service.fetch = slow
     async with serving(service) as base_url:
         process = await started(start, base_url, tmp_path, "--careful")
-        await asyncio.wait_for(asked.wait(), 60)
+        await asyncio.wait_for(second_question.wait(), 60)
         process.send_signal(signal.SIGINT)
         await process.wait()
         assert process.returncode == 130

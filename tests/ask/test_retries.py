@@ -53,9 +53,13 @@ async def test_an_invalid_answer_is_asked_for_once_more_with_the_error(asking):
         says(first, [None, good(what="at last"), good(what="well"), BAD]), rows=4, features=["descriptions"]
     )
     assert by_number(run, "what") == {0: "a cup", 1: "at last", 2: "well", 3: None}
-    asked = {number_of(post.urls[0]): post.prompt.partition(AGAIN)[2] for post in service.second}
+    errors_in_prompts = {number_of(post.urls[0]): post.prompt.partition(AGAIN)[2] for post in service.second}
     missing = 'the answer: "count" is a required property.'
-    assert asked == {1: 'what: 1 is not of type "string".', 2: "The answer holds no JSON object.", 3: missing}
+    assert errors_in_prompts == {
+        1: 'what: 1 is not of type "string".',
+        2: "The answer holds no JSON object.",
+        3: missing,
+    }
     assert by_number(run, "error") == {0: None, 1: None, 2: None, 3: f"{missing} Both answers are not valid."}
     assert by_number(run, "raw") == {0: None, 1: None, 2: None, 3: BAD}
     statement = agrees(run, service)
@@ -68,11 +72,11 @@ async def test_an_invalid_answer_is_asked_for_once_more_with_the_error(asking):
 async def test_resuming_repeats_no_question_again(asking, tmp_path):
     """A finished run sends nothing more when it is resumed, whatever its second answers are."""
     run, service, _ = await asking(says([good(), BAD], [None, BAD]))
-    told, posts = by_number(run, "error"), len(service.posts)
+    errors, posts = by_number(run, "error"), len(service.posts)
     async with serving(service) as base_url:
         again = await lm.resume(tmp_path / "out", base_url=base_url)
     assert len(service.posts) == posts
-    assert by_number(again, "error") == told
+    assert by_number(again, "error") == errors
     agrees(again, service)
 
 
@@ -127,18 +131,18 @@ async def test_the_upper_price_of_a_plan_pays_for_all_repeated_questions(asking)
 
 
 @pytest.mark.parametrize(
-    ("fault", "posts", "charged", "said"),
+    ("fault", "posts", "charged", "explanation"),
     [
         ("refuse free", 2, 2, "It was asked again, and refused: Invalid request format."),
         ("drop", 2, 4, "It was asked again, and no answer is there (ambiguous)."),
     ],
 )
-async def test_a_failed_repeated_question_is_not_repeated(asking, fault, posts, charged, said):
+async def test_a_failed_repeated_question_is_not_repeated(asking, fault, posts, charged, explanation):
     """After a refused or lost second question the row keeps its first error, and says what happened."""
     service = Describer(says([BAD]), lambda post: fault if post.again else None)
     run, service, _ = await asking(service, rows=2)
     assert (len(service.second), service.charged) == (posts, charged)
-    assert set(by_number(run, "error").values()) == {f'the answer: "count" is a required property. {said}'}
+    assert set(by_number(run, "error").values()) == {f'the answer: "count" is a required property. {explanation}'}
     doubted = [step for step in run.next_steps() if step.startswith("in doubt")]
     assert all("--sole-spender, if nobody else spends" in step for step in doubted)
     assert len(doubted) == (fault == "drop")

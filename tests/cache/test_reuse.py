@@ -50,9 +50,9 @@ def plan_and_run(service, tmp_path):
     """Return a function that plans and runs URLs in a new folder; it returns (plan, run, number of POSTs)."""
 
     async def run(urls=URLS, **options):
-        asked = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": service.base_url}
+        plan_options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": service.base_url}
         before = service.posts
-        plan = await lm.plan(urls, **{**asked, **options})
+        plan = await lm.plan(urls, **{**plan_options, **options})
         done = await lm.run(plan, tmp_path / f"out{len(list(tmp_path.iterdir()))}", consent=True)
         return plan, done, service.posts - before
 
@@ -339,8 +339,8 @@ def test_is_same_asset_compares_known_properties(then, now):
         assert all(None in pair or pair[0] == pair[1] for pair in pairs)
 
 
-@given(cached=st.lists(ASSETS, max_size=6), seen=ASSETS)
-def test_find_returns_an_entry_of_the_same_asset(tmp_path_factory, cached, seen):
+@given(cached=st.lists(ASSETS, max_size=6), asset=ASSETS)
+def test_find_returns_an_entry_of_the_same_asset(tmp_path_factory, cached, asset):
     """`find` returns an answer exactly if one of the stored entries is the same asset."""
     folder = tmp_path_factory.mktemp("answers")
     last = {(one.identity, one.content_sha256): one for one in cached if one.identity or one.content_sha256}
@@ -350,6 +350,6 @@ def test_find_returns_an_entry_of_the_same_asset(tmp_path_factory, cached, seen)
                 raw = str(at).encode()
                 answer = CachedAnswer(sha256(raw).hexdigest(), None, float(at), compress(raw))
                 answers.store("q", [(answer, [CachedAsset(one, at, None)])], "run", at)
-        found = answers.find("q", seen, since=0.0)
-    assert (found is not None) == any(is_same_asset(one, seen) for one in last.values())
-    assert found is None or is_same_asset(cached[found[0]], seen)
+        found = answers.find("q", asset, since=0.0)
+    assert (found is not None) == any(is_same_asset(one, asset) for one in last.values())
+    assert found is None or is_same_asset(cached[found[0]], asset)

@@ -81,12 +81,12 @@ def test_a_price_file_is_an_option(command, tmp_path):
     """--prices adds a price for an unlisted back end; a broken file is exit code 2, with file and position."""
     (tmp_path / "m.txt").write_text("https://example.org/a.jpg\n")
     (tmp_path / "p.json").write_text('{"backends": {"mine": {"prices": {"tags": 2500}}}}')
-    asked = (*PLAN, "--backends", "mine", "--base-url", "https://api.example.com")
-    result = command("plan", tmp_path / "m.txt", *asked, "--prices", tmp_path / "p.json", "--json")
+    arguments = (*PLAN, "--backends", "mine", "--base-url", "https://api.example.com")
+    result = command("plan", tmp_path / "m.txt", *arguments, "--prices", tmp_path / "p.json", "--json")
     assert result.code == 0, result.err
     assert result.json["price_per_image_millicredits"] == 2500
-    assert command("plan", tmp_path / "m.txt", *asked).code == 2
+    assert command("plan", tmp_path / "m.txt", *arguments).code == 2
     (tmp_path / "p.json").write_text('{"backends": {\n"mine": 5}}')
-    result = command("plan", tmp_path / "m.txt", *asked, LIGHTMETER_PRICES=str(tmp_path / "p.json"))
+    result = command("plan", tmp_path / "m.txt", *arguments, LIGHTMETER_PRICES=str(tmp_path / "p.json"))
     assert result.code == 2
     assert f"{tmp_path / 'p.json'} is not a price table: backends.mine is not a mapping" in result.err

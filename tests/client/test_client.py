@@ -70,10 +70,10 @@ async def test_polls_that_fail_are_asked_again(serving):
     async def script(reader, writer, received):
         while answers:
             received.requests.append(await read_request(reader))
-            said = answers.pop(0)
-            if not said:
+            answer = answers.pop(0)
+            if not answer:
                 return
-            writer.write(said)
+            writer.write(answer)
             await writer.drain()
 
     clock = StepClock()
@@ -125,14 +125,14 @@ async def test_every_refusal_has_its_error(serving, status, body, error):
     assert len(received.requests) == 1
 
 
-async def test_failures_of_a_poll_are_told(serving):
+async def test_failures_of_a_poll_are_reported(serving):
     """A request that fails while it is polled raises; an unknown id may have been charged."""
-    gone = {"error": "Request ID r 1 not found."}
-    for said, error in (
+    not_found = {"error": "Request ID r 1 not found."}
+    for body, error in (
         (http(200, {"status": "failed", "error": "no"}), RequestFailed),
-        (http(404, gone), OutcomeUnknown),
+        (http(404, not_found), OutcomeUnknown),
     ):
-        script, clock = answering(http(202, ACK), said), StepClock()
+        script, clock = answering(http(202, ACK), body), StepClock()
         async with serving(script) as received, Client(received.base_url, "key", clock=clock) as client:
             with pytest.raises(error):
                 await client.analyze(urls=URLS, backends=["x"])

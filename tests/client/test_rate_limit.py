@@ -24,7 +24,7 @@ ENOUGH_S = 6 * 3600.0
 def play_events(events, limiter):
     """Play events; return the time after the last, the latest end of a Retry-After, and the unanswered records."""
     now, quiet_until, out = 0.0, 0.0, []
-    for event, pause_s, asked_s in events:
+    for event, pause_s, retry_after_s in events:
         now += pause_s
         if event == "sent" or (event in {"answer", "throttled", "lost"} and not out):
             limiter.on_admitted(now)
@@ -35,14 +35,14 @@ def play_events(events, limiter):
         elif event == "lost":
             limiter.on_lost(out.pop(0))
         elif event == "throttled":
-            limiter.on_throttled(now, asked_s, out.pop(0))
-            quiet_until = max(quiet_until, now + (asked_s or 0.0))
+            limiter.on_throttled(now, retry_after_s, out.pop(0))
+            quiet_until = max(quiet_until, now + (retry_after_s or 0.0))
         else:
-            limiter.on_quota(now, Quota(float(len(out)), 1 + (asked_s or 0.0)))
+            limiter.on_quota(now, Quota(float(len(out)), 1 + (retry_after_s or 0.0)))
     return now, quiet_until, out
 
 
-def sent_one(limiter, now):
+def send_one(limiter, now):
     """Send one request."""
     limiter.on_admitted(now)
     return limiter.on_sent(now)
@@ -52,13 +52,13 @@ def limiter_with_rate_limit(rejected=2):
     """Return a limiter with a rate limit and no pause, and the time."""
     limiter, now = AdaptiveLimiter(8), 0.0
     for _ in range(20):
-        limiter.on_answer(now + 0.1, 0.1, sent_one(limiter, now))
+        limiter.on_answer(now + 0.1, 0.1, send_one(limiter, now))
         now += 0.1
     for _ in range(rejected):
         now += limiter.wait_s(now, 0) + 1e-6
-        limiter.on_throttled(now, None, sent_one(limiter, now))
+        limiter.on_throttled(now, None, send_one(limiter, now))
     now += limiter.wait_s(now, 0) + 1e-6
-    limiter.on_answer(now + 0.1, 0.1, sent_one(limiter, now))
+    limiter.on_answer(now + 0.1, 0.1, send_one(limiter, now))
     return limiter, now + 0.1
 
 
@@ -85,7 +85,7 @@ def test_always_recovers(events, max_in_flight):
         if wait_s:
             now += wait_s + 1e-6
             continue
-        limiter.on_answer(now + 0.1, 0.1, sent_one(limiter, now))
+        limiter.on_answer(now + 0.1, 0.1, send_one(limiter, now))
         now += 0.1
         if (
             limiter.wait_s(now, 0) == 0
@@ -127,14 +127,14 @@ def test_state_starts_another_limiter(events):
 def test_one_decrease_for_each_episode():
     """Rejections of requests sent before the last decrease do not decrease the rate again."""
     limiter, now = limiter_with_rate_limit()
-    records = [sent_one(limiter, now + each) for each in range(5)]
+    records = [send_one(limiter, now + each) for each in range(5)]
     limiter.on_throttled(now + 5, None, records[0])
     learned = limiter.rate_estimator.rate
     for record in records[1:]:
         limiter.on_throttled(now + 6, None, record)
     assert limiter.rate_estimator.rate == learned
-    limiter.on_throttled(now + 10, None, sent_one(limiter, now + 9))
-    limiter.on_throttled(now + 12, None, sent_one(limiter, now + 11))
+    limiter.on_throttled(now + 10, None, send_one(limiter, now + 9))
+    limiter.on_throttled(now + 12, None, send_one(limiter, now + 11))
     assert limiter.rate_estimator.rate <= learned
 
 
@@ -142,13 +142,13 @@ def test_pauses_grow_while_nothing_gets_through():
     """Without a Retry-After each further episode doubles the pause, up to a minute; an answer makes it short again."""
     limiter, now, pauses = AdaptiveLimiter(4, jitter=lambda: 1.0), 0.0, []
     for _ in range(12):
-        limiter.on_throttled(now, None, sent_one(limiter, now))
+        limiter.on_throttled(now, None, send_one(limiter, now))
         pauses.append(limiter.wait_s(now, 0))
         now += pauses[-1] + 0.001
     assert pauses[:4] == pytest.approx([0.5, 1, 2, 4])
     assert pauses[-1] == pytest.approx(60)
-    limiter.on_answer(now + 0.1, 0.1, sent_one(limiter, now))
-    limiter.on_throttled(now + 60, None, sent_one(limiter, now + 60))
+    limiter.on_answer(now + 0.1, 0.1, send_one(limiter, now))
+    limiter.on_throttled(now + 60, None, send_one(limiter, now + 60))
     assert limiter.wait_s(now + 60, 0) <= 0.5
 
 
@@ -156,35 +156,35 @@ def test_pauses_grow_while_nothing_gets_through():
 def test_pauses_are_half_fixed_half_chance(chance):
     """Equal jitter: a pause is 50 to 100 % of its maximum; a Retry-After is exact."""
     limiter = AdaptiveLimiter(4, jitter=lambda: chance)
-    limiter.on_throttled(0.0, None, sent_one(limiter, 0.0))
+    limiter.on_throttled(0.0, None, send_one(limiter, 0.0))
     assert limiter.wait_s(0.0, 0) == pytest.approx(0.5 * (0.5 + 0.5 * chance))
-    limiter.on_throttled(0.1, 7.0, sent_one(limiter, 0.1))
+    limiter.on_throttled(0.1, 7.0, send_one(limiter, 0.1))
     assert limiter.wait_s(0.1, 0) == pytest.approx(7.0)
 
 
 def test_to_be_asked_to_wait_before_anything_was_taken_teaches_no_limit():
     """A Retry-After before anything was accepted sets no limit; one trial request follows it."""
     limiter = AdaptiveLimiter(16)
-    records = [sent_one(limiter, 0.0) for _ in range(3)]
+    records = [send_one(limiter, 0.0) for _ in range(3)]
     for record in records:
         limiter.on_throttled(0.1, 7.0, record)
     assert limiter.wait_s(0.1, 0) == pytest.approx(7.0)
-    knock = sent_one(limiter, 7.2)
+    knock = send_one(limiter, 7.2)
     assert limiter.wait_s(7.3, 1) > 0
     limiter.on_answer(7.3, 0.1, knock)
     assert (limiter.rate_estimator, limiter.concurrency_limit, limiter.wait_s(7.3, 3)) == (None, None, 0.0)
     for number in range(30):
-        limiter.on_answer(7.4 + number, 0.1, sent_one(limiter, 7.3 + number))
-    limiter.on_throttled(40.0, None, sent_one(limiter, 39.9))
+        limiter.on_answer(7.4 + number, 0.1, send_one(limiter, 7.3 + number))
+    limiter.on_throttled(40.0, None, send_one(limiter, 39.9))
     assert limiter.rate_estimator.rate == pytest.approx(30 / 32.7, rel=0.01)
 
 
 def test_one_trial_request_after_a_rejection():
     """After a rejection one trial request at a time is sent until one is accepted."""
     limiter, now = limiter_with_rate_limit()
-    limiter.on_throttled(now, None, sent_one(limiter, now))
+    limiter.on_throttled(now, None, send_one(limiter, now))
     now += limiter.wait_s(now, 0) + 1e-6
-    knock = sent_one(limiter, now)
+    knock = send_one(limiter, now)
     assert limiter.wait_s(now + 0.5, 1) > 0
     limiter.on_answer(now + 0.6, 0.6, knock)
     assert limiter.wait_s(now + 60, 1) == 0

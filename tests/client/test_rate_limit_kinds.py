@@ -21,7 +21,7 @@ def test_no_more_than_a_probe_above_the_limit(rate, burst_s, seed):
     """After three minutes, the limiter sends at most 1.04 times a bucket's rate and uses most of it."""
     rng = random.Random(seed)  # noqa: S311 (a simulation; no secret)
     report = simulate(LightmeterController(rng), Bucket(rng, lambda _: rate, burst_s=burst_s), rng, 300)
-    tried = sorted(report.taken + report.rejected)
+    tried = sorted(report.accepted_at + report.rejected)
     settled = [found for end, found in recent_rate(tried, 30, 300) if end > 180]
     assert max(settled) <= 1.04 * rate + 1 / 30
     assert sum(settled) / len(settled) >= 0.85 * rate
@@ -34,7 +34,7 @@ def test_nothing_leaves_before_a_retry_after_ends(most, period_s, seed):
     rng = random.Random(seed)  # noqa: S311 (as above)
     report = simulate(LightmeterController(rng), Window(rng, most, period_s, header=True), rng, 200)
     assert report.too_early == 0
-    assert report.taken
+    assert report.accepted_at
 
 
 class LoggedLimiter(LightmeterController):
@@ -44,18 +44,18 @@ class LoggedLimiter(LightmeterController):
         super().__init__(rng)
         self.left, self.rejected_at, self.episode = [], 0.0, 0
 
-    def sent(self, now):
+    def on_sent(self, now):
         ceiling = self.limiter.rate_estimator
         if ceiling is not None:
             self.left.append((now, ceiling.rate, ceiling.allowed(now), self.rejected_at))
-        record = super().sent(now)
+        record = super().on_sent(now)
         self.episode = record.episode
         return record
 
-    def throttled(self, now, retry_after_s, token):
+    def on_throttled(self, now, retry_after_s, token):
         if token.episode == self.episode:
             self.rejected_at = now
-        super().throttled(now, retry_after_s, token)
+        super().on_throttled(now, retry_after_s, token)
 
 
 @settings(max_examples=20, deadline=None)
@@ -84,7 +84,7 @@ def test_an_outage_is_recovered_from(rate, outage_s, seed):
     report = simulate(
         LightmeterController(rng), Bucket(rng, lambda now: 1e-9 if 100 <= now < end else rate), rng, end + 300
     )
-    after = [found for at, found in recent_rate(report.taken, 10, end + 300) if at > end + 10]
+    after = [found for at, found in recent_rate(report.accepted_at, 10, end + 300) if at > end + 10]
     assert max(after) >= 0.85 * rate
     assert sum(100 <= now < end for now in report.rejected) <= 15
 
@@ -96,19 +96,19 @@ def test_a_number_at_once_is_found_however_small(most, seed):
     rng = random.Random(seed)  # noqa: S311 (as above)
     service = Cap(rng, most)
     report = simulate(LightmeterController(rng), service, rng, 300)
-    assert len(report.taken) >= 0.85 * service.capacity(0, 300)
-    assert len(report.rejected) <= 0.03 * len(report.taken)
+    assert len(report.accepted_at) >= 0.85 * service.capacity(0, 300)
+    assert len(report.rejected) <= 0.03 * len(report.accepted_at)
 
 
 def test_late_timers_cost_next_to_nothing():
     """With timers 20 ms late, 95 % of a limit of 50 per second are used."""
-    taken = rejected = 0
+    accepted = rejected = 0
     for seed in range(8):  # one alone may be unlucky with its probes
         rng = random.Random(seed)  # noqa: S311 (as above)
         report = simulate(LightmeterController(rng), Bucket(rng, lambda _: 50.0), rng, 300, late_s=0.02)
-        taken, rejected = taken + len(report.taken), rejected + len(report.rejected)
-    assert taken >= 0.95 * 8 * 50 * 300
-    assert rejected <= 0.005 * taken
+        accepted, rejected = accepted + len(report.accepted_at), rejected + len(report.rejected)
+    assert accepted >= 0.95 * 8 * 50 * 300
+    assert rejected <= 0.005 * accepted
 
 
 @settings(deadline=None)
@@ -133,7 +133,7 @@ def test_a_limit_that_rises_is_found_in_two_minutes(low, factor, up_at, seed):
     high = low * factor
     bucket = Bucket(rng, lambda now: low if 100 <= now < up_at else high)
     report = simulate(LightmeterController(rng), bucket, rng, up_at + 120)
-    after = [rate for end, rate in recent_rate(report.taken, 10, up_at + 120) if end >= up_at + 10]
+    after = [rate for end, rate in recent_rate(report.accepted_at, 10, up_at + 120) if end >= up_at + 10]
     assert max(after) >= 0.9 * high
 
 
@@ -170,7 +170,7 @@ def test_a_bucket_that_holds_nothing_is_no_limit_in_flight():
         ours = LightmeterController(rng)
         report = simulate(ours, Bucket(rng, lambda _: 10.0, burst_s=0.0), rng, 60)
         assert ours.limiter.concurrency_limit is None
-        assert len(report.taken) >= 0.55 * 600
+        assert len(report.accepted_at) >= 0.55 * 600
 
 
 class LightClient(LightmeterController):
@@ -183,9 +183,9 @@ class LightClient(LightmeterController):
     def wait_s(self, now, in_flight):
         return max(self.due - now, super().wait_s(now, in_flight))
 
-    def sent(self, now):
+    def on_sent(self, now):
         self.due += self.rng.expovariate(self.per_s)
-        return super().sent(now)
+        return super().on_sent(now)
 
 
 @settings(max_examples=10, deadline=None)
@@ -197,5 +197,5 @@ def test_demand_below_the_limit_is_not_held_back(rate, share, windows, seed):
     seldom = LightClient(rng, share * rate)
     report = simulate(seldom, service, rng, 400)
     assert seldom.due >= 400 - 10
-    assert len(report.rejected) <= 0.02 * len(report.taken) + 5
+    assert len(report.rejected) <= 0.02 * len(report.accepted_at) + 5
     assert report.too_early == 0

@@ -51,7 +51,7 @@ def test_twenty_three_per_second_are_reached_in_fifteen():
     assert statistics.fmean(one.share for one in results) <= 1
 
 
-def sent(limiter, now):
+def send_one(limiter, now):
     limiter.on_admitted(now)
     return limiter.on_sent(now)
 
@@ -61,17 +61,17 @@ def test_a_rejection_does_not_hold_back_until_slow_answers_come():
     limiter, now, records = AdaptiveLimiter(64), 0.0, []
     for _ in range(30):
         now += limiter.wait_s(now, len(records)) + 1e-6
-        records.append(sent(limiter, now))
+        records.append(send_one(limiter, now))
     for record in records:
         limiter.on_answer(record.sent_at + 3.0, 3.0, record)
     now += 3.0
     for _ in range(2):
         now += limiter.wait_s(now, 5) + 1e-6
-        limiter.on_throttled(now + 0.01, None, sent(limiter, now))
+        limiter.on_throttled(now + 0.01, None, send_one(limiter, now))
         now += 0.01
     assert limiter.rate_estimator is not None
     now += limiter.wait_s(now, 5) + 1e-6
-    sent(limiter, now)
+    send_one(limiter, now)
     assert 0 < limiter.wait_s(now, 6) < 2.5
 
 
@@ -81,11 +81,11 @@ def test_a_service_that_asks_for_long_counts_by_time():
     records = []
     for _ in range(20):
         now += limiter.wait_s(now, len(records)) + 1e-6
-        records.append(sent(limiter, now))
+        records.append(send_one(limiter, now))
     for record in records[:10]:
         limiter.on_answer(now, 0.1, record)
     now += limiter.wait_s(now, 10) + 1e-6
-    limiter.on_throttled(now + 0.01, 30.0, sent(limiter, now))
+    limiter.on_throttled(now + 0.01, 30.0, send_one(limiter, now))
     assert limiter.concurrency_limit is None
     assert limiter.rate_estimator is not None
 
@@ -99,7 +99,7 @@ def test_a_start_is_evenly_spaced_and_doubles_each_second():
             now += wait_s
             continue
         left.append(now)
-        limiter.on_answer(now, 0.05, sent(limiter, now))
+        limiter.on_answer(now, 0.05, send_one(limiter, now))
     assert 18 <= sum(at < 1 for at in left) <= 30
     assert 70 <= sum(2 <= at < 3 for at in left) <= 120
     assert min(later - earlier for earlier, later in itertools.pairwise(left)) > 0.003
@@ -145,11 +145,11 @@ def test_a_search_is_not_ended_by_what_others_have_learned():
     limiter, now = AdaptiveLimiter(64), 0.0
     for _ in range(3):
         now += limiter.wait_s(now, 5) + 1e-6
-        limiter.on_answer(now + 0.1, 0.1, sent(limiter, now))
+        limiter.on_answer(now + 0.1, 0.1, send_one(limiter, now))
     limiter.share([{}], now)
     for _ in range(2):
         now += limiter.wait_s(now, 5) + 1e-6
-        limiter.on_throttled(now + 0.01, None, sent(limiter, now))
+        limiter.on_throttled(now + 0.01, None, send_one(limiter, now))
     assert limiter.rate_estimator is not None
     tried = limiter.rate_estimator.rate
     limiter.share([{"rate": 4 * tried, "sharers": 2.0}], now)

@@ -83,8 +83,8 @@ def cassette(name: str, names: dict[str, str]):
 
     def before_response(response: dict) -> dict:
         response["body"]["string"] = replace_addresses(response["body"]["string"], names)
-        kept = {"content-type", "retry-after"}  # dates, lengths and versions change with every recording
-        response["headers"] = {key: value for key, value in response["headers"].items() if key.lower() in kept}
+        header_names = {"content-type", "retry-after"}  # dates, lengths and versions change with every recording
+        response["headers"] = {key: value for key, value in response["headers"].items() if key.lower() in header_names}
         return response
 
     tape = vcr.VCR(
@@ -109,11 +109,11 @@ def relay(service: str):
             while True:
                 head, _, body = (await read_request(reader)).partition(b"\r\n\r\n")
                 (method, target, _), *lines = [line.split(" ") for line in head.decode().split("\r\n")]
-                kept = {"x-api-key:", "content-type:", "accept:"}
-                headers = {name.rstrip(":"): " ".join(value) for name, *value in lines if name.lower() in kept}
+                header_names = {"x-api-key:", "content-type:", "accept:"}
+                headers = {name.rstrip(":"): " ".join(value) for name, *value in lines if name.lower() in header_names}
                 async with session.request(method, service + target, data=body or None, headers=headers) as answer:
-                    said = await answer.read()
-                writer.write(http(answer.status, said, Content_Type="application/json"))
+                    content = await answer.read()
+                writer.write(http(answer.status, content, Content_Type="application/json"))
                 await writer.drain()
 
     return script
@@ -130,7 +130,7 @@ async def recording(request, serving, tmp_path) -> AsyncIterator[Recording]:
         return
     picture = http(200, tiny_png(0), Content_Type="image/png")
     database = f"sqlite:///{tmp_path / 'service.db'}"
-    keys = {account: await open_account(database, account, held) for account, held in ACCOUNTS.items()}
+    keys = {account: await open_account(database, account, balance) for account, balance in ACCOUNTS.items()}
     config = ServiceConfig(database=database, backends=("palette",), allow_private=True)
     async with serving(answering(*[picture] * 9)) as media:
         service = await start_service(config)
@@ -145,8 +145,8 @@ async def recording(request, serving, tmp_path) -> AsyncIterator[Recording]:
 
 def request_for(recording: Recording, **what) -> AnalyzeRequest:
     """Return a request for the colors of one picture by URL, or with other arguments."""
-    asked = what or {"url": [recording.image_url]}
-    return AnalyzeRequest(**asked, backend=["palette"], feature=["colors"])
+    fields = what or {"url": [recording.image_url]}
+    return AnalyzeRequest(**fields, backend=["palette"], feature=["colors"])
 
 
 async def test_credits(recording):
@@ -202,9 +202,9 @@ async def test_unknown_request(recording):
     assert (judged.verdict, judged.error) == (ResponseVerdict.NOT_FOUND, "Request ID no-such-request not found.")
 
 
-def to_older_dialect(said: str) -> dict:
+def to_older_dialect(text: str) -> dict:
     """Return a recorded answer in the older dialect, which has a `status` only for work in progress."""
-    return {name: value for name, value in json.loads(said).items() if name != "status"}
+    return {name: value for name, value in json.loads(text).items() if name != "status"}
 
 
 async def test_older_dialect(serving):

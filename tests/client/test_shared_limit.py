@@ -79,7 +79,7 @@ def test_the_last_state_is_saved_for_a_week(tmp_path):
         assert share.load_last_state(1001.0 + STATE_MAX_AGE_S) == {}
         share.save_last_state({}, 2000.0)
         assert share.load_last_state(2000.0) == {"rate": 7.0, "sharers": 2.0}, "who learned nothing takes nothing away"
-        (kept,) = tmp_path.glob("pace/*/last.json")
+        (last_file,) = tmp_path.glob("pace/*/last.json")
         for broken in (
             b"",
             b"[]",
@@ -87,7 +87,7 @@ def test_the_last_state_is_saved_for_a_week(tmp_path):
             b'{"state": 1, "at": "x"}',
             json.dumps({"state": ["a"], "at": 2000}).encode(),
         ):
-            kept.write_bytes(broken)
+            last_file.write_bytes(broken)
             assert share.load_last_state(2000.0) == {}
 
 

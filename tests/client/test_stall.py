@@ -30,12 +30,12 @@ asyncio.run(main())
 @pytest.mark.parametrize("total_s", [1.2, 60.0], ids=["as a whole", "silence"])
 async def test_an_answer_received_during_a_suspension_is_read(serving, total_s):
     """An answer larger than one read is complete although it came while the process was stopped."""
-    heard_it, may_answer = asyncio.Event(), asyncio.Event()
+    request_read, may_answer = asyncio.Event(), asyncio.Event()
     body = b'{"all": "' + b"x" * 3_000_000 + b'"}'
 
     async def script(reader, writer, _):
         await read_request(reader)
-        heard_it.set()
+        request_read.set()
         await may_answer.wait()
         writer.write(http(200, body))
         await writer.drain()
@@ -44,28 +44,28 @@ async def test_an_answer_received_during_a_suspension_is_read(serving, total_s):
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-c", PROGRAM, received.base_url, "3", str(total_s), stdout=asyncio.subprocess.PIPE
         )
-        await asyncio.wait_for(heard_it.wait(), 30)
+        await asyncio.wait_for(request_read.wait(), 30)
         os.kill(child.pid, signal.SIGSTOP)
         may_answer.set()
         await asyncio.sleep(5.0)
         os.kill(child.pid, signal.SIGCONT)
-        said, _ = await asyncio.wait_for(child.communicate(), 30)
-    assert said.decode().strip() == str(len(body))
+        stdout, _ = await asyncio.wait_for(child.communicate(), 30)
+    assert stdout.decode().strip() == str(len(body))
 
 
 async def test_a_silent_server_is_given_up(serving):
     """A server that never answers is given up after the read timeout."""
-    heard_it = asyncio.Event()
+    request_read = asyncio.Event()
 
     async def script(reader, writer, _):
         await read_request(reader)
-        heard_it.set()
+        request_read.set()
         await asyncio.sleep(60)
 
     async with serving(script) as received:
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-c", PROGRAM, received.base_url, "1", "60", stdout=asyncio.subprocess.PIPE
         )
-        await asyncio.wait_for(heard_it.wait(), 30)
-        said, _ = await asyncio.wait_for(child.communicate(), 30)
-    assert b"nothing came for 1 s" in said
+        await asyncio.wait_for(request_read.wait(), 30)
+        stdout, _ = await asyncio.wait_for(child.communicate(), 30)
+    assert b"nothing came for 1 s" in stdout

@@ -207,16 +207,16 @@ async def test_cookies_and_proxies_are_left_alone(serving, monkeypatch):
 
 async def test_cancellation_passes(serving):
     """A cancelled send raises `CancelledError`."""
-    taken = asyncio.Event()
+    request_read = asyncio.Event()
 
     async def script(reader, _writer, _received):
         await read_request(reader)
-        taken.set()
+        request_read.set()
         await asyncio.Event().wait()
 
     async with serving(script) as received, Transport(received.base_url, KEY) as transport:
         sending = asyncio.create_task(transport.send("POST", "/api/fetch", body=b"{}"))
-        await taken.wait()
+        await request_read.wait()
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
@@ -283,16 +283,16 @@ async def test_a_proxy_is_used_only_when_it_is_asked_for(serving, monkeypatch):
         monkeypatch.setenv("http_proxy", proxy.base_url)
         for name in ("NO_PROXY", "no_proxy"):
             monkeypatch.delenv(name, raising=False)
-        for asked in (proxy.base_url, "environment"):
-            async with Transport("http://service.invalid", "key", proxy=asked) as transport:
+        for proxy_option in (proxy.base_url, "environment"):
+            async with Transport("http://service.invalid", "key", proxy=proxy_option) as transport:
                 answer = await transport.send("POST", "/api/fetch", body=b"{}")
             assert b"proxy" in answer.body
         assert [request.split(b"\r\n")[0] for request in proxy.requests] == [
             b"POST http://service.invalid/api/fetch HTTP/1.1"
         ] * 2
         monkeypatch.setenv("no_proxy", "service.invalid")
-        for asked in (None, "environment"):
-            async with Transport("http://service.invalid", proxy=asked) as transport:
+        for proxy_option in (None, "environment"):
+            async with Transport("http://service.invalid", proxy=proxy_option) as transport:
                 with pytest.raises(Unreachable):
                     await transport.send("GET", "/api/credits")
 

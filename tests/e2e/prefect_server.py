@@ -27,7 +27,7 @@ DEADLINE_S = 600
 
 
 class HoldingService(Hostile):
-    """A service that answers some requests at once, and the others when `released` is set; `held` counts these.
+    """A service that answers some requests now, and the others when `released` is set; `held_requests` counts them.
 
     Requests whose body has the text `never_held` are always answered at once. Without `charges_held` it closes the
     connections of the held ones instead, and charges nothing for them.
@@ -36,7 +36,7 @@ class HoldingService(Hostile):
     def __init__(self, answered: int) -> None:
         super().__init__(lambda number, body: "ok")
         self.to_answer = answered
-        self.held = 0
+        self.held_requests = 0
         self.released = False
         self.charges_held = True
         self.never_held: bytes | None = None
@@ -48,7 +48,7 @@ class HoldingService(Hostile):
             return await super().fetch(request)
         self.to_answer -= 1
         if self.to_answer < 0:
-            self.held += 1
+            self.held_requests += 1
             while not self.released:  # noqa: ASYNC110 (another thread sets it)
                 await asyncio.sleep(0.02)
             if not self.charges_held:

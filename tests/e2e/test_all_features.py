@@ -32,22 +32,22 @@ def printed(tmp_path_factory, command):
     (block,) = re.findall(
         r"^```sh\n(lightmeter run data/manifest\.csv --out out/all.*?)^```", README, re.MULTILINE | re.DOTALL
     )
-    said = ""
+    output = ""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for line in re.split(r"\n(?=lightmeter )", block.strip()):
             ended = command(*shlex.split(line)[1:], timeout=300)
             assert ended.code == 0, ended.err
-            said = ended.out
-    return said
+            output = ended.out
+    return output
 
 
 def test_the_table_is_what_the_commands_print(printed):
     """The README shows the same pictures, with the same texts and brands, and as many faces."""
-    shown = cells(README.split("<!-- all-features:start -->")[1].split("<!-- all-features:end -->")[0])
+    documented = cells(README.split("<!-- all-features:start -->")[1].split("<!-- all-features:end -->")[0])
     found = cells(printed)
-    assert [[row[name] for name in EXACT] for row in found] == [[row[name] for name in EXACT] for row in shown]
-    assert [row["faces"].count("male") for row in found] == [row["faces"].count("male") for row in shown]
+    assert [[row[name] for name in EXACT] for row in found] == [[row[name] for name in EXACT] for row in documented]
+    assert [row["faces"].count("male") for row in found] == [row["faces"].count("male") for row in documented]
 
 
 @pytest.mark.parametrize("feature", ["tags", "colors", "nsfw", "faces", "texts", "brands", "description"])

@@ -77,11 +77,13 @@ def test_the_readme_shows_the_top_tags(demo):
         "QUALIFY t.score IS NOT DISTINCT FROM max(t.score) OVER (PARTITION BY a.item_id)"
     )
     section = README.read_text(encoding="utf-8").split("<!-- top-tags:start -->")[1].split("<!-- top-tags:end -->")[0]
-    shown = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*?) \|", section, re.MULTILINE))
+    documented = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*?) \|", section, re.MULTILINE))
     best: dict[str, set[str]] = {}
     for item_id, tag in zip(found["id"], found["tag"], strict=True):
         best.setdefault(item_id, set()).add(tag if isinstance(tag, str) else "none above 0.9")
-    assert {item_id: shown.get(item_id) in tags for item_id, tags in best.items()} == dict.fromkeys(shown, True)
+    assert {item_id: documented.get(item_id) in tags for item_id, tags in best.items()} == dict.fromkeys(
+        documented, True
+    )
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def on_terminal(environment):
             start_new_session=True,
         )
         os.close(its)
-        shown = b""
+        output = b""
         while True:
             try:
                 read = os.read(ours, 4096)
@@ -100,30 +100,30 @@ def on_terminal(environment):
                 break
             if not read:  # macOS says the same so
                 break
-            asked = b"[y/N]" in shown
-            shown += read
-            if b"[y/N]" in shown and not asked:
+            has_answered = b"[y/N]" in output
+            output += read
+            if b"[y/N]" in output and not has_answered:
                 os.write(ours, answer.encode() + b"\n")
         os.close(ours)
-        return process.wait(timeout=60), shown.decode()
+        return process.wait(timeout=60), output.decode()
 
     return run
 
 
 @pytest.mark.parametrize(
-    ("key", "told"),
+    ("key", "messages"),
     [
         ("rich", ("credits: enough for all 4 rows to send", "Spend up to 4 credits?")),
         ("poor2", ("balance 2 credits: pays for 2 of 4 rows", "Spend up to 2 credits?")),
         ("empty", ("balance 0 credits: pays for 0 of 4 rows", "The account has no credits")),
     ],
 )
-def test_a_user_sees_the_balance_before_the_question(on_terminal, manifest, remote, tmp_path, key, told):
+def test_a_user_sees_the_balance_before_the_question(on_terminal, manifest, remote, tmp_path, key, messages):
     """On a terminal `run` shows what the balance pays for, then asks; after a no there is no journal."""
     options = (*remote[:4], "--features", "colors")
-    code, shown = on_terminal("n", "run", manifest, "--out", tmp_path / "out", *options, LIGHTMETER_API_KEY=key)
+    code, output = on_terminal("n", "run", manifest, "--out", tmp_path / "out", *options, LIGHTMETER_API_KEY=key)
     assert code == 130
-    assert shown.index(told[0]) < shown.index(told[1]) < shown.index("nothing was spent")
+    assert output.index(messages[0]) < output.index(messages[1]) < output.index("nothing was spent")
     assert not (tmp_path / "out" / "journal.sqlite").exists()
 
 
@@ -159,14 +159,14 @@ def test_a_plan_without_a_key_says_what_is_unknown(command, manifest, service):
 
 def test_a_plan_says_what_the_balance_pays_for(command, manifest, service):
     """A plan states as text and as JSON how many rows the balance and the budget pay for."""
-    asked = ("--base-url", service, "--backends", "palette", "--features", "colors", "--budget", 1)
-    planned = command("plan", manifest, *asked, LIGHTMETER_API_KEY="poor2")
+    options = ("--base-url", service, "--backends", "palette", "--features", "colors", "--budget", 1)
+    planned = command("plan", manifest, *options, LIGHTMETER_API_KEY="poor2")
     assert planned.code == 0, planned.err
     assert "balance 2 credits: pays for 2 of 4 rows" in planned.out
     assert "budget 1 credit: pays for 1 of 4 rows" in planned.out
-    told = command("plan", manifest, *asked, "--json", LIGHTMETER_API_KEY="poor2")
-    assert told.json["balance"] == 2
-    assert told.json["affordable_rows"]["balance"] == {"low": 2, "high": 2}
+    plan_json = command("plan", manifest, *options, "--json", LIGHTMETER_API_KEY="poor2")
+    assert plan_json.json["balance"] == 2
+    assert plan_json.json["affordable_rows"]["balance"] == {"low": 2, "high": 2}
 
 
 def test_an_unreachable_service_exits_with_2_before_any_row_is_read(command, manifest, remote, tmp_path):
@@ -225,7 +225,7 @@ def test_a_run_without_a_terminal_needs_yes_or_a_budget(command, manifest, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("missing.csv", None, "missing.csv"),
         ("no_column.csv", b"picture\nhttp://x/a.jpg,b\n", "url"),
@@ -234,14 +234,14 @@ def test_a_run_without_a_terminal_needs_yes_or_a_budget(command, manifest, tmp_p
         ("picture.xyz", b"\x00\x01", "picture.xyz"),
     ],
 )
-def test_an_unreadable_manifest_exits_with_2(command, tmp_path, name, content, said):
+def test_an_unreadable_manifest_exits_with_2(command, tmp_path, name, content, message):
     """An unreadable manifest gives a clear message and creates no folder."""
     if content is not None:
         (tmp_path / name).write_bytes(content)
     unreadable = command("run", tmp_path / name, "--out", tmp_path / "out", "--yes")
     assert unreadable.code == 2
     assert unreadable.err.startswith("error: ")
-    assert said in unreadable.err
+    assert message in unreadable.err
     assert "Traceback" not in unreadable.err
     assert not (tmp_path / "out" / "journal.sqlite").exists()
 
@@ -256,9 +256,9 @@ def test_bad_rows_are_rows_with_reasons(command, remote, tmp_path, data_server):
     assert (mixed.json["ok"], mixed.json["skipped"], mixed.json["duplicate"]) == (1, 3, 1)
     assert mixed.json["credits"]["paid"] == 1
     assert "not a URL" in mixed.err
-    asked = command("sql", tmp_path / "out", "SELECT item_id, status, reason, error FROM assets ORDER BY item_id")
-    assert 'b,skipped,bad_row,"not a URL' in asked.out
-    assert "c,skipped,reach" in asked.out
+    query = command("sql", tmp_path / "out", "SELECT item_id, status, reason, error FROM assets ORDER BY item_id")
+    assert 'b,skipped,bad_row,"not a URL' in query.out
+    assert "c,skipped,reach" in query.out
     colors = command("sql", tmp_path / "out", "SELECT item_id, count(*) FROM colors GROUP BY 1 ORDER BY 1")
     first, second = colors.out.splitlines()[1:]
     assert first.split(",")[1] == second.split(",")[1]  # the duplicate has its original's facts

@@ -143,7 +143,7 @@ def test_the_schedule_goes_on_after_a_kill(installed, victim, manifest, tmp_path
     with serving(service) as base_url:
         parameters = {"manifest": str(manifest.path), "out": str(out), "options": {**OPTIONS, "base_url": base_url}}
         with installed.prefect.schedule(NIGHTLY, every_s=EVERY_S, **parameters):
-            wait_for(lambda: service.held >= 2)
+            wait_for(lambda: service.held_requests >= 2)
             run = newest(installed, NIGHTLY)
             known = {one["id"] for one in installed.prefect.runs_of(NIGHTLY) if one["state"]["type"] in ENDED}
             kill_victim(installed, victim, run)
@@ -161,16 +161,16 @@ def test_the_schedule_goes_on_after_a_kill(installed, victim, manifest, tmp_path
 
 
 class HoldingPictures:
-    """A server of pictures that answers once `released` is set; `asked` has the number of the picture per request."""
+    """A server of pictures that answers once `released` is set; `numbers` has the number of the picture per request."""
 
     def __init__(self) -> None:
-        self.asked: list[int] = []
+        self.numbers: list[int] = []
         self.released = False
 
     async def answer(self, request: web.Request) -> web.Response:
         """GET /NUMBER.jpg."""
         number = int(request.match_info["number"])
-        self.asked.append(number)
+        self.numbers.append(number)
         while not self.released:  # noqa: ASYNC110 (another thread sets it)
             await asyncio.sleep(0.02)
         return web.Response(body=tiny_jpeg(number % 17), content_type="image/jpeg")
@@ -198,7 +198,7 @@ def test_a_check_on_dask_survives_a_kill(installed, victim, tmp_path):
         options = {"executor": "dask", "shard_rows": 1}
         given = {"manifest": str(manifest), "out": str(tmp_path / "there"), "options": options}
         run = installed.prefect.start_run(CHECK, **given)
-        wait_for(lambda: 0 < len(dask_workers(run)) == len(pictures.asked))  # each is in the middle of a row
+        wait_for(lambda: 0 < len(dask_workers(run)) == len(pictures.numbers))  # each is in the middle of a row
         os.kill((dask_workers if victim == "dask" else processes_of)(run)[0], signal.SIGKILL)
         pictures.released = True
         if victim == "flow":
@@ -206,6 +206,6 @@ def test_a_check_on_dask_survives_a_kill(installed, victim, tmp_path):
             wait_for(lambda: not processes_of(run))
             run = installed.prefect.start_run(CHECK, **given)
         assert installed.prefect.wait_until_final(run)["name"] == "Completed"
-        assert max(Counter(pictures.asked).values()) > 1
+        assert max(Counter(pictures.numbers).values()) > 1
         asyncio.run(lm.check(manifest, tmp_path / "here", reuse=False))
     assert tables(tmp_path / "there") == tables(tmp_path / "here")

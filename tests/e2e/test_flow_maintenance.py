@@ -70,13 +70,13 @@ def test_collect_and_compact_with_blocks(prefect, deployed, service, tmp_path):
     lake.mkdir()
     script(prefect, SAVE_BLOCKS, KEY, service.base_url, lake)
     script(prefect, LEAVE_WAITING, service.base_url, out)
-    sent, waiting = service.posts, len(service.jobs)
+    posts, waiting = service.posts, len(service.jobs)
     assert waiting > 0
     for job in service.jobs.values():
         job["left"] = 0
     run = prefect.start_run("collect/every-six-hours", folders=[str(out.parent / "*")], credentials="account")
     assert prefect.wait_until_final(run)["name"] == "Completed"
-    assert (service.posts, lm.open(out).summary().counts["ok"]) == (sent, sent)
+    assert (service.posts, lm.open(out).summary().counts["ok"]) == (posts, posts)
     run = prefect.start_run("compact/weekly", out=str(out), storage="lake")
     assert prefect.wait_until_final(run)["name"] == "Completed"
     assert list((lake / "tables" / "assets").glob("*.parquet"))

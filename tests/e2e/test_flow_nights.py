@@ -27,7 +27,7 @@ OPTIONS = {
     "batch_size": 1,
     "sole_spender": True,
 }
-KEPT_RUNS = 2
+MAX_RUNS = 2
 
 
 class Nights:
@@ -55,7 +55,7 @@ class Nights:
     def _start(self, *, new: int = 6, budget: int = 500, answered: int = 10**9) -> str:
         """Start a night with a changed manifest; the service answers some requests, and holds the others back."""
         self._change_manifest(new)
-        self.service.to_answer, self.service.held, self.service.released = answered, 0, False
+        self.service.to_answer, self.service.held_requests, self.service.released = answered, 0, False
         options = {**OPTIONS, "base_url": self.base_url, "budget": budget}
         return self.prefect.start_run(manifest=str(self.manifest), out=str(self.out), options=options, shard_rows=20)
 
@@ -71,7 +71,7 @@ class Nights:
         `how`: `flow killed`, `all killed` or `cancelled`.
         """
         run = self._start(answered=0)
-        wait_for(lambda: self.service.held >= 2)
+        wait_for(lambda: self.service.held_requests >= 2)
         if how == "cancelled":
             self.prefect.cancel(run)
         else:
@@ -88,7 +88,7 @@ class Nights:
     def _check(self) -> None:
         """Check what holds after every night."""
         assert max(Counter(self.service.charged).values()) == 1
-        assert len(list((self.out / "runs").glob("*"))) <= KEPT_RUNS
+        assert len(list((self.out / "runs").glob("*"))) <= MAX_RUNS
         assert sum(lm.open(self.out).summary().counts.values()) >= len(self.pictures)
 
     def summary(self) -> RunSummary:
@@ -129,7 +129,7 @@ def test_ten_nights(nights):
     assert nights.stopped("cancelled") == "Cancelled"
     assert nights.summary().held == 0
     assert nights.stopped("all killed") == "Crashed"
-    lost = nights.service.held
+    lost = nights.service.held_requests
     assert nights.whole() == "RowsFailed"  # its balances prove that what was lost was charged
     assert nights.statuses().count("failed") == lost
     assert set(nights.pictures.values()) <= set(charged)

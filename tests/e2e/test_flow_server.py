@@ -48,10 +48,10 @@ def test_cancel_cuts_off_no_request(prefect, deployed, manifest, tmp_path):
         options = {**OPTIONS, "base_url": base_url, "budget": 500}
         parameters = {"manifest": manifest, "out": str(out), "options": options, "shard_rows": 20}
         run = prefect.start_run(**parameters)
-        wait_for(lambda: service.held >= 2)
+        wait_for(lambda: service.held_requests >= 2)
         prefect.cancel(run)
         assert prefect.wait_until_final(run)["type"] == "CANCELLED"
-        cut_off = service.held
+        cut_off = service.held_requests
         service.released = True
         wait_for(lambda: not is_run_locked(out) and list((out / "tables").glob("assets/*.parquet")))
         summary = lm.open(out).summary()
@@ -69,7 +69,7 @@ def test_a_flow_that_is_retried_pays_nothing_twice(prefect, deployed, manifest, 
     with serving(service) as base_url:
         options = {**OPTIONS, "base_url": base_url, "budget": 500, "sole_spender": True}
         run = prefect.start_run(manifest=manifest, out=str(out), options=options, shard_rows=4)
-        wait_for(lambda: service.held >= 2)
+        wait_for(lambda: service.held_requests >= 2)
         service.charges_held = False
         os.kill(processes_of(run)[-1], signal.SIGKILL)
         assert prefect.wait_until_final(run)["type"] == "FAILED"
@@ -87,7 +87,7 @@ def test_a_flow_run_twice_at_once_pays_nothing_twice(prefect, deployed, manifest
     with serving(service) as base_url:
         options = {**OPTIONS, "base_url": base_url, "budget": 500}
         runs = [prefect.start_run(manifest=manifest, out=str(out), options=options, shard_rows=4) for _ in range(2)]
-        wait_for(lambda: service.held >= 2)
+        wait_for(lambda: service.held_requests >= 2)
         wait_for(lambda: "AwaitingConcurrencySlot" in {prefect.state(run)["name"] for run in runs})
         service.released = True
         assert [prefect.wait_until_final(run)["name"] for run in runs] == ["Completed", "Completed"]
@@ -101,11 +101,11 @@ def test_a_flow_beside_another_process_is_refused(prefect, deployed, manifest, t
         options = {**OPTIONS, "base_url": base_url, "budget": 500, "max_concurrency": 2}
         script = [sys.executable, "-c", FLOW_SCRIPT, manifest, str(out), json.dumps(options)]
         with running(tuple(script), prefect.environment, tmp_path / "log"):
-            wait_for(lambda: service.held >= 2)
-            sent = service.posts + service.held
+            wait_for(lambda: service.held_requests >= 2)
+            posts = service.posts + service.held_requests
             run = prefect.start_run(manifest=manifest, out=str(out), options=options)
             assert prefect.wait_until_final(run)["type"] == "FAILED"
-            assert service.posts + service.held == sent
+            assert service.posts + service.held_requests == posts
             service.released = True
             wait_for(lambda: not is_run_locked(out))
     assert len(service.charged) == len(set(service.charged))

@@ -16,7 +16,7 @@ from lightmeter.journal.thumbnails import THUMBNAILS_NAME, read_thumbnails
 from lightmeter.testing import tiny_jpeg
 from tests.engine.hostile import Hostile, listening
 
-ASKED = {"features": ["tags"], "backends": ["clarifai"]}
+OPTIONS = {"features": ["tags"], "backends": ["clarifai"]}
 
 
 @pytest.fixture(autouse=True)
@@ -47,16 +47,16 @@ async def service():
 async def planned(web: Path, service: str, seeds) -> lm.Plan:
     """Plan pictures at URLs; their server has ended when the plan is returned."""
     with serve_folder(web) as base:
-        return await lm.plan([{"id": seed, "url": f"{base}/{seed}.jpg"} for seed in seeds], base_url=service, **ASKED)
+        return await lm.plan([{"id": seed, "url": f"{base}/{seed}.jpg"} for seed in seeds], base_url=service, **OPTIONS)
 
 
-def kept(folder: Path, web: Path) -> set[str]:
+def stored_thumbnails(folder: Path, web: Path) -> set[str]:
     """Return the names of the pictures in `web` whose thumbnail is in `folder`."""
     names = {sha256(path.read_bytes()).hexdigest(): path.stem for path in web.iterdir()}
     return {names[key] for key in read_thumbnails(folder, names)}
 
 
-async def shown(run: lm.Run) -> int:
+async def thumbnails_in_report(run: lm.Run) -> int:
     """Return how many pictures the report of a run shows."""
     return (await lm.report(run)).read_text(encoding="utf-8").count('src="data:image/jpeg')
 
@@ -93,12 +93,12 @@ async def test_tables_have_size_hash_and_dimensions(tmp_path, web, service):
 async def test_tables_have_the_distance_of_near_duplicates(tmp_path, web, service):
     """A near-duplicate has its distance and its own hash, in 16 digits also where the first bit is set."""
     path = (await planned(web, service, range(2))).save(tmp_path / "plan.json", thumbnails=False)
-    told = json.loads(path.read_text())
+    plan_json = json.loads(path.read_text())
     near = {"status": "duplicate", "reason": "near", "duplicate_of": "0", "duplicate_distance": 3, "pictures": [0, 0]}
-    told["listed"][0]["perceptual_hash"], told["listed"][1]["perceptual_hash"] = 2**64 - 2, 25
-    told["listed"][1] |= near
-    lines = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in told["listed"])
-    path.write_text(json.dumps(told | {"listed_sha256": sha256(lines).hexdigest()}))
+    plan_json["listed"][0]["perceptual_hash"], plan_json["listed"][1]["perceptual_hash"] = 2**64 - 2, 25
+    plan_json["listed"][1] |= near
+    lines = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in plan_json["listed"])
+    path.write_text(json.dumps(plan_json | {"listed_sha256": sha256(lines).hexdigest()}))
     run = await lm.run(lm.load_plan(path), tmp_path / "out", consent=True)
     rows = run.sql("SELECT status, perceptual_hash, duplicate_distance FROM assets ORDER BY item_id").values.tolist()
     assert rows[0][:2] == ["ok", "fffffffffffffffe"]
@@ -111,8 +111,8 @@ async def test_a_next_run_keeps_the_pictures_of_the_night_before(tmp_path, web, 
     await lm.run(await planned(web, service, range(3)), out, consent=True)
     plan = await planned(web, service, [2, 3, 4])
     run = await lm.run(plan, out, consent=True)
-    assert kept(out, web) == {"0", "1", "2", "3", "4"}
-    assert await shown(run) == 5
+    assert stored_thumbnails(out, web) == {"0", "1", "2", "3", "4"}
+    assert await thumbnails_in_report(run) == 5
 
 
 async def test_nights_hold_the_limit(tmp_path, web, service, monkeypatch):
@@ -122,10 +122,10 @@ async def test_nights_hold_the_limit(tmp_path, web, service, monkeypatch):
     for seeds in ([0, 1, 2], [2, 3, 4], [4, 5]):
         run = await lm.run(await planned(web, service, seeds), out, consent=True)
         assert (out / THUMBNAILS_NAME).stat().st_size <= 40000
-        assert str(seeds[-1]) in kept(out, web)
+        assert str(seeds[-1]) in stored_thumbnails(out, web)
     monkeypatch.setenv("LIGHTMETER_THUMBNAIL_BYTES", "0")
     assert not (await planned(web, service, [0])).folder.joinpath(THUMBNAILS_NAME).exists()
-    assert await shown(run) >= 1
+    assert await thumbnails_in_report(run) >= 1
 
 
 async def test_a_saved_plan_brings_its_pictures(tmp_path, web, service):
@@ -133,17 +133,17 @@ async def test_a_saved_plan_brings_its_pictures(tmp_path, web, service):
     path = (await planned(web, service, range(6))).save(tmp_path / "saved" / "plan.json")
     assert sorted(file.name for file in path.parent.iterdir()) == ["plan.json", "plan.thumbnails.sqlite"]
     run = await lm.run(lm.load_plan(path), tmp_path / "out", consent=True)
-    assert await shown(run) == 6
+    assert await thumbnails_in_report(run) == 6
     assert not list(run.folder.glob("plan.thumbnails.sqlite"))
     (path.parent / "plan.thumbnails.sqlite").unlink()
     run = await lm.run(lm.load_plan(path), tmp_path / "without", consent=True)
-    assert (run.summary().counts["ok"], await shown(run)) == (6, 0)
+    assert (run.summary().counts["ok"], await thumbnails_in_report(run)) == (6, 0)
 
 
 async def test_a_plan_with_other_options_keeps_its_pictures(tmp_path, web, service):
     """A plan that is priced again has the thumbnails of the plan that it is made from."""
     plan = (await planned(web, service, range(6))).with_options(features=["tags", "colors"])
-    assert len(kept(plan.folder, web)) == 6
+    assert len(stored_thumbnails(plan.folder, web)) == 6
 
 
 async def test_a_damaged_file_is_no_error_of_a_run(tmp_path, web, service):
@@ -151,10 +151,10 @@ async def test_a_damaged_file_is_no_error_of_a_run(tmp_path, web, service):
     out = tmp_path / "out"
     run = await lm.run(await planned(web, service, [0, 1]), out, consent=True)
     (out / THUMBNAILS_NAME).write_bytes(b"damaged")
-    assert await shown(run) == 0
+    assert await thumbnails_in_report(run) == 0
     run = await lm.run(await planned(web, service, [1, 2]), out, consent=True)
-    assert kept(out, web) == {"1", "2"}
-    assert await shown(run) == 2
+    assert stored_thumbnails(out, web) == {"1", "2"}
+    assert await thumbnails_in_report(run) == 2
 
 
 async def test_pictures_of_files_are_kept(tmp_path):
@@ -165,4 +165,4 @@ async def test_pictures_of_files_are_kept(tmp_path):
     run = await lm.run(plan, tmp_path / "out")
     for path in tmp_path.glob("*.jpg"):
         path.unlink()
-    assert await shown(run) == 2
+    assert await thumbnails_in_report(run) == 2

@@ -70,9 +70,9 @@ def test_copies_of_a_picture_are_the_nearest_to_it(command, base_url, manifest, 
     for name in VARIED:
         nearest = run.similar(name, most=3).column("item_id").to_pylist()
         assert sorted(nearest) == sorted(f"{name}-{change}" for change in CHANGES)
-    told = command("similar", out, VARIED[0], "--most", 3, "--json")
-    assert told.code == 0, told.err
-    assert told.json == {"item": VARIED[0], "similar": run.similar(VARIED[0], most=3).to_pylist()}
+    similar_json = command("similar", out, VARIED[0], "--most", 3, "--json")
+    assert similar_json.code == 0, similar_json.err
+    assert similar_json.json == {"item": VARIED[0], "similar": run.similar(VARIED[0], most=3).to_pylist()}
     query = "SELECT item_id, list_cosine_similarity(vector, vector) AS same FROM embeddings ORDER BY same LIMIT 1"
     assert run.sql(query)["same"][0] == pytest.approx(1)
 

@@ -132,7 +132,7 @@ def test_a_signal_drains_the_run_and_prints_how_to_resume(command, environment, 
     wait_for_rows(tmp_path / "out", 5, process)
     process.send_signal(name)
     released.set()
-    said, err = process.communicate(timeout=60)
+    stdout, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "lightmeter resume" in err
     with open_read_only(tmp_path / "out") as db:
@@ -141,7 +141,7 @@ def test_a_signal_drains_the_run_and_prints_how_to_resume(command, environment, 
     assert 5 <= ok < ROWS
     assert lm.open(tmp_path / "out").sql("SELECT count(*) AS n FROM assets WHERE status = 'ok'")["n"][0] == ok
     assert command("resume", tmp_path / "out", "--json").json["ok"] == ROWS
-    assert said
+    assert stdout
 
 
 def test_a_budget_is_a_hard_cap_and_can_be_raised(command, manifest, released, tmp_path):

@@ -16,23 +16,23 @@ from lightmeter.settings import read_settings
 from lightmeter.testing import tiny_jpeg
 from tests.engine.hostile import Hostile
 
-ASKED = {"features": ["tags"], "backends": ["clarifai"], "budget": 500, "batch_size": 1}
+OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "budget": 500, "batch_size": 1}
 
 
 class SlowHost:
-    """A web server of pictures, each with its own content; the one with the number `held` waits until `free` is set."""
+    """A web server of pictures, each with its own content; number `held_number` waits until `free` is set."""
 
     def __init__(self) -> None:
         self.free = asyncio.Event()
-        self.held = -1
-        self.seen: list[str] = []
+        self.held_number = -1
+        self.paths: list[str] = []
         self.answered: set[str] = set()
 
     async def answer(self, request: web.Request) -> web.Response:
         """Serve `/<number>.jpg`, or `/<number>-copy.jpg`, which has the same content."""
         name = request.path.strip("/").removesuffix(".jpg").removesuffix("-copy")
-        self.seen.append(request.path)
-        if int(name) == self.held:
+        self.paths.append(request.path)
+        if int(name) == self.held_number:
             await self.free.wait()
         self.answered.add(request.path)
         return web.Response(body=tiny_jpeg() + name.encode(), content_type="image/jpeg")
@@ -40,7 +40,7 @@ class SlowHost:
 
 def stream(source, out: Path, service: Hostile, stop: asyncio.Event | None = None, **options):
     """Return the steps of a run with `stream`."""
-    wanted = make_options(**{**ASKED, "base_url": service.base_url, **options})
+    wanted = make_options(**{**OPTIONS, "base_url": service.base_url, **options})
     return stream_manifest(source, out, wanted, StartLimits(consent=True), stop, read_settings())
 
 

@@ -71,22 +71,22 @@ def test_a_refused_batch_is_halved_until_each_bad_row_stands_alone(count, size, 
     """Each good row is accepted exactly once, each bad row is found, within the documented number of requests."""
     bisection, waiting = Bisection(), images(count)
     bad = {seq for seq in bad if seq < count}
-    taken, blamed, requests = [], [], 0
+    accepted, blamed, requests = [], [], 0
     while waiting:
-        sent = list(group_into_batches(waiting, lambda: size, len, bisection))
+        batches = list(group_into_batches(waiting, lambda: size, len, bisection))
         waiting = []
-        for batch in sent:
+        for batch in batches:
             requests += 1
             seqs = [row.seq for row in batch.rows]
             if not bad.intersection(seqs):
                 bisection.on_batch_accepted(seqs)
-                taken += seqs
+                accepted += seqs
             elif bisection.on_batch_refused(seqs):
                 waiting += batch.rows
             else:
                 blamed += seqs
         waiting.sort(key=lambda row: row.seq)
-    assert sorted(taken) == sorted(set(range(count)) - bad)
+    assert sorted(accepted) == sorted(set(range(count)) - bad)
     assert sorted(blamed) == sorted(bad)
     assert requests <= ceil(count / size) + len(bad) * 2 * ceil(log2(size) if size > 1 else 0)
     assert all(bisection.half_of(seq) is None for seq in range(count))

@@ -23,7 +23,7 @@ from tests.engine.hostile import Hostile, listening
 _PICTURES = [
     load_rgb((DATA / "media" / f"{name}.jpg").read_bytes())[:256, :256] for name in ("astronaut", "coffee", "koala")
 ]
-_SHOWN = (0, 0, 1, 1, 0, 2)
+_ORDER = (0, 0, 1, 1, 0, 2)
 """The picture that the video shows in each second: the frames 0, 2 and 5 are distinct."""
 
 
@@ -32,7 +32,7 @@ def video(tmp_path):
     """A video of six seconds with three scenes, one of them twice."""
     noise = np.random.default_rng(0)
     frames = [
-        np.clip(_PICTURES[shown] + noise.integers(-2, 3, (256, 256, 3)), 0, 255).astype(np.uint8) for shown in _SHOWN
+        np.clip(_PICTURES[number] + noise.integers(-2, 3, (256, 256, 3)), 0, 255).astype(np.uint8) for number in _ORDER
     ]
     return tiny_video(tmp_path / "scenes.avi", frames=frames, fps=1)
 
@@ -228,12 +228,12 @@ async def test_the_embedded_service_answers_frames_as_those_of_the_whole_video(t
                 found.setdefault(color["frame"], color)
         return found
 
-    sent, answered = reds(frames), reds(whole)
-    assert set(sent) <= set(answered)
-    assert 1 <= len(sent) == plan.frame_savings.frames
-    for frame, color in sent.items():
-        assert color["item_id"] == answered[frame]["item_id"]
-        assert all(abs(color[name] - answered[frame][name]) <= 12 for name in ("red", "green", "blue"))
+    analyzed_frames, analyzed_whole = reds(frames), reds(whole)
+    assert set(analyzed_frames) <= set(analyzed_whole)
+    assert 1 <= len(analyzed_frames) == plan.frame_savings.frames
+    for frame, color in analyzed_frames.items():
+        assert color["item_id"] == analyzed_whole[frame]["item_id"]
+        assert all(abs(color[name] - analyzed_whole[frame][name]) <= 12 for name in ("red", "green", "blue"))
 
 
 @pytest.mark.parametrize(("post", "charged"), [(2, False), pytest.param(3, True, marks=pytest.mark.sweep)])

@@ -18,7 +18,7 @@ from lightmeter.options import make_options
 from lightmeter.planning.plan_file import is_plan_file
 from lightmeter.testing import tiny_jpeg
 
-ASKED = {"features": ["colors"], "budget": 9}
+OPTIONS = {"features": ["colors"], "budget": 9}
 
 
 @pytest.fixture(autouse=True)
@@ -55,12 +55,12 @@ async def test_each_kind_of_manifest_is_planned_saved_loaded_and_begun_again(
     """A saved plan finds its files from any folder, a second run continues the first, and a changed file is noticed."""
     monkeypatch.chdir(photos)
     source = written.format(photos=photos, parts=parts)
-    plan = await lm.plan(source, **ASKED)
+    plan = await lm.plan(source, **OPTIONS)
     assert (plan.counts["pending"], plan.counts["skipped"]) == (plan.rows, 0)
     assert plan.rows == (1 if "b/" in written else 2)
-    await prepare_run(source, tmp_path / "out", **ASKED)
-    assert find_run_of_manifest(tmp_path / "out", source, make_options(**ASKED))
-    assert (await prepare_run(source, tmp_path / "out", **ASKED)).rows == plan.rows
+    await prepare_run(source, tmp_path / "out", **OPTIONS)
+    assert find_run_of_manifest(tmp_path / "out", source, make_options(**OPTIONS))
+    assert (await prepare_run(source, tmp_path / "out", **OPTIONS)).rows == plan.rows
     path = plan.save(tmp_path / "plan.json")
     monkeypatch.chdir(tmp_path)
     assert lm.load_plan(path) == plan
@@ -69,26 +69,26 @@ async def test_each_kind_of_manifest_is_planned_saved_loaded_and_begun_again(
     with pytest.raises(PlanChanged, match="changed since it was planned"):
         lm.load_plan(path)
     monkeypatch.chdir(photos)
-    assert not find_run_of_manifest(tmp_path / "out", source, make_options(**ASKED))
+    assert not find_run_of_manifest(tmp_path / "out", source, make_options(**OPTIONS))
 
 
 async def test_a_folder_is_analysed_from_plan_to_tables(photos):
     """Rows of a folder have relative paths, and an output folder inside it adds no rows."""
-    run = await lm.run(await lm.plan(photos, **ASKED), photos / "out")
+    run = await lm.run(await lm.plan(photos, **OPTIONS), photos / "out")
     assert run.summary().counts["ok"] == 2
     assert run.table("assets").column("url").to_pylist() == ["a.jpg", "b/c.jpg"]
-    assert find_run_of_manifest(photos / "out", photos, make_options(**ASKED))
+    assert find_run_of_manifest(photos / "out", photos, make_options(**OPTIONS))
 
 
 async def test_keys_of_partitions_are_columns_of_the_assets(parts, tmp_path):
     """Partition keys such as `year=2024` become typed columns of the assets table."""
-    run = await lm.run(await lm.plan(parts, **ASKED), tmp_path / "out")
+    run = await lm.run(await lm.plan(parts, **OPTIONS), tmp_path / "out")
     assert run.sql("SELECT day, status FROM assets ORDER BY day").to_numpy().tolist() == [[1, "ok"], [2, "ok"]]
 
 
 async def test_a_plan_moved_with_its_folder_finds_it(photos, tmp_path):
     """A plan finds its folder after both were moved together."""
-    plan = await lm.plan(photos, **ASKED)
+    plan = await lm.plan(photos, **OPTIONS)
     moved = tmp_path / "elsewhere"
     plan.save(tmp_path / "plan.json")
     moved.mkdir()
@@ -101,14 +101,14 @@ async def test_a_named_column_belongs_to_the_run(tmp_path, photos):
     """A run stores the named columns, and refuses the same manifest with other ones."""
     manifest = tmp_path / "m.csv"
     manifest.write_text(f"image,sku,url\n{photos / 'a.jpg'},7,shop/1\n")
-    named = {"url_column": "image", "id_column": "sku", **ASKED}
+    named = {"url_column": "image", "id_column": "sku", **OPTIONS}
     run = await lm.run(await lm.plan(manifest, **named), tmp_path / "out")
     assert run.sql("SELECT item_id, status, url_manifest FROM assets").to_numpy().tolist() == [["7", "ok", "shop/1"]]
     assert (await prepare_run(manifest, tmp_path / "out", **named)).rows == 1
     with pytest.raises(SettingsError, match="other options: id-column"):
         await prepare_run(manifest, tmp_path / "out", **{**named, "id_column": None})
     with pytest.raises(ManifestError, match="its columns are image, sku, url"):
-        await lm.plan(manifest, url_column="picture", **ASKED)
+        await lm.plan(manifest, url_column="picture", **OPTIONS)
     path = (await lm.plan(manifest, **named)).save(tmp_path / "plan.json")
     assert lm.load_plan(path).options.url_column == "image"
 
@@ -116,7 +116,7 @@ async def test_a_named_column_belongs_to_the_run(tmp_path, photos):
 @pytest.mark.parametrize("convert", [pd.Series, list, iter, lambda urls: pa.table({"url": urls})])
 async def test_a_manifest_in_memory_can_be_planned(convert):
     """A Series, a list, a generator and an Arrow table can be planned."""
-    plan = await lm.plan(convert(["https://example.org/a.jpg", "https://example.org/b.jpg"]), precheck=False, **ASKED)
+    plan = await lm.plan(convert(["https://example.org/a.jpg", "https://example.org/b.jpg"]), precheck=False, **OPTIONS)
     assert plan.counts["pending"] == 2
 
 

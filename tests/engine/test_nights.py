@@ -16,7 +16,7 @@ from lightmeter.journal.files import journal_path
 from lightmeter.journal.header import archived_runs
 from tests.engine.hostile import Hostile, listening
 
-ASKED = {"features": ["tags"], "backends": ["clarifai"], "precheck": False}
+OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False}
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def night(service, tmp_path):
 
     async def run(rows, **options):
         rows = [{"id": row[0], "url": row[1]} if isinstance(row, tuple) else {"url": row} for row in rows]
-        plan = await lm.plan(rows, **{**ASKED, "base_url": service.base_url, **options})
+        plan = await lm.plan(rows, **{**OPTIONS, "base_url": service.base_url, **options})
         return await lm.run(plan, tmp_path / "out", consent=True)
 
     return run
@@ -129,7 +129,7 @@ async def test_a_row_in_doubt_that_the_user_releases_is_sent_in_the_next_night(n
 async def test_an_accepted_request_of_the_night_before_is_collected(night, service, tmp_path):
     """A request that the service accepted before the process was stopped is polled for in the next night."""
     service.script, service.polls_until_done = (lambda *_: "ack"), 10**9
-    plan = await lm.plan(urls(0, 1), **ASKED, base_url=service.base_url, batch_size=1)
+    plan = await lm.plan(urls(0, 1), **OPTIONS, base_url=service.base_url, batch_size=1)
     stop = asyncio.Event()
     async for _ in stream_run(plan, tmp_path / "out", consent=True, stop=stop):
         if service.posts == 1 and service.polls:

@@ -58,8 +58,8 @@ class Nights(RuleBasedStateMachine):
 
     def _night(self, budget: int | None = None) -> lm.Run:
         async def run() -> lm.Run:
-            asked = {"features": ["tags"], "backends": ["clarifai"], "batch_size": 1, "precheck": False}
-            plan = await lm.plan(self._write_manifest(), base_url=self._url, budget=budget, **asked)
+            options = {"features": ["tags"], "backends": ["clarifai"], "batch_size": 1, "precheck": False}
+            plan = await lm.plan(self._write_manifest(), base_url=self._url, budget=budget, **options)
             return await lm.run(plan, f"{self.folder.name}/out")
 
         return asyncio.run(run())
@@ -89,7 +89,7 @@ class Nights(RuleBasedStateMachine):
     def run_killed_night(self, kill_at: int) -> None:
         """A night whose process is killed while the service has a request."""
         self.lost, self.kill_at = {}, kill_at
-        asked = ["--features", "tags", "--backends", "clarifai", "--batch-size", "1", "--base-url", self._url]
+        options = ["--features", "tags", "--backends", "clarifai", "--batch-size", "1", "--base-url", self._url]
         command = [
             sys.executable,
             "-m",
@@ -99,7 +99,7 @@ class Nights(RuleBasedStateMachine):
             "--out",
             f"{self.folder.name}/out",
         ]
-        with subprocess.Popen([*command, *asked, "--no-precheck", "--yes"], stdout=-1, stderr=-1) as self.process:
+        with subprocess.Popen([*command, *options, "--no-precheck", "--yes"], stdout=-1, stderr=-1) as self.process:
             _, err = self.process.communicate()
         assert self.process.returncode in (0, 1, -9), err
         self.kill_at = 0

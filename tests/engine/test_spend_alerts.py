@@ -51,8 +51,14 @@ async def a_run(folder, rows, **options):
     """A run of so many pictures, whose service still answers during the block."""
     async with listening(Hostile(lambda *_: "well")) as base_url:
         urls = [f"http://pictures.example/{number}.jpg" for number in range(rows)]
-        asked = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": base_url, **options}
-        yield await lm.run(await lm.plan(urls, **asked), folder / "out")
+        plan_options = {
+            "features": ["tags"],
+            "backends": ["clarifai"],
+            "precheck": False,
+            "base_url": base_url,
+            **options,
+        }
+        yield await lm.run(await lm.plan(urls, **plan_options), folder / "out")
 
 
 def states(run):
@@ -133,9 +139,9 @@ async def test_a_webhook_that_refuses_is_reported_and_tried_again_at_the_next_st
         notes = " ".join(read_run_header(run.folder).notes)
         assert "“spent 3” was not delivered" in notes
         show_summary(run)
-        shown = capsys.readouterr().out
-        assert shown.count("warning: The alert “") == 1
-        assert f"was not delivered: HTTP {status}." in shown
+        stdout = capsys.readouterr().out
+        assert stdout.count("warning: The alert “") == 1
+        assert f"was not delivered: HTTP {status}." in stdout
         assert "SECRET" not in notes
         assert set(states(run).values()) == {"failed"}
         works.append("now")
@@ -177,11 +183,11 @@ async def test_private_addresses_need_a_setting(try_out, monkeypatch, caplog):
     monkeypatch.setenv("LIGHTMETER_ALERT_THRESHOLDS", "1")
     async with hook(monkeypatch) as came:
         monkeypatch.delenv("LIGHTMETER_ALERT_ALLOW_PRIVATE")
-        sent_before = []
-        hostile = Hostile(lambda *_: sent_before.append(len(caplog.records)) or "well")
+        records_before = []
+        hostile = Hostile(lambda *_: records_before.append(len(caplog.records)) or "well")
         run, _ = await try_out(hostile, rows=2)
         assert came == []
-    assert sent_before[0] == 1
+    assert records_before[0] == 1
     (record,) = caplog.records
     assert "LIGHTMETER_ALERT_ALLOW_PRIVATE" in record.message
     assert "SECRET" not in record.message

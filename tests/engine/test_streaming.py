@@ -22,7 +22,7 @@ from lightmeter.cli.commands.run import run_command
 from lightmeter.errors import Interrupted, ManifestError, UsageError
 from lightmeter.planning.plan_file import read_plan_file
 from tests.engine.hostile import Hostile, listening, served
-from tests.engine.streaming import ASKED, SlowHost, last, names_charged, stream, until
+from tests.engine.streaming import OPTIONS, SlowHost, last, names_charged, stream, until
 
 DEADLINE_S = 60
 
@@ -67,7 +67,7 @@ def manifest(tmp_path, pictures):
 
 async def test_the_first_request_leaves_before_the_last_picture_is_checked(manifest, pictures, service, tmp_path):
     """Rows that are checked are paid for while another host still keeps later rows waiting."""
-    pictures.held = 30
+    pictures.held_number = 30
     source = manifest(*range(40))
     async with asyncio.timeout(DEADLINE_S):
         steps = stream(source, tmp_path / "out", service)
@@ -92,7 +92,7 @@ async def test_the_result_equals_that_of_a_run_without_stream(manifest, service,
     """The tables and the plan file do not depend on `stream`: bad rows, duplicates, repeated ids and findings."""
     source = manifest(1, 2, "1-copy", 2, 3)
     source.write_text(source.read_text() + "i9,\n")
-    plan = await lm.plan(source, **ASKED, base_url=service.base_url)
+    plan = await lm.plan(source, **OPTIONS, base_url=service.base_url)
     whole = await lm.run(plan, tmp_path / "whole", consent=True)
     streamed = await last(stream(source, tmp_path / "out", service))
     # A row's share of a charge depends on the rows that share its request.
@@ -110,7 +110,7 @@ async def test_the_result_equals_that_of_a_run_without_stream(manifest, service,
 
 async def test_duplicates_of_rows_sent_long_before_cost_nothing(manifest, pictures, service, tmp_path):
     """Rows with the URL, or with the content, of rows that are paid already become duplicates."""
-    pictures.held = 100
+    pictures.held_number = 100
     source = manifest(*range(10), *range(100, 102), *(f"{number}-copy" for number in range(5)), "100-copy")
     source.write_text(source.read_text() + f"again,{pictures.url}/3.jpg\n")
     async with asyncio.timeout(DEADLINE_S):
@@ -125,23 +125,23 @@ async def test_duplicates_of_rows_sent_long_before_cost_nothing(manifest, pictur
 
 async def test_no_near_duplicate_of_a_row_before_a_stop_is_paid(manifest, pictures, service, tmp_path):
     """A run that continues compares new pictures with those it paid for before, and requests none of these again."""
-    pictures.held = 10  # all pictures look the same
+    pictures.held_number = 10  # all pictures look the same
     source = manifest(*range(20))
     async with asyncio.timeout(DEADLINE_S):
         steps = stream(source, tmp_path / "out", service, duplicates="near")
         await until(steps, lambda step: step.finished == 10)
         await steps.aclose()
-        before = len(pictures.seen)
+        before = len(pictures.paths)
         pictures.free.set()
         run = await lm.resume(tmp_path / "out")
     assert (run.exit_code, run.summary().counts["duplicate"]) == (0, 19)
     assert names_charged(service) == ["0"]
-    assert not {*pictures.seen[before:]} & {f"/{number}.jpg" for number in range(10)}
+    assert not {*pictures.paths[before:]} & {f"/{number}.jpg" for number in range(10)}
 
 
 async def test_the_cap_holds_and_later_rows_are_over_budget(manifest, pictures, service, tmp_path):
     """A cap that is reached while rows are read is not exceeded, and a raised one pays for the others."""
-    pictures.held = 20
+    pictures.held_number = 20
     source = manifest(*range(30))
     async with asyncio.timeout(DEADLINE_S):
         steps = stream(source, tmp_path / "out", service, budget=7)
@@ -157,7 +157,7 @@ async def test_the_cap_holds_and_later_rows_are_over_budget(manifest, pictures, 
 
 async def test_a_stop_drains_and_the_same_call_continues(manifest, pictures, service, tmp_path):
     """A stopped run says so; its answers are in the tables, and the same call plans and pays for the rest."""
-    pictures.held = 5
+    pictures.held_number = 5
     source, stop = manifest(*range(10)), asyncio.Event()
     async with asyncio.timeout(DEADLINE_S):
         steps = stream(source, tmp_path / "out", service, stop)
@@ -178,7 +178,7 @@ async def test_a_killed_process_loses_no_row_and_pays_nothing_twice(
     again, manifest, pictures, service, tmp_path, environment
 ):
     """After SIGKILL in the midst of planning and spending, `resume` and the same command finish the folder."""
-    pictures.held = 12
+    pictures.held_number = 12
     source, out = manifest(*range(20), "3-copy"), tmp_path / "out"
     environment = {**environment, "LIGHTMETER_API_KEY": "key", "LIGHTMETER_CHARGES_FINAL_S": "0"}
     named = ["--features", "tags", "--backends", "clarifai", "--base-url", service.base_url, "--budget", "100"]
@@ -210,7 +210,7 @@ async def test_an_error_in_a_late_row_keeps_what_is_paid(again, manifest, pictur
     """A manifest that cannot be read to its end ends the run with exit code 2; after mending, it continues."""
     monkeypatch.setattr("lightmeter.planning.checks.row_checks.CHUNK_ROWS", 16)
     monkeypatch.setattr("lightmeter.planning.checks.row_checks.MAX_UNFINISHED", 32)
-    pictures.held = 20
+    pictures.held_number = 20
     source = manifest(*range(60))
     good = source.read_text()
     source.write_text(good + 'i60,"http://never.closed\n')
@@ -237,7 +237,7 @@ async def test_a_manifest_that_grew_pays_only_for_its_new_rows(manifest, picture
     await last(stream(manifest(*range(6)), tmp_path / "out", service))
     run = await last(stream(manifest(*range(3, 12)), tmp_path / "out", service))
     assert (run.summary().counts["ok"], run.summary().paid) == (9, 6)
-    plan = await lm.plan(manifest(*range(15)), **ASKED, base_url=service.base_url)
+    plan = await lm.plan(manifest(*range(15)), **OPTIONS, base_url=service.base_url)
     run = await lm.run(plan, tmp_path / "out", consent=True)
     assert run.summary().paid == 3
     run = await last(stream(manifest(*range(17)), tmp_path / "out", service))
@@ -249,8 +249,8 @@ async def test_a_manifest_that_grew_pays_only_for_its_new_rows(manifest, picture
 @pytest.mark.parametrize("way", ["plan and run", "prepare"])
 async def test_a_run_without_stream_takes_over_an_unfinished_one(way, manifest, pictures, service, tmp_path):
     """A plan of the same manifest, read whole, replaces a run that lacks rows, and keeps what is paid."""
-    pictures.held = 5
-    source, options = manifest(*range(10)), {**ASKED, "base_url": service.base_url}
+    pictures.held_number = 5
+    source, options = manifest(*range(10)), {**OPTIONS, "base_url": service.base_url}
     async with asyncio.timeout(DEADLINE_S):
         steps = stream(source, tmp_path / "out", service)
         await until(steps, lambda step: step.paid == 5)
@@ -282,7 +282,7 @@ async def test_frames_of_videos_are_sent_while_rows_are_read(service, tmp_path):
     with source.open("w") as file:
         csv.writer(file).writerows([["path"], *[[str(video)] for video in videos]])
     options = {"video": "frames", "upload": "always", "max_frames": 3}
-    plan = await lm.plan(source, **{**ASKED, **options}, base_url=service.base_url)
+    plan = await lm.plan(source, **{**OPTIONS, **options}, base_url=service.base_url)
     whole = await lm.run(plan, tmp_path / "whole", consent=True)
     streamed = await last(stream(source, tmp_path / "out", service, **options))
     assert streamed.summary().counts == whole.summary().counts
@@ -291,7 +291,7 @@ async def test_frames_of_videos_are_sent_while_rows_are_read(service, tmp_path):
 
 async def test_a_manifest_in_memory_continues_only_with_the_manifest(pictures, service, tmp_path):
     """`resume` cannot read it again and says what to do; what is paid is kept."""
-    pictures.held = 5
+    pictures.held_number = 5
     rows = [f"{pictures.url}/{number}.jpg" for number in range(8)]
     async with asyncio.timeout(DEADLINE_S):
         steps = stream(rows, tmp_path / "out", service)
@@ -301,7 +301,7 @@ async def test_a_manifest_in_memory_continues_only_with_the_manifest(pictures, s
         run = await lm.resume(tmp_path / "out")
         assert "in memory" in str(run.stopped_by)
         assert len(service.charged) == 5
-        options = {**ASKED, "base_url": service.base_url}
+        options = {**OPTIONS, "base_url": service.base_url}
         run = await lm.run(rows, tmp_path / "out", consent=True, stream=True, **options)
     assert run.exit_code == 0
     assert names_charged(service) == sorted(map(str, range(8)))
@@ -319,18 +319,18 @@ async def test_a_manifest_in_memory_continues_only_with_the_manifest(pictures, s
 async def test_options_that_need_all_rows_are_refused(options, words, manifest, service, tmp_path):
     """The message names both options; nothing is sent and no folder is made."""
     with pytest.raises(UsageError) as refused:
-        await lm.run(manifest(1), tmp_path / "out", stream=True, **{**ASKED, "base_url": service.base_url, **options})
+        await lm.run(manifest(1), tmp_path / "out", stream=True, **{**OPTIONS, "base_url": service.base_url, **options})
     assert all(word in str(refused.value) for word in words)
     assert not (tmp_path / "out").exists()
 
 
 async def test_a_plan_cannot_be_streamed(manifest, service, tmp_path):
     """A plan object has all rows already; a manifest without `stream` has no plan."""
-    plan = await lm.plan(manifest(1), **ASKED, base_url=service.base_url)
+    plan = await lm.plan(manifest(1), **OPTIONS, base_url=service.base_url)
     with pytest.raises(UsageError, match="stream=True"):
         await lm.run(plan, tmp_path / "out", stream=True)
     with pytest.raises(UsageError, match="takes a plan"):
-        await lm.run(manifest(1), tmp_path / "out", **ASKED)
+        await lm.run(manifest(1), tmp_path / "out", **OPTIONS)
     assert service.posts == 0
 
 
@@ -367,4 +367,4 @@ async def test_a_terminal_is_asked_once_with_the_cap_as_the_price(manifest, pict
             _, printed = await process.communicate()
     assert process.returncode == 130
     assert printed.count(b"Spend up to 9 credits while the manifest is being read?") == 1
-    assert (service.posts, pictures.seen) == (0, [])
+    assert (service.posts, pictures.paths) == (0, [])

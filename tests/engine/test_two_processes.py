@@ -32,13 +32,13 @@ class Limited(Hostile):
     """A service with a token bucket that counts the accepted requests of each process."""
 
     tokens = LIMIT_RPS
-    seen = 0.0
+    refilled_at = 0.0
     refused = 0
 
     async def fetch(self, request: web.Request) -> web.StreamResponse:
         now = time.monotonic()
-        self.tokens = min(LIMIT_RPS, self.tokens + (now - (self.seen or now)) * LIMIT_RPS)
-        self.seen = now
+        self.tokens = min(LIMIT_RPS, self.tokens + (now - (self.refilled_at or now)) * LIMIT_RPS)
+        self.refilled_at = now
         if self.tokens < 1:
             self.refused += 1
             return web.json_response({"error": "Too many requests."}, status=429)

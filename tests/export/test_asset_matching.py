@@ -14,19 +14,19 @@ names = st.lists(st.text(min_size=1, max_size=8), max_size=12)
 
 
 @given(names, st.randoms(use_true_random=False))
-def test_a_shuffled_answer_is_put_back_in_order(sent, random):
+def test_a_shuffled_answer_is_put_back_in_order(row_names, random):
     """Each row gets an asset with its own name, in whatever order the assets come."""
-    answered = list(sent)
+    answered = list(row_names)
     random.shuffle(answered)
-    matched = match_assets(sent, answered)
-    assert sorted(matched) == list(range(len(sent)))
-    assert [answered[position] for position in matched] == sent
+    matched = match_assets(row_names, answered)
+    assert sorted(matched) == list(range(len(row_names)))
+    assert [answered[position] for position in matched] == row_names
 
 
 @given(names, names)
-def test_no_asset_is_given_to_two_rows(sent, answered):
+def test_no_asset_is_given_to_two_rows(row_names, answer_names):
     """Whatever comes back, an asset belongs to one row at most."""
-    given_out = [position for position in match_assets(sent, answered) if position is not None]
+    given_out = [position for position in match_assets(row_names, answer_names) if position is not None]
     assert len(given_out) == len(set(given_out))
 
 
@@ -40,11 +40,11 @@ def test_a_renamed_asset_is_not_found_by_its_place():
 @given(st.lists(st.text("abcdefgh:/", min_size=1, max_size=6), max_size=10), st.randoms(use_true_random=False))
 def test_an_upload_is_found_by_the_end_of_its_temporary_path(stems, random):
     """`/tmp/x_cat.jpg` is `cat.jpg`, in any order and with others missing; a colon may have become a line."""
-    sent = [f"{stem.replace('/', '_')}{number}.jpg" for number, stem in enumerate(stems)]
-    answered = [f"/tmp/upload-{random.random()}_{name.replace(':', '_')}" for name in sent]  # noqa: S108 (a name)
-    kept = random.sample(range(len(sent)), random.randint(0, len(sent)))
-    matched = match_assets(sent, [answered[index] for index in kept])
-    assert matched == [kept.index(index) if index in kept else None for index in range(len(sent))]
+    row_names = [f"{stem.replace('/', '_')}{number}.jpg" for number, stem in enumerate(stems)]
+    answered = [f"/tmp/upload-{random.random()}_{name.replace(':', '_')}" for name in row_names]  # noqa: S108 (a name)
+    places = random.sample(range(len(row_names)), random.randint(0, len(row_names)))
+    matched = match_assets(row_names, [answered[index] for index in places])
+    assert matched == [places.index(index) if index in places else None for index in range(len(row_names))]
 
 
 @given(
@@ -54,12 +54,16 @@ def test_an_upload_is_found_by_the_end_of_its_temporary_path(stems, random):
 )
 def test_no_row_gets_the_asset_of_another(fates, extra, random):
     """Whatever is renamed, left out, added and shuffled: a row has its own asset, or none."""
-    sent = [f"http://x/{number}.jpg" for number in range(len(fates))]
-    names = {"kept": sent.__getitem__, "redirected": lambda n: f"http://cdn/{7 * n}.jpg", "nameless": lambda _: None}
+    row_names = [f"http://x/{number}.jpg" for number in range(len(fates))]
+    names = {
+        "kept": row_names.__getitem__,
+        "redirected": lambda n: f"http://cdn/{7 * n}.jpg",
+        "nameless": lambda _: None,
+    }
     answered = [(number, names[fate](number)) for number, fate in enumerate(fates) if fate != "missing"]
     answered += [(-1, f"http://x/extra{number}.jpg") for number in range(extra)]
     random.shuffle(answered)
-    for number, position in enumerate(match_assets(sent, [name for _, name in answered])):
+    for number, position in enumerate(match_assets(row_names, [name for _, name in answered])):
         if fates[number] == "kept":
             assert answered[position][0] == number
         else:
@@ -68,15 +72,15 @@ def test_no_row_gets_the_asset_of_another(fates, extra, random):
 
 def test_an_address_is_found_however_it_is_spelt():
     """Services normalise addresses: what is equivalent by the standard is the same asset."""
-    sent = ["HTTP://Host/a%7Eb.jpg", "http://host:80/c.jpg", "http://host/d.jpg"]
-    assert match_assets(sent, ["http://host/d.jpg", "http://host/c.jpg", "http://host/a~b.jpg"]) == [2, 1, 0]
+    row_names = ["HTTP://Host/a%7Eb.jpg", "http://host:80/c.jpg", "http://host/d.jpg"]
+    assert match_assets(row_names, ["http://host/d.jpg", "http://host/c.jpg", "http://host/a~b.jpg"]) == [2, 1, 0]
 
 
 def test_a_redirected_address_is_another_address():
     """Only a redirect to `https` or `www.` keeps what identifies a picture; another host or path does not."""
-    sent = ["http://a/cat.jpg", "http://a/dog.jpg", "http://a/1/x.jpg"]
+    row_names = ["http://a/cat.jpg", "http://a/dog.jpg", "http://a/1/x.jpg"]
     answered = ["https://cdn/9/dog.jpg", "https://www.a/1/x.jpg", "https://a/cat.jpg"]
-    assert match_assets(sent, answered) == [2, None, 1]
+    assert match_assets(row_names, answered) == [2, None, 1]
 
 
 @pytest.mark.parametrize("name", ["http://cdn/whatever.jpg", None, 7])
@@ -105,17 +109,17 @@ def test_assets_may_stand_in_an_object():
 
 
 @pytest.mark.parametrize(
-    ("charge", "paid", "said"),
+    ("charge", "paid", "reported"),
     [
         *((1, 1, True), (1.0, 1, True), ("2", 2, True), (0.3, 1, False), (None, 4, False), (True, 4, False)),
         *((-1, 4, False), ("", 4, False), ("nan", 4, False), ("much", 4, False)),
     ],
 )
-def test_a_charge_that_was_assumed_is_marked(charge, paid, said):
+def test_a_charge_that_was_assumed_is_marked(charge, paid, reported):
     """`charge_reported` is false if the service stated no valid whole charge."""
     raw = json.dumps({"credits_paid": charge, "all": {"assets": [{"name": "a"}]}}).encode()
     outcome = outcome_of(raw, [(1, "a")], hold=4)
-    assert (outcome.paid, outcome.charge_reported) == (paid, said)
+    assert (outcome.paid, outcome.charge_reported) == (paid, reported)
 
 
 def test_an_answer_with_errors_teaches_no_price():

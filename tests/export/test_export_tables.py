@@ -44,7 +44,7 @@ def run_into(tmp_path, monkeypatch):
     return run
 
 
-def told(out: Path, table: str, *names: str) -> list[tuple]:
+def sorted_rows(out: Path, table: str, *names: str) -> list[tuple]:
     rows = Dataset(out).read(table).select(list(names)).to_pylist()
     return sorted((tuple(row.values()) for row in rows), key=str)
 
@@ -63,8 +63,8 @@ async def test_a_run_of_other_items_adds_parts_of_its_own(run_into):
     assert {table: Dataset(out).parts(table)[0].read_bytes() for table in TABLES} == before
     last = await run_into([("4", "d")])
     assert parts(out) == dict.fromkeys(TABLES, 3)
-    assert told(out, "assets", "item_id", "status") == [(item, "ok") for item in "1234"]
-    assert told(out, "tags", "item_id") == [(item,) for item in "1234"]
+    assert sorted_rows(out, "assets", "item_id", "status") == [(item, "ok") for item in "1234"]
+    assert sorted_rows(out, "tags", "item_id") == [(item,) for item in "1234"]
     assert last.sql("SELECT sum(credits) AS n FROM assets")["n"][0] == 4
     assert last.sql("SELECT sum(credits_paid) AS n FROM requests")["n"][0] == 4
 
@@ -76,16 +76,16 @@ async def test_an_item_that_comes_again_is_updated_and_stands_once(run_into):
     out = again.folder
     assert parts(out) == dict.fromkeys(TABLES, 1)
     old, new = first.header.run_id, again.header.run_id
-    assert told(out, "assets", "item_id", "status", "run_id", "credits") == [
+    assert sorted_rows(out, "assets", "item_id", "status", "run_id", "credits") == [
         ("1", "ok", old, 1.0),
         ("2", "failed", new, 1.0),
         ("3", "failed", new, 1.0),
         ("4", "failed", new, 0.0),
     ]
-    assert told(out, "tags", "item_id", "run_id") == [("1", old), ("2", old), ("3", old)]
+    assert sorted_rows(out, "tags", "item_id", "run_id") == [("1", old), ("2", old), ("3", old)]
     last = await run_into([("2", "b3")])
-    assert told(out, "tags", "item_id", "run_id")[1] == ("2", last.header.run_id)
-    assert told(out, "assets", "item_id", "credits", "url")[1] == ("2", 2.0, "http://pictures.example/b3")
+    assert sorted_rows(out, "tags", "item_id", "run_id")[1] == ("2", last.header.run_id)
+    assert sorted_rows(out, "assets", "item_id", "credits", "url")[1] == ("2", 2.0, "http://pictures.example/b3")
     assert last.sql("SELECT sum(credits) AS n FROM assets")["n"][0] == 4
     assert last.sql("SELECT count(DISTINCT run_id) AS n FROM requests")["n"][0] == 3
 
@@ -95,7 +95,7 @@ async def test_another_schema_is_written_whole(run_into):
     await run_into([("1", "a")], column="team")
     out = (await run_into([("2", "b")], column="colour")).folder
     assert parts(out)["assets"] == 1
-    assert told(out, "assets", "item_id", "team", "colour") == [("1", "x", None), ("2", None, "x")]
+    assert sorted_rows(out, "assets", "item_id", "team", "colour") == [("1", "x", None), ("2", None, "x")]
 
 
 async def test_a_rebuild_gives_equal_tables(run_into):
@@ -135,7 +135,7 @@ def embeddings_of(out: Path) -> list[tuple] | None:
     there = (out / "tables" / "embeddings").exists()
     assert there == bool(listed) == ("embeddings" in (out / "views.sql").read_text())
     assert sum(part["rows"] for part in listed) == dataset.read("embeddings").num_rows
-    return told(out, "embeddings", "item_id", "model") if there else None
+    return sorted_rows(out, "embeddings", "item_id", "model") if there else None
 
 
 async def test_embeddings_have_a_table_once_they_are_requested_or_answered(run_into):
@@ -164,7 +164,7 @@ async def test_tables_that_were_lost_come_back_whole(run_into):
     Dataset(out).parts("tags")[0].unlink()
     await run_into([("2", "b")])
     assert parts(out) == dict.fromkeys(TABLES, 1)
-    assert told(out, "tags", "item_id") == [("1",), ("2",)]
+    assert sorted_rows(out, "tags", "item_id") == [("1",), ("2",)]
 
 
 async def test_tables_that_cannot_be_written_are_named_and_can_be_made_later(run_into):

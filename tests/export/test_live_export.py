@@ -70,17 +70,17 @@ async def run_in_steps(tmp_path, budgets, script=lambda *_: "answer", between=la
 
 async def test_settled_rows_are_added_and_the_rest_comes_at_the_end(tmp_path, environment, small_shards):
     """Each export while a run goes on adds what is settled; none of it is written again at the end."""
-    seen = []
+    readings = []
 
     def look(out):
         before = {path: path.stat().st_mtime_ns for path in Dataset(out).parts("tags")}
         export_settled(out)
-        kept = {path for path in before if path.exists() and path.stat().st_mtime_ns == before[path]}
-        seen.append((len(before), len(kept), ids_of(out, "tags"), ids_of(out, "assets")))
+        unchanged = {path for path in before if path.exists() and path.stat().st_mtime_ns == before[path]}
+        readings.append((len(before), len(unchanged), ids_of(out, "tags"), ids_of(out, "assets")))
 
     run = await run_in_steps(tmp_path, [7, 13, 19, 100], between=look)
     out = run.folder
-    for number, (_, _, tags, assets) in enumerate(seen[:3]):
+    for number, (_, _, tags, assets) in enumerate(readings[:3]):
         assert len(tags) == len(set(tags))
         assert assets == tags, number  # only items with an answer, duplicates too
     export_tables(out)
@@ -142,7 +142,7 @@ async def test_several_processes_write_what_one_writes(tmp_path, environment, sm
 
 async def test_a_process_writes_tables_while_the_run_goes_on(tmp_path, environment, monkeypatch):
     """Before the run ends its tables hold what is settled; then they hold all, and the process has ended."""
-    started, seen, out = [], [], tmp_path / "out"
+    started, item_ids, out = [], [], tmp_path / "out"
     monkeypatch.setattr(live_export, "EXPORT_EVERY_S", 0.0)
     popen = subprocess.Popen
     monkeypatch.setattr(
@@ -156,14 +156,14 @@ async def test_a_process_writes_tables_while_the_run_goes_on(tmp_path, environme
         stop = asyncio.Event()
         async for step in stream_run(plan, out, stop=stop):
             if not stop.is_set() and Dataset(out).parts("assets"):
-                seen.append(ids_of(out, "assets"))
-                assert set(seen[0]) <= set(ids_of(out, "tags"))
+                item_ids.append(ids_of(out, "assets"))
+                assert set(item_ids[0]) <= set(ids_of(out, "tags"))
                 assert not isinstance(step, Run)
                 stop.set()
     (process,) = started
     assert process.returncode == 0
-    assert seen
-    assert 0 < len(seen[0]) < len(urls)
+    assert item_ids
+    assert 0 < len(item_ids[0]) < len(urls)
     assert len(ids_of(out, "assets")) == len(set(ids_of(out, "assets"))) == len(urls)
     ended = {table: rows_of(out, table) for table in TABLES}
     export_tables(out, whole=True)

@@ -52,12 +52,12 @@ def test_single_precision_is_enough_to_compare_unit_vectors():
     vectors = np.random.default_rng(0).standard_normal((20, 1280))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     table = table_of(*(orjson.dumps({"embeddings": [{"vector": vector.tolist()}]}) for vector in vectors))
-    kept = np.array(table.column("vector").to_pylist())
-    assert np.abs(kept @ kept.T - vectors @ vectors.T).max() < 1e-6
+    stored_vectors = np.array(table.column("vector").to_pylist())
+    assert np.abs(stored_vectors @ stored_vectors.T - vectors @ vectors.T).max() < 1e-6
 
 
 GOOD = b'{"model":"m","vector":[0.5,-1],"source":"s"}'
-KEPT = ("m", [0.5, -1.0], "s")
+VALID_ENTRY = ("m", [0.5, -1.0], "s")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ KEPT = ("m", [0.5, -1.0], "s")
 def test_an_odd_vector_is_left_out_and_its_neighbours_stay(odd, vector):
     """What is not all numbers within single precision costs its own entry, and nothing else."""
     rows = rows_of(b"[" + GOOD + b',{"model":"o","vector":' + odd + b"}," + GOOD + b"]")
-    assert rows == [KEPT, *([] if vector is None else [("o", vector, None)]), KEPT]
+    assert rows == [VALID_ENTRY, *([] if vector is None else [("o", vector, None)]), VALID_ENTRY]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_holds_no_vector_field_is_left_out(value):
 )
 def test_other_shapes_say_the_same(value):
     """One embedding alone, an object by model, and a list with other things in it are read as the usual list."""
-    assert rows_of(value) == [KEPT]
+    assert rows_of(value) == [VALID_ENTRY]
 
 
 def test_a_missing_or_odd_model_is_null():

@@ -41,8 +41,8 @@ def read(faces):
     """Each face's values."""
     columns = read_faces(faces)
     assert tuple(columns) == FACE_COLUMNS
-    told = [dict(zip(FACE_COLUMNS, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    return [face | {"emotions": face["emotions"] and dict(face["emotions"])} for face in told]
+    face_rows = [dict(zip(FACE_COLUMNS, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return [face | {"emotions": face["emotions"] and dict(face["emotions"])} for face in face_rows]
 
 
 @pytest.mark.parametrize("case", CASES)

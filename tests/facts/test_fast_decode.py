@@ -123,13 +123,13 @@ ODD = (
 NAMES = ("name", "hex", "label", "text", "description", "source", "score", "confidence", "red", "likelihood", "age")
 NAMES += ("is_full_text", "novel", "joy_likelihood", "x", "model", "vector", "vector")
 ODD_ENTRIES = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(ODD)), max_size=4).map(
-    lambda said: "{" + ",".join(f'"{name}":{value}' for name, value in said) + "}"
+    lambda fields: "{" + ",".join(f'"{name}":{value}' for name, value in fields) + "}"
 )
 ODD_CORNERS = st.lists(st.tuples(st.sampled_from("xy"), st.sampled_from(ODD)), max_size=3).map(
-    lambda said: '{"vertices":[{' + ",".join(f'"{name}":{value}' for name, value in said) + "}]}"
+    lambda fields: '{"vertices":[{' + ",".join(f'"{name}":{value}' for name, value in fields) + "}]}"
 )
 OUTLINED = st.tuples(st.sampled_from(["bounding_poly", "boundingPoly"]), ODD_CORNERS, st.sampled_from(ODD)).map(
-    lambda told: f'{{"{told[0]}":{told[1]},"source":"s","score":{told[2]}}}'
+    lambda values: f'{{"{values[0]}":{values[1]},"source":"s","score":{values[2]}}}'
 )
 
 

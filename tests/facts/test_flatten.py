@@ -40,7 +40,7 @@ TAGS = st.dictionaries(NAMES, st.lists(st.tuples(SCORES, SOURCES), min_size=1, m
 def test_tags_come_out_as_they_went_in(tags, frames):
     """Every tag of an asset and of its frames is one row with the same name, score and source."""
 
-    def told(of):
+    def keyed_tags(of):
         return {
             name: [
                 {"name": name, "score": score, **({"source": source} if source else {})} for score, source in entries
@@ -48,7 +48,10 @@ def test_tags_come_out_as_they_went_in(tags, frames):
             for name, entries in of.items()
         }
 
-    asset = {"tags": told(tags), "frames": [{"index": at, "tags": told(of)} for at, of in enumerate(frames)]}
+    asset = {
+        "tags": keyed_tags(tags),
+        "frames": [{"index": at, "tags": keyed_tags(of)} for at, of in enumerate(frames)],
+    }
     expected = [
         (at, name, score, source)
         for at, of in [(None, tags), *enumerate(frames)]

@@ -113,6 +113,6 @@ def test_bare_texts_under_a_key_belong_to_the_key():
     """A score or a likelihood that stands alone under a name belongs to that name."""
     rows = rows_of({"tags": {"cat": "0.93"}, "nsfw": {"adult": "LIKELY", "violence": "5%"}, "brands": {"b": ["0.5"]}})
     assert [(row["name"], row["score"]) for row in rows["tags"]] == [("cat", 0.93)]
-    told = [(row["label"], row["likelihood"], row["score"], row["severity"]) for row in rows["nsfw"]]
-    assert told == [("adult", "LIKELY", None, 0.75), ("violence", None, 0.05, 0.05)]
+    nsfw_rows = [(row["label"], row["likelihood"], row["score"], row["severity"]) for row in rows["nsfw"]]
+    assert nsfw_rows == [("adult", "LIKELY", None, 0.75), ("violence", None, 0.05, 0.05)]
     assert [(row["name"], row["score"]) for row in rows["brands"]] == [("b", 0.5)]

@@ -30,8 +30,8 @@ def open_report(finished_run, html, tmp_path):
             await tab.tell("Page.navigate", url=(finished_run.folder / "report.html").as_uri())
             await tab.until("document.readyState === 'complete' && document.querySelector('footer')")
             yield tab
-            elsewhere = [url for url in tab.asked if not url.startswith(("data:", "file:"))]
-            files = [url for url in tab.asked if url.startswith("file:")]
+            elsewhere = [url for url in tab.request_urls if not url.startswith(("data:", "file:"))]
+            files = [url for url in tab.request_urls if url.startswith("file:")]
             assert (elsewhere, len(files), tab.complaints) == ([], 1, [])
 
     return open_page
@@ -49,9 +49,9 @@ async def test_layout_fits_every_screen_width(open_report, dark):
             )
             assert len(heights) == 10
             assert min(heights) > 100
-            shown = "[...document.querySelectorAll('.chart svg')].filter((each) => each.getClientRects().length)"
-            assert await tab.value(f"{shown}.length") == 4
-            letters = f"{shown}.map((each) => 12.5 * each.getBoundingClientRect().width / each.viewBox.baseVal.width)"
+            charts = "[...document.querySelectorAll('.chart svg')].filter((each) => each.getClientRects().length)"
+            assert await tab.value(f"{charts}.length") == 4
+            letters = f"{charts}.map((each) => 12.5 * each.getBoundingClientRect().width / each.viewBox.baseVal.width)"
             assert min(await tab.value(letters)) >= 9.5, width
         broken = "[...document.images].filter((each) => each.getClientRects().length && !each.naturalWidth).length"
         assert await tab.value(broken) == 0

@@ -136,9 +136,9 @@ def test_unsafe_pictures_are_blurred(page, html, finished_run):
     for position in positions:
         assert page.elements[position][0] == "details"
         assert "open" not in page.elements[position][1]
-        (first, shown) = [attributes for tag, attributes in page.elements[position : position + 6] if tag == "img"][:2]
+        (first, second) = [attributes for tag, attributes in page.elements[position : position + 6] if tag == "img"][:2]
         assert first["alt"].endswith(", blurred")
-        assert len(first["src"]) < len(shown["src"])
+        assert len(first["src"]) < len(second["src"])
     worst = finished_run.sql("SELECT count(DISTINCT item_id) AS n FROM nsfw WHERE severity >= 0.5")["n"][0]
     assert f"To review: {worst}<" in html
 
@@ -174,11 +174,11 @@ def test_remote_pictures_are_fetched_only_with_fetch_thumbnails(tmp_path, monkey
         run = lm.sync(lm.run(plan, tmp_path / "out"))
         without = lm.sync(lm.report(run)).read_text(encoding="utf-8")
         fetched = lm.sync(lm.report(run, fetch_thumbnails=True)).read_text(encoding="utf-8")
-    server_gone = lm.sync(lm.report(run, fetch_thumbnails=True)).read_text(encoding="utf-8")
+    after_server_stop = lm.sync(lm.report(run, fetch_thumbnails=True)).read_text(encoding="utf-8")
     assert "not on this machine" in without
     assert "data:image/jpeg" not in without
     assert "data:image/jpeg" in fetched
-    assert "data:image/jpeg" not in server_gone
+    assert "data:image/jpeg" not in after_server_stop
 
 
 def test_credits_are_split_by_back_end_if_prices_are_known(finished_run, tmp_path, monkeypatch):

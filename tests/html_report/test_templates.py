@@ -51,9 +51,9 @@ def render_macro(call: str, **values) -> str:
 def test_values_are_escaped(text):
     """A value makes no element, in an element or in a quoted attribute, and reads as it was."""
     assert ParsedFragment(render('<p title="{{ text }}">{{ text }}</p>', text=text)).tags == ["p"]
-    shown = unescape(render("{{ text }}", text=text))
-    assert len(shown) == len(text)
-    assert all(one in {other, "\N{REPLACEMENT CHARACTER}"} for one, other in zip(shown, text, strict=True))
+    rendered = unescape(render("{{ text }}", text=text))
+    assert len(rendered) == len(text)
+    assert all(one in {other, "\N{REPLACEMENT CHARACTER}"} for one, other in zip(rendered, text, strict=True))
 
 
 def test_a_long_text_is_cut():
@@ -195,5 +195,5 @@ def test_any_distribution_can_be_drawn(bins):
 def test_any_timeline_can_be_drawn(bins, bin_s):
     """The chart can be drawn for spans from a tenth of a second to months, with gaps."""
     chart = timeline_chart(RequestTimeline("2026-01-01 00:00:00 UTC", bin_s, bins, None))
-    assert f"{sum(sent for sent, _, _ in bins.values()):,} requests over" in chart.description
+    assert f"{sum(requests for requests, _, _ in bins.values()):,} requests over" in chart.description
     assert "credits paid so far" in chart.wide

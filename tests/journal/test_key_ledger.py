@@ -89,9 +89,9 @@ def test_a_killed_run_is_corrected_from_its_journal(tmp_path):
 
 def test_a_run_without_its_folder_stays_counted(tmp_path):
     """When the folder of an ended run is missing, its credits stay counted."""
-    gone = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "gone", tmp_path / "gone")
-    gone.record(MARCH, RunTotals(5, 20), 60)
-    gone.close()
+    missing = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "gone", tmp_path / "gone")
+    missing.record(MARCH, RunTotals(5, 20), 60)
+    missing.close()
     mine = KeyLedger(tmp_path / "keys.sqlite", ACCOUNT, "mine", tmp_path)
     assert not mine.record(MARCH, RunTotals(0, 41), 60)
     assert mine.record(MARCH, RunTotals(0, 40), 60)
@@ -183,10 +183,10 @@ def test_held_paid_and_free_credits_sum_to_the_cap(steps):
         for who, what, credits_, share in steps:
             paid, held = totals[who].paid, totals[who].held
             if what == "hold":
-                asked = RunTotals(paid, held + credits_)
+                new_totals = RunTotals(paid, held + credits_)
                 fits = sum(one.paid + one.held for one in totals) + credits_ <= 20
-                assert ledgers[who].record(MARCH, asked, 20) == fits
-                totals[who] = asked if fits else totals[who]
+                assert ledgers[who].record(MARCH, new_totals, 20) == fits
+                totals[who] = new_totals if fits else totals[who]
             else:
                 totals[who] = RunTotals(paid + int(held * share), 0)
                 ledgers[who].record(MARCH, totals[who])

@@ -48,9 +48,9 @@ def test_limit_is_held_and_the_oldest_are_removed(tmp_path, at_once):
             thumbnails.add(picture(number) for number in range(first, min(500, first + at_once)))
             assert path.stat().st_size <= MAX_BYTES
     assert path.stat().st_size <= MAX_BYTES
-    kept = numbers(tmp_path)
-    assert kept == list(range(500 - len(kept), 500))
-    assert len(kept) > 100
+    rows = numbers(tmp_path)
+    assert rows == list(range(500 - len(rows), 500))
+    assert len(rows) > 100
 
 
 def test_a_lower_limit_shrinks_the_file(tmp_path):

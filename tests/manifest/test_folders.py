@@ -101,10 +101,10 @@ def test_odd_names_are_rows_with_their_own_path(tmp_path):
     (tmp_path / "b\n.jpg").touch()
     (tmp_path / os.fsdecode(b"c\xff.jpg")).touch()
     (tmp_path / "gone.jpg").symlink_to(tmp_path / "nowhere")
-    spaced, broken, odd, gone = ManifestReader(tmp_path)
+    spaced, broken, odd, missing = ManifestReader(tmp_path)
     assert (Path(spaced.path).exists(), Path(broken.path).exists()) == (True, True)
     assert odd.problem == "its name is not UTF-8"
-    assert (gone.url, gone.problem) == ("gone.jpg", None)
+    assert (missing.url, missing.problem) == ("gone.jpg", None)
 
 
 NO_MANIFESTS = {
@@ -157,8 +157,8 @@ def test_the_digest_of_media_is_that_of_names_sizes_and_times(photos):
     list(reader)
     before = reader.sha256
     entries = [(name, (photos / name).stat()) for name in NAMES]
-    told = "".join(f"{name}\0{stat.st_size} {stat.st_mtime_ns}\n" for name, stat in entries)
-    assert before == sha256(told.encode()).hexdigest() == digest_of(str(photos))
+    listing = "".join(f"{name}\0{stat.st_size} {stat.st_mtime_ns}\n" for name, stat in entries)
+    assert before == sha256(listing.encode()).hexdigest() == digest_of(str(photos))
     (photos / "more.txt").touch()
     assert digest_of(photos) == before
     os.utime(photos / "a.jpg", ns=(0, 0))
@@ -278,7 +278,7 @@ def test_schemes_name_file_systems(monkeypatch):
 
 
 @pytest.mark.parametrize(("uri", "message"), [("az://c/m.csv", "AZURE_STORAGE_ACCOUNT_NAME"), ("hf://d/m.csv", "pip")])
-def test_what_a_scheme_needs_is_said_in_one_sentence(monkeypatch, uri, message):
+def test_what_a_scheme_needs_is_reported_in_one_sentence(monkeypatch, uri, message):
     """Without an account, or without the package, the error says what to set or to install."""
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
@@ -286,7 +286,7 @@ def test_what_a_scheme_needs_is_said_in_one_sentence(monkeypatch, uri, message):
         list(ManifestReader(uri))
 
 
-def test_a_key_in_a_uri_is_not_told(tmp_path):
+def test_a_key_in_a_uri_is_not_reported(tmp_path):
     """Messages and lineage do not contain credentials of a URI."""
     location = Location("s3://KEY:SECRET@bucket/m.csv?region=eu-central-1&endpoint_override=x")
     assert (location.name, location.suffixes) == ("s3://bucket/m.csv", [".csv"])

@@ -104,15 +104,15 @@ def test_an_odd_sample_is_a_row_with_the_reason(tmp_path, name):
         assert item.problem == problem or item.problem.startswith(problem)
 
 
-@pytest.mark.parametrize("kept", [0, 100, 512, 700, 1024, 1500, 2048, 3000, 4096])
-def test_a_cut_tar_ends_with_a_row_that_says_so(tmp_path, kept):
+@pytest.mark.parametrize("size_bytes", [0, 100, 512, 700, 1024, 1500, 2048, 3000, 4096])
+def test_a_cut_tar_ends_with_a_row_that_says_so(tmp_path, size_bytes):
     """A tar that is cut off anywhere gives its whole samples, and a bad row at its end."""
     members = {f"{number}.jpg": bytes(600) for number in range(3)}
     content = make_tar(tmp_path / "s.tar", members).read_bytes()
-    (tmp_path / "s.tar").write_bytes(content[:kept])
+    (tmp_path / "s.tar").write_bytes(content[:size_bytes])
     items = list(ManifestReader(tmp_path / "s.tar"))
     whole = [item for item in items if item.problem is None]
-    assert len(whole) == max(0, kept - 512 - 600 + 1536) // 1536
+    assert len(whole) == max(0, size_bytes - 512 - 600 + 1536) // 1536
     assert items[-1].url == "s.tar"
     assert "cut off" in items[-1].problem or "cannot be read" in items[-1].problem
 

@@ -29,21 +29,21 @@ def encoded(picture: Image.Image, name: str, **options) -> bytes:
 @given(SIDES, SIDES, st.sampled_from(VIEWS))
 def test_views_have_their_size(width, height, view):
     """Results have the size of the transform; whole pictures keep their proportions."""
-    seen = transform_array(np.zeros((height, width, 3), np.uint8), view)
+    picture = transform_array(np.zeros((height, width, 3), np.uint8), view)
     if isinstance(view, FitWithin):
         longer = max(width, height)
-        assert max(seen.shape[:2]) == min(longer, view.most_side)
-        assert min(seen.shape[:2]) == pytest.approx(min(width, height) * min(1, view.most_side / longer), abs=1)
+        assert max(picture.shape[:2]) == min(longer, view.most_side)
+        assert min(picture.shape[:2]) == pytest.approx(min(width, height) * min(1, view.most_side / longer), abs=1)
     else:
-        assert seen.shape == (view.side, view.side, 3)
-    assert seen.dtype == np.uint8
+        assert picture.shape == (view.side, view.side, 3)
+    assert picture.dtype == np.uint8
 
 
 @given(SIDES, SIDES, st.sampled_from(VIEWS))
 def test_transform_is_idempotent(width, height, view):
     """Applying a transform twice changes nothing."""
-    seen = transform_array(np.zeros((height, width, 3), np.uint8), view)
-    assert transform_array(seen, view) is seen
+    picture = transform_array(np.zeros((height, width, 3), np.uint8), view)
+    assert transform_array(picture, view) is picture
 
 
 def test_small_pictures_keep_their_pixels():
@@ -65,9 +65,9 @@ def test_views_are_upright(orientation, view):
     exif = Image.Exif()
     exif[0x0112] = orientation
     content = encoded(Image.fromarray(tiny_picture(4)), "PNG", exif=exif)
-    seen, upright = load_views(content, [view])[view], transform_array(load_rgb(content), view)
-    assert seen.shape == upright.shape
-    assert np.abs(seen.astype(int) - upright).mean() < 2
+    loaded, upright = load_views(content, [view])[view], transform_array(load_rgb(content), view)
+    assert loaded.shape == upright.shape
+    assert np.abs(loaded.astype(int) - upright).mean() < 2
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_reduced_decoding_changes_little(name, mode):
     content = encoded(fields, name)
     for view in (FitWithin(256), CenterCrop(224, 0.875), StretchToSquare(256)):
         exact = transform_array(load_rgb(content), view)
-        seen = load_views(content, [view])[view]
-        assert seen.shape == exact.shape
-        assert np.abs(seen.astype(int) - exact).mean() < 2
+        picture = load_views(content, [view])[view]
+        assert picture.shape == exact.shape
+        assert np.abs(picture.astype(int) - exact).mean() < 2
 
 
 def test_transforms_are_independent():

@@ -217,13 +217,13 @@ async def test_a_kept_decoder_decodes_the_next_video(tmp_path, video):
     """One process decodes one video after another, each in a fork, and ends with the pool."""
     videos = [video, *(tiny_video(tmp_path / f"{count}.avi", frames=count) for count in (1, 5))]
     alone = [await decoded(path, None) for path in videos]
-    before, found, seen = open_files(), [], set()
+    before, found, pids = open_files(), [], set()
     async with DecoderPool(1) as pool:
         for path in videos * 3:
             found.append(await decoded(path, pool))
-            seen |= set(children())
+            pids |= set(children())
     assert found == alone * 3
-    assert len(seen) == 1
+    assert len(pids) == 1
     assert (children(), open_files()) == ([], before)
 
 
@@ -345,8 +345,8 @@ async def test_frames_without_time_stamps_are_those_of_their_time(slice_frames):
     """Without usable time stamps, the captured frames are still the right ones."""
     path = Path(__file__).with_name("without_time_stamps.avi")
     slices = iter_video(path, interval_s=1, max_frames=0, slice_frames=slice_frames)
-    shown = [(frame.time_s, number_of(frame.rgb)) async for _, frames in slices for frame in frames]
-    assert shown == [(0.0, 0), (1.0, 10), (2.0, 20), (3.0, 30)]
+    frames_read = [(frame.time_s, number_of(frame.rgb)) async for _, frames in slices for frame in frames]
+    assert frames_read == [(0.0, 0), (1.0, 10), (2.0, 20), (3.0, 30)]
 
 
 async def test_the_end_is_not_captured(tmp_path):

@@ -15,22 +15,22 @@ from tests.money.account_worlds import KINDS, make_world
 OPENING = BalanceReading(1, 0.0, 1000, 0)
 
 
-def seen(key: int, state: State, hold: int = 1, paid: int | None = None, **more: object) -> WindowSubmission:
+def submission(key: int, state: State, hold: int = 1, paid: int | None = None, **more: object) -> WindowSubmission:
     values = {"remaining": None, "charge_reported": True, "sent": 2 * key, "answered": None, "throttled": False}
     if state is State.SETTLED:
         values["answered"] = 2 * key + 1
     return WindowSubmission(key, state, hold, paid, **{**values, **more})
 
 
-def proven(balance: int, *all_seen: WindowSubmission, sole_spender: bool = False):
+def proven(balance: int, *submissions: WindowSubmission, sole_spender: bool = False):
     readings = (BalanceReading(2, 1.0, balance, 99), BalanceReading(3, 2.0, balance, 99))
-    document, rulings = build_proof(OPENING, readings, all_seen, sole_spender=sole_spender)
+    document, rulings = build_proof(OPENING, readings, submissions, sole_spender=sole_spender)
     return document, {one.submission_id: (one.event, one.paid) for one in rulings}
 
 
 def test_if_nothing_is_missing_lost_requests_are_unpaid():
     """If the balance is as expected, the lost request was not charged, even if others spend from the account."""
-    document, done = proven(995, seen(1, State.SETTLED, 5, 5), seen(2, State.UNCERTAIN, 3))
+    document, done = proven(995, submission(1, State.SETTLED, 5, 5), submission(2, State.UNCERTAIN, 3))
     assert done == {2: (Event.PROVE_UNPAID, 0)}
     assert (document["expected"], document["missing"], document["charged"]) == (995, 0, 5)
     assert document["verdicts"][0]["verdict"] == "proven_unpaid"
@@ -38,14 +38,14 @@ def test_if_nothing_is_missing_lost_requests_are_unpaid():
 
 def test_by_default_missing_credits_prove_nothing():
     """If others may have spent the missing credits, the request stays in doubt until the user excludes that."""
-    lost = seen(2, State.UNCERTAIN, 3)
+    lost = submission(2, State.UNCERTAIN, 3)
     assert proven(997, lost)[1] == {2: (Event.GIVE_UP, 0)}
     assert proven(997, lost, sole_spender=True)[1] == {2: (Event.PROVE_PAID, 3)}
 
 
 def test_if_others_spent_nothing_is_proven():
     """If more is missing than the requests can have cost, every request stays unresolved, whatever the user says."""
-    lost = (seen(1, State.UNCERTAIN, 2), seen(2, State.UNCERTAIN, 3))
+    lost = (submission(1, State.UNCERTAIN, 2), submission(2, State.UNCERTAIN, 3))
     document, done = proven(990, *lost, sole_spender=True)
     assert {event for event, _ in done.values()} == {Event.GIVE_UP}
     assert document["foreign_at_least"] >= 5
@@ -53,31 +53,31 @@ def test_if_others_spent_nothing_is_proven():
 
 def test_if_credits_were_added_nothing_is_proven():
     """If the balance is higher than expected, credits were added, and nothing is proven."""
-    document, done = proven(1500, seen(1, State.UNCERTAIN, 2), sole_spender=True)
+    document, done = proven(1500, submission(1, State.UNCERTAIN, 2), sole_spender=True)
     assert done == {1: (Event.GIVE_UP, 0)}
     assert document["added_at_least"] == 500
 
 
 def test_an_assumed_charge_proves_nothing():
     """An answer without a reported charge may have cost less than its hold, and the lost request the rest."""
-    silent = seen(1, State.SETTLED, 5, 5, charge_reported=False)
-    assert proven(995, silent, seen(2, State.UNCERTAIN, 3))[1] == {2: (Event.GIVE_UP, 0)}
+    silent = submission(1, State.SETTLED, 5, 5, charge_reported=False)
+    assert proven(995, silent, submission(2, State.UNCERTAIN, 3))[1] == {2: (Event.GIVE_UP, 0)}
 
 
 def test_throttled_requests_are_checked_too():
     """The balances show whether requests refused as too fast cost nothing; they may explain missing credits."""
-    fast = seen(1, State.PLANNED, 1, None, throttled=True)
-    clean, _ = proven(1000, fast, seen(2, State.UNCERTAIN, 1))
+    fast = submission(1, State.PLANNED, 1, None, throttled=True)
+    clean, _ = proven(1000, fast, submission(2, State.UNCERTAIN, 1))
     assert "cost nothing" in clean["notes"][0]
-    suspect, done = proven(999, fast, seen(2, State.UNCERTAIN, 1), sole_spender=True)
+    suspect, done = proven(999, fast, submission(2, State.UNCERTAIN, 1), sole_spender=True)
     assert done == {2: (Event.GIVE_UP, 0)}
     assert "#1" in suspect["notes"][-1]
 
 
 def test_a_written_off_request_may_still_have_been_charged():
     """A request that was paid for again stays a candidate for what is missing."""
-    written_off = seen(1, State.WRITTEN_OFF, 1)
-    assert proven(999, written_off, seen(2, State.UNCERTAIN, 1), sole_spender=True)[1] == {2: (Event.GIVE_UP, 0)}
+    written_off = submission(1, State.WRITTEN_OFF, 1)
+    assert proven(999, written_off, submission(2, State.UNCERTAIN, 1), sole_spender=True)[1] == {2: (Event.GIVE_UP, 0)}
 
 
 LOST = st.lists(st.tuples(st.integers(1, 6), st.booleans(), st.integers(1, 6)), min_size=1, max_size=6)
@@ -87,8 +87,8 @@ LOST = st.lists(st.tuples(st.integers(1, 6), st.booleans(), st.integers(1, 6)), 
 def test_no_verdict_is_wrong_and_the_sums_agree(lost, paid, sole_spender, others):
     """Requests proven unpaid were not charged, those proven paid were, and together they cost what is missing."""
     others = 0 if sole_spender else others
-    answered = [seen(key, State.SETTLED, 9, credits_) for key, credits_ in enumerate(paid, 100)]
-    uncertain = [seen(key, State.UNCERTAIN, hold) for key, (hold, _, _) in enumerate(lost, 1)]
+    answered = [submission(key, State.SETTLED, 9, credits_) for key, credits_ in enumerate(paid, 100)]
+    uncertain = [submission(key, State.UNCERTAIN, hold) for key, (hold, _, _) in enumerate(lost, 1)]
     charged = {key: min(hold, price) * was for key, (hold, was, price) in enumerate(lost, 1)}
     balance = OPENING.balance - sum(paid) - sum(charged.values()) - others
     document, done = proven(balance, *answered, *uncertain, sole_spender=sole_spender)

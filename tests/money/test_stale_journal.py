@@ -189,9 +189,9 @@ async def test_two_processes_with_two_copies_do_not_share_a_run(tmp_path):
             )
             for name in ("one", "two")
         ]
-        said = [(await process.communicate())[1].decode() for process in processes]
-    assert sorted(process.returncode for process in processes) == [0, 2], said
-    assert sum("copy of the run" in one for one in said) == 1
+        messages = [(await process.communicate())[1].decode() for process in processes]
+    assert sorted(process.returncode for process in processes) == [0, 2], messages
+    assert sum("copy of the run" in one for one in messages) == 1
     assert not twice(service)
 
 
@@ -267,8 +267,8 @@ async def test_an_unwritable_watermark_is_logged_once(tmp_path, monkeypatch, cap
     async with listening(service) as base_url:
         run = await part_of_a_run(base_url, tmp_path / "out", budget=10)
         assert run.summary().paid == 10
-        (said,) = caplog.records
-        assert "cannot be written" in said.message
+        (record,) = caplog.records
+        assert "cannot be written" in record.message
         await lm.resume(tmp_path / "out", budget=20)
     assert len(service.charged) == 20
 
@@ -317,10 +317,10 @@ def test_the_command_line_needs_accept_journal(command, tmp_path):
     assert command(*arguments, "--budget", 4).code == 3
     journal_path(out).write_bytes(content)
     for verb in (("resume", out, "--budget", 6), (*arguments, "--budget", 6)):
-        asked = command(*verb)
-        assert asked.code == 2
-        assert "older than its run" in asked.err
-        assert f"lightmeter resume {out} --accept-journal" in asked.err
+        result = command(*verb)
+        assert result.code == 2
+        assert "older than its run" in result.err
+        assert f"lightmeter resume {out} --accept-journal" in result.err
     went_on = command(*arguments, "--budget", 8, "--accept-journal", "--json")
     assert (went_on.code, went_on.json["ok"]) == (0, 6), went_on.err
     with open_read_only(out) as db:
@@ -354,7 +354,7 @@ def test_a_watermark_is_never_ahead_of_its_journal(tmp_path):
     from lightmeter.journal.watermark import JournalPosition, Watermark, read_position  # noqa: PLC0415 (likewise)
 
     path = watermark_path(tmp_path / "state", "run")
-    seen: list[tuple[JournalPosition, JournalPosition]] = []
+    positions: list[tuple[JournalPosition, JournalPosition]] = []
     with Journal(tmp_path / "out") as journal:
         journal.submit(put_meta({"run_id": "run"})).result()
         mark = Watermark(path)
@@ -365,10 +365,10 @@ def test_a_watermark_is_never_ahead_of_its_journal(tmp_path):
             other = Watermark(path)
             other.close()
             with open_read_only(tmp_path / "out") as journal_now:
-                seen.append((other.known.position, read_position(journal_now)))
+                positions.append((other.known.position, read_position(journal_now)))
 
         journal.call_after_commits(follow)
         for number in range(5):
             journal.submit(hold_and_send([], number, None, 1.0)).result()
         mark.close()
-    assert seen == [(JournalPosition(2 * n + 2, n + 1, n * (n + 1) // 2),) * 2 for n in range(5)]
+    assert positions == [(JournalPosition(2 * n + 2, n + 1, n * (n + 1) // 2),) * 2 for n in range(5)]

@@ -245,17 +245,17 @@ def test_a_proof_is_shown_with_its_numbers(book):
 def test_requests_with_equal_verdicts_share_a_line():
     """Requests with the same verdict share a line; without an opening balance no expected balance is shown."""
     verdicts = [{"submission_id": n, "verdict": "ambiguous", "proof": "3 missing."} for n in range(1, 101)]
-    told = list(_lines_of_proof({"expected": None, "readings": [{"balance": 85}], "verdicts": verdicts}))
-    assert told == ["proof       85 was read", "  #1 #2 #3 #4 #5 #6 #7 #8 and 92 more ambiguous: 3 missing."]
+    lines = list(_lines_of_proof({"expected": None, "readings": [{"balance": 85}], "verdicts": verdicts}))
+    assert lines == ["proof       85 was read", "  #1 #2 #3 #4 #5 #6 #7 #8 and 92 more ambiguous: 3 missing."]
 
 
 def test_the_command_prints_a_table(book):
     """`--table` prints CSV with a row for each request, and no rows for a run that sent nothing."""
     assert CliRunner().invoke(statement_command, [str(book.folder), "--table"]).stdout.count("\n") == 1
     book.send([0], 1, 99)
-    told = CliRunner().invoke(statement_command, [str(book.folder), "--table"]).stdout.splitlines()
-    assert told[0].startswith("submission_id,request_id,state,assets,credits_held,credits_paid")
-    assert told[1].startswith("1,q,settled,1,1,1,99,1970-01-01 00:00:01")
+    lines = CliRunner().invoke(statement_command, [str(book.folder), "--table"]).stdout.splitlines()
+    assert lines[0].startswith("submission_id,request_id,state,assets,credits_held,credits_paid")
+    assert lines[1].startswith("1,q,settled,1,1,1,99,1970-01-01 00:00:01")
 
 
 def test_a_gap_names_the_requests_that_may_have_cost_it(book):
@@ -265,9 +265,9 @@ def test_a_gap_names_the_requests_that_may_have_cost_it(book):
     book.send([2])
     book.close(100, 90)
     stated = read_statement(book.folder)
-    told = stated.to_dict()
-    assert told["gaps"] == [{"credits": 1, "candidates": []}, {"credits": 7, "candidates": [3]}]
-    assert (told["held"], told["unexplained"], told["foreign_at_least"]) == (1, 8, 7)
+    document = stated.to_dict()
+    assert document["gaps"] == [{"credits": 1, "candidates": []}, {"credits": 7, "candidates": [3]}]
+    assert (document["held"], document["unexplained"], document["foreign_at_least"]) == (1, 8, 7)
     assert "  gap       1 credit; possibly charged for: no request of this run" in list(stated.lines())
     assert "  gap       7 credits; possibly charged for: #3" in list(stated.lines())
 
@@ -352,9 +352,9 @@ def test_price_drift_is_shown(book):
 
 def test_the_command_prints_text_and_json(book):
     """The statement is text, or one JSON object as the last line; before the first request no balance is known."""
-    shown = CliRunner().invoke(statement_command, [str(book.folder)])
-    assert shown.stdout.splitlines()[0] == "predicted   9 to 20 credits before the run, budget 50"
-    assert "balance     not read yet" in shown.stdout
+    result = CliRunner().invoke(statement_command, [str(book.folder)])
+    assert result.stdout.splitlines()[0] == "predicted   9 to 20 credits before the run, budget 50"
+    assert "balance     not read yet" in result.stdout
     printed = CliRunner().invoke(statement_command, [str(book.folder), "--json"])
     assert json.loads(printed.stdout.splitlines()[-1])["predicted"] == {"low": 9, "high": 20}
 

@@ -93,13 +93,13 @@ async def test_results_serve_check_plan_and_run_once(tmp_path, monkeypatch):
         (tmp_path / "m.csv").write_text("url\n" + "".join(f"{url}/{row}.jpg\n" for row in range(20)))
         await lm.check(tmp_path / "m.csv")
         plan = await lm.plan(tmp_path / "m.csv", features=["colors"])
-        assert plan.counts["pending"] == len(pictures.seen) == 20
+        assert plan.counts["pending"] == len(pictures.paths) == 20
         await lm.plan(tmp_path / "m.csv", features=["colors"], reuse=False)
-        assert len(pictures.seen) == 40
+        assert len(pictures.paths) == 40
         await lm.run(plan, tmp_path / "out")
-        pictures.seen.clear()
+        pictures.paths.clear()
         await lm.plan(tmp_path / "m.csv", features=["colors"])
-        assert len(pictures.seen) == 20
+        assert len(pictures.paths) == 20
 
 
 def result_files(folder):

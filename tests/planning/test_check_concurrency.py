@@ -31,13 +31,13 @@ class PictureHost:
         self.free = asyncio.Event()
         self.free.set()
         self.picture = tiny_jpeg()
-        self.seen = []
+        self.paths = []
         self.in_flight = self.most_in_flight = 0
         self.on_request = lambda: None
 
     async def answer(self, request):
         """Serve the picture, when `free` is set."""
-        self.seen.append(request.path)
+        self.paths.append(request.path)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
@@ -71,7 +71,7 @@ async def test_checks_of_one_host_grow_to_its_limit(monkeypatch):
     async with asyncio.timeout(DEADLINE_S), host() as (pictures, url):
 
         def hold():
-            if len(pictures.seen) == 300:
+            if len(pictures.paths) == 300:
                 pictures.free.clear()
             if pictures.in_flight == 20:
                 pictures.free.set()
@@ -86,7 +86,7 @@ async def test_silent_host_does_not_hold_others_back():
     """While one host does not answer, the rows of another are checked, and the rows keep their order."""
     async with asyncio.timeout(DEADLINE_S), host() as (silent, first), host() as (quick, second):
         silent.free.clear()
-        quick.on_request = lambda: silent.free.set() if len(quick.seen) == 600 else None
+        quick.on_request = lambda: silent.free.set() if len(quick.paths) == 600 else None
         rows = [f"{first}/{number}.jpg" for number in range(300)] + [f"{second}/{number}.jpg" for number in range(600)]
         plan = await lm.plan(rows, features=["colors"])
     assert plan.counts["pending"] == 900
@@ -102,7 +102,7 @@ def test_limits_of_zero_are_refused(monkeypatch, name):
         read_settings()
 
 
-def kept_rows(folder):
+def rows_on_disk(folder):
     """Return how many results are on disk."""
     for path in folder.glob("cache/checks/*.sqlite"):
         with suppress(Error), open_read_only(path) as db:
@@ -114,46 +114,46 @@ async def test_killed_plan_continues(tmp_path):
     """A plan that is made again after `kill -9` checks only the rows that it had not checked."""
     async with asyncio.timeout(DEADLINE_S), host() as (pictures, url):
         (tmp_path / "m.csv").write_text("url\n" + "".join(f"{url}/{row}.jpg\n" for row in range(100)))
-        pictures.on_request = lambda: pictures.free.clear() if len(pictures.seen) == 60 else None
+        pictures.on_request = lambda: pictures.free.clear() if len(pictures.paths) == 60 else None
         command = [sys.executable, "-m", "lightmeter", "plan", str(tmp_path / "m.csv"), "--features", "colors"]
         process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
-        while (kept := kept_rows(tmp_path)) < 30:  # noqa: ASYNC110 (another process writes them)
+        while (row_count := rows_on_disk(tmp_path)) < 30:  # noqa: ASYNC110 (another process writes them)
             await asyncio.sleep(0.05)
         process.kill()
         await process.wait()
-        pictures.on_request, before = lambda: None, len(pictures.seen)
+        pictures.on_request, before = lambda: None, len(pictures.paths)
         pictures.free.set()
         plan = await lm.plan(tmp_path / "m.csv", features=["colors"])
     assert plan.counts["pending"] == 100
-    assert len(pictures.seen) - before <= 100 - kept
-    assert set(pictures.seen) == {f"/{row}.jpg" for row in range(100)}
-    assert kept_rows(tmp_path) == 100
+    assert len(pictures.paths) - before <= 100 - row_count
+    assert set(pictures.paths) == {f"/{row}.jpg" for row in range(100)}
+    assert rows_on_disk(tmp_path) == 100
     with open_read_only(plan.folder / THUMBNAILS_NAME) as db:
         assert db.execute("SELECT count(*) FROM thumbnails").get == 100, "also those of the killed plan"
 
 
 async def test_cancelled_plan_checks_rows_with_errors_again(tmp_path):
     """Of a cancelled plan, only the results of sound rows are kept: a repaired picture is seen."""
-    held = asyncio.Event()
+    request_blocked = asyncio.Event()
     async with asyncio.timeout(DEADLINE_S), host() as (pictures, url):
 
         def hold():
-            pictures.picture = tiny_jpeg() if len(pictures.seen) > 20 else b"Not found"
-            if len(pictures.seen) == 60:
+            pictures.picture = tiny_jpeg() if len(pictures.paths) > 20 else b"Not found"
+            if len(pictures.paths) == 60:
                 pictures.free.clear()
-                held.set()
+                request_blocked.set()
 
         pictures.on_request = hold
         rows = [f"{url}/{row}.jpg" for row in range(100)]
         first = asyncio.create_task(lm.plan(rows, features=["colors"]))
-        await held.wait()
+        await request_blocked.wait()
         first.cancel()
         await asyncio.wait({first})
-        kept = kept_rows(tmp_path)
-        pictures.on_request, before = lambda: None, len(pictures.seen)
+        row_count = rows_on_disk(tmp_path)
+        pictures.on_request, before = lambda: None, len(pictures.paths)
         pictures.free.set()
         plan = await lm.plan(rows, features=["colors"])
     assert plan.counts["pending"] == 100
-    assert 0 < kept <= 40
-    assert len(pictures.seen) - before == 100 - kept
-    assert kept_rows(tmp_path) == 100
+    assert 0 < row_count <= 40
+    assert len(pictures.paths) - before == 100 - row_count
+    assert rows_on_disk(tmp_path) == 100

@@ -25,9 +25,9 @@ async def test_a_named_provider_is_called(picture, tmp_path, monkeypatch):
         plan = await lm.plan([picture], backends=["gemini"], features=["descriptions"])
         assert any("gemini is a provider" in each for each in plan.advice)
         run = await lm.run(plan, tmp_path / "out")
-        asked = len(stub.requests)
+        requests_before = len(stub.requests)
     assert run.descriptions[["description", "source"]].values.tolist() == [["A small picture.", "gemini"]]
-    assert asked == 1
+    assert requests_before == 1
 
 
 async def test_a_key_alone_does_not_call_a_provider(picture, tmp_path, monkeypatch):
@@ -37,9 +37,9 @@ async def test_a_key_alone_does_not_call_a_provider(picture, tmp_path, monkeypat
         monkeypatch.setenv("OPENAI_BASE_URL", stub.base_url)
         plan = await lm.plan([picture], features=["descriptions"])
         run = await lm.run(plan, tmp_path / "out")
-        asked = len(stub.requests)
+        requests_before = len(stub.requests)
     assert set(run.descriptions["source"]) == {"template"}
-    assert asked == 0
+    assert requests_before == 0
 
 
 async def test_a_provider_without_its_key_ends_the_plan(picture):

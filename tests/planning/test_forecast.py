@@ -72,9 +72,9 @@ async def test_a_price_change_is_reported_and_later_holds_cover_it(try_out):
     stated = read_statement(run.folder)
     assert [drift.charge.paid for drift in stated.drifts] == [2]
     with open_read_only(run.folder) as db:
-        held = list(db.execute("SELECT hold, paid FROM submissions ORDER BY submission_id"))
-    assert [hold for hold, _ in held[-10:]] == [2] * 10
-    assert sum(paid > hold for hold, paid in held) <= 4  # those that were in flight when it moved
+        submissions = list(db.execute("SELECT hold, paid FROM submissions ORDER BY submission_id"))
+    assert [hold for hold, _ in submissions[-10:]] == [2] * 10
+    assert sum(paid > hold for hold, paid in submissions) <= 4  # those that were in flight when it moved
 
 
 async def test_answers_without_a_charge_do_not_limit_a_run_to_one_request(try_out):

@@ -12,7 +12,7 @@ from lightmeter.errors import PlanChanged, SettingsError
 from tests.engine.hostile import Hostile, listening
 
 MINE = 'unit = "credits"\n[backends.mine]\nprices = { tags = 1.0 }\n'
-ASKED = {"features": ["tags"], "backends": ["mine"], "precheck": False}
+OPTIONS = {"features": ["tags"], "backends": ["mine"], "precheck": False}
 URLS = ["https://example.org/a.jpg", "https://example.org/b.jpg"]
 
 
@@ -46,8 +46,8 @@ async def test_a_run_continues_without_the_price_file(try_out, prices, tmp_path,
     async with listening(service) as base_url:
         run = await lm.resume(run.folder, budget=6, base_url=base_url)
     assert (run.summary().paid, run.exit_code) == (6, 0)
-    kept = json.loads((run.folder / "plan.json").read_text())
-    assert kept["options"]["prices"]["rates"] == {"mine": {"tags": 1000}}
+    plan_json = json.loads((run.folder / "plan.json").read_text())
+    assert plan_json["options"]["prices"]["rates"] == {"mine": {"tags": 1000}}
 
 
 def manifest_of(tmp_path):
@@ -59,7 +59,7 @@ def manifest_of(tmp_path):
 
 async def test_the_prices_are_a_part_of_the_plan(prices, tmp_path):
     """A plan file holds the prices; it is refused only if the price file still exists and has changed."""
-    plan = await lm.plan(URLS, base_url="https://api.example.com", prices=prices, **ASKED)
+    plan = await lm.plan(URLS, base_url="https://api.example.com", prices=prices, **OPTIONS)
     assert (plan.price_per_image_milli, plan.credits.low) == (1000, 2)
     assert str(prices) in str(plan)
     path = plan.save(tmp_path / "plan.json")
@@ -77,23 +77,23 @@ async def test_the_prices_are_a_part_of_the_plan(prices, tmp_path):
 async def test_the_settings_may_name_the_file(prices, tmp_path, monkeypatch):
     """LIGHTMETER_PRICES works like the option, which overrides it; the plan stores the content of the file."""
     monkeypatch.setenv("LIGHTMETER_PRICES", str(prices))
-    plan = await lm.plan(URLS, base_url="https://api.example.com", **ASKED)
+    plan = await lm.plan(URLS, base_url="https://api.example.com", **OPTIONS)
     assert plan.price_per_image_milli == 1000
     other = {"backends": {"mine": {"prices": {"tags": 5}}}}
-    assert (await lm.plan(URLS, base_url="https://api.example.com", prices=other, **ASKED)).price_per_image_milli == 5
+    assert (await lm.plan(URLS, base_url="https://api.example.com", prices=other, **OPTIONS)).price_per_image_milli == 5
     path = plan.save(tmp_path / "plan.json")
     monkeypatch.delenv("LIGHTMETER_PRICES")
     assert lm.load_plan(path) == plan
     monkeypatch.setenv("LIGHTMETER_PRICES", str(tmp_path / "none.toml"))
     with pytest.raises(SettingsError, match=r"none\.toml"):
-        await lm.plan(URLS, base_url="https://api.example.com", **ASKED)
+        await lm.plan(URLS, base_url="https://api.example.com", **OPTIONS)
 
 
 async def test_a_run_refuses_other_prices(prices, tmp_path, charges_at_once):
     """A run cannot be resumed with prices other than those of its plan."""
     manifest = manifest_of(tmp_path)
     async with listening(Hostile(lambda *_: "well")) as base_url:
-        given = {"base_url": base_url, **ASKED}
+        given = {"base_url": base_url, **OPTIONS}
         await prepare_run(manifest, tmp_path / "out", prices=prices, **given)
         assert (await prepare_run(manifest, tmp_path / "out", prices=str(prices), **given)).rows == 1
         assert (await prepare_run(manifest, tmp_path / "out", **given)).rows == 1
@@ -105,7 +105,7 @@ async def test_a_run_refuses_other_prices(prices, tmp_path, charges_at_once):
 
 async def test_the_embedded_service_is_never_priced_below_what_it_charges(prices):
     """The embedded service's back ends cost at least their shipped price; other back ends cost what the user says."""
-    asked = {"features": ["tags"], "precheck": False}
+    options = {"features": ["tags"], "precheck": False}
     cheap = {"backends": {"imagenet": {"prices": {"tags": 1}}}}
     dear = {"backends": {"imagenet": {"prices": {"tags": 900}}}}
-    assert [(await lm.plan(URLS, prices=own, **asked)).price_per_image_milli for own in (cheap, dear)] == [250, 1000]
+    assert [(await lm.plan(URLS, prices=own, **options)).price_per_image_milli for own in (cheap, dear)] == [250, 1000]

@@ -81,11 +81,11 @@ async def test_a_plan_without_uncovered_videos_says_nothing_of_them(folder):
 async def test_a_plan_leaves_nothing_behind(folder):
     """The temporary folder of a plan is removed with the plan, and if planning fails."""
     plan = await lm.plan(folder / "m.csv")
-    kept = plan.folder
-    assert kept.exists()
+    plan_folder = plan.folder
+    assert plan_folder.exists()
     del plan
     gc.collect()
-    assert not kept.exists()
+    assert not plan_folder.exists()
     with pytest.raises(ManifestError):
         await lm.plan(folder / "missing.csv")
 

@@ -45,15 +45,15 @@ AFTER = [
     ("f", "6", "blue"),
     ("g", "7", "red"),
 ]
-ASKED = {"features": ["tags", "colors"], "backends": ["imagenet", "palette"], "precheck": False}
+OPTIONS = {"features": ["tags", "colors"], "backends": ["imagenet", "palette"], "precheck": False}
 
 
 @pytest.fixture
 async def plans(tmp_path):
     """An old plan, saved, and a new one of a changed manifest with other options and prices."""
-    old = await lm.plan(write(tmp_path, BEFORE), **ASKED)
+    old = await lm.plan(write(tmp_path, BEFORE), **OPTIONS)
     saved = old.save(tmp_path / "old.json")
-    new = await lm.plan(write(tmp_path, AFTER), **{**ASKED, "features": ["tags"], "prices": OWN, "max_frames": 5})
+    new = await lm.plan(write(tmp_path, AFTER), **{**OPTIONS, "features": ["tags"], "prices": OWN, "max_frames": 5})
     return old, saved, new
 
 
@@ -79,17 +79,17 @@ async def test_a_plan_object_compares_as_its_file(plans):
 async def test_prices_shares_and_options_are_compared(plans):
     """A changed price, a dropped feature and changed options are named, with both values."""
     _, saved, new = plans
-    told = new.compare(saved).to_dict()
-    assert [(one["backend"], one["feature"], one["after"]) for one in told["prices_millicredits"]] == [
+    comparison_json = new.compare(saved).to_dict()
+    assert [(one["backend"], one["feature"], one["after"]) for one in comparison_json["prices_millicredits"]] == [
         ("imagenet", "tags", 1500)
     ]
-    shares = {(one["backend"], one["feature"]): one for one in told["shares"]}
+    shares = {(one["backend"], one["feature"]): one for one in comparison_json["shares"]}
     assert shares["palette", "colors"]["after"] is None
     assert (
         shares["imagenet", "tags"]["after"] == {"low": 9.0, "high": 27.0, "label": "bound"}
         or shares["imagenet", "tags"]["after"]["low"] == 9.0
     )
-    changed = {one["name"]: (one["before"], one["after"]) for one in told["options"]}
+    changed = {one["name"]: (one["before"], one["after"]) for one in comparison_json["options"]}
     assert changed["max_frames"] == (3, 5)
     assert changed["features"] == (["tags", "colors"], ["tags"])
 
@@ -122,7 +122,7 @@ async def test_a_price_that_a_service_has_not_confirmed_is_an_estimate(tmp_path)
     """Prices of another service that named none are estimates; those of the embedded one are exact or bounds."""
     path = write(tmp_path, BEFORE)
     path.write_text(path.read_text().replace(",team", ",kind").replace(",red", ",image").replace(",blue", ",image"))
-    own = await lm.plan(path, **ASKED)
+    own = await lm.plan(path, **OPTIONS)
     foreign = await lm.plan(
         path, features=["tags"], backends=["clarifai"], precheck=False, base_url="http://127.0.0.1:9"
     )
@@ -133,7 +133,7 @@ async def test_a_price_that_a_service_has_not_confirmed_is_an_estimate(tmp_path)
 
 async def test_a_file_that_is_no_plan_is_one_sentence(tmp_path):
     """A missing, foreign or edited file is refused with a sentence."""
-    plan = await lm.plan(write(tmp_path, BEFORE), **ASKED)
+    plan = await lm.plan(write(tmp_path, BEFORE), **OPTIONS)
     with pytest.raises(SettingsError, match="cannot be read"):
         plan.compare(tmp_path / "gone.json")
     path = plan.save(tmp_path / "p.json")
@@ -151,7 +151,7 @@ async def test_a_file_that_is_no_plan_is_one_sentence(tmp_path):
 async def test_the_cost_by_a_column_has_the_top_values_and_a_rest(tmp_path):
     """The most expensive values are listed, the others are one line, and rows without a value have none."""
     rows = [(f"r{n}-{m}", f"{n}-{m}", f"team{n}" if n else "") for n in range(15) for m in range(n + 1)]
-    plan = await lm.plan(write(tmp_path, rows), **ASKED)
+    plan = await lm.plan(write(tmp_path, rows), **OPTIONS)
     by = plan.cost_by("team")
     assert [cost.value for cost in by.values[:2]] == ["team14", "team13"]
     assert (len(by.values), by.rest_values, by.rest.rows) == (10, 5, 15)
@@ -168,7 +168,7 @@ async def test_markdown_has_totals_first_and_foreign_texts_do_nothing(tmp_path):
     path = tmp_path / "m.csv"
     evil = "@all [x](http://evil.example) | <img src=x> `y` *b*"
     path.write_text(f'url,id,team\nhttp://pictures.example/a.jpg,1,"{evil}"\n')
-    plan = await lm.plan(path, **ASKED)
+    plan = await lm.plan(path, **OPTIONS)
     text = plan_as_markdown(plan, plan.compare(plan), plan.cost_by("team"), ("Too much.",))
     assert text.startswith(f"### lightmeter plan: {plan.credits}")
     assert text.index("**Too expensive:** Too much.") < text.index("| rows |")
@@ -228,8 +228,11 @@ async def test_the_costs_of_a_comparison_add_up(tmp_path):
     """The cost list ends with what is rounded up; the headline has both prices, and one line explains the words."""
     path = tmp_path / "m.csv"
     path.write_text("url,kind\n" + "".join(f"http://pictures.example/{n}.jpg,image\n" for n in range(25)))
-    asked = {"features": ["tags"], "backends": ["imagenet"], "precheck": False}
-    old, new = await lm.plan(path, **asked), await lm.plan(path, **{**asked, "prices": {"backends": OWN["backends"]}})
+    options = {"features": ["tags"], "backends": ["imagenet"], "precheck": False}
+    old, new = (
+        await lm.plan(path, **options),
+        await lm.plan(path, **{**options, "prices": {"backends": OWN["backends"]}}),
+    )
     text = plan_as_markdown(new, new.compare(old), None, ())
     assert text.startswith("### lightmeter plan: 50 credits, before 25 credits, +100 %\n")
     share = new.compare(old).shares[0]

@@ -67,8 +67,8 @@ def closed_store():
 
 
 def assert_no_key(text: str | bytes) -> None:
-    shown = text.decode("latin-1") if isinstance(text, bytes) else text
-    assert not [needle for needle in NEEDLES if needle in shown], shown[:2000]
+    as_text = text.decode("latin-1") if isinstance(text, bytes) else text
+    assert not [needle for needle in NEEDLES if needle in as_text], as_text[:2000]
 
 
 async def test_a_plan_does_not_hold_the_key_of_its_manifest(uri, tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from lightmeter.journal.store import open_read_only
 from lightmeter.planning.plan_file import MAX_INLINE_ROWS, is_plan_file, read_plan_file, write_plan_file
 from lightmeter.testing import tiny_jpeg, tiny_video
 
-ASKED = {"features": ["tags", "colors"], "budget": 7}
+OPTIONS = {"features": ["tags", "colors"], "budget": 7}
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def rows_of(plan):
 
 async def test_a_loaded_plan_equals_the_saved_plan(manifest, tmp_path):
     """A loaded plan has the same rows, reasons, price and options, and no row is read again."""
-    plan = await lm.plan(manifest, **ASKED)
+    plan = await lm.plan(manifest, **OPTIONS)
     plan.save(tmp_path / "plan.json")
     (tmp_path / "b.jpg").unlink()  # what was planned counts, not what a second look would find
     loaded = lm.load_plan(tmp_path / "plan.json")
@@ -65,39 +65,39 @@ async def test_a_loaded_plan_equals_the_saved_plan(manifest, tmp_path):
 
 async def test_a_plan_file_is_readable(manifest, tmp_path):
     """plan.json holds row counts with reasons, options, price range, cap, manifest and version, and each row."""
-    plan = await lm.plan(manifest, **ASKED)
-    told = json.loads(plan.save(tmp_path / "plan.json").read_text())
-    assert told["plan_version"] == 2
-    assert told["manifest"]["sha256"] == plan.manifest_sha256
-    assert told["credits"] == {"low": plan.credits.low, "high": plan.credits.high, "budget": 7}
-    assert told["options"]["features"] == ["tags", "colors"]
-    assert {(why["status"], why["reason"]) for why in told["reasons"]} == {
+    plan = await lm.plan(manifest, **OPTIONS)
+    plan_json = json.loads(plan.save(tmp_path / "plan.json").read_text())
+    assert plan_json["plan_version"] == 2
+    assert plan_json["manifest"]["sha256"] == plan.manifest_sha256
+    assert plan_json["credits"] == {"low": plan.credits.low, "high": plan.credits.high, "budget": 7}
+    assert plan_json["options"]["features"] == ["tags", "colors"]
+    assert {(why["status"], why["reason"]) for why in plan_json["reasons"]} == {
         *{("duplicate", "same_asset"), ("skipped", "bad_row"), ("skipped", "file"), ("skipped", "id_repeated")}
     }
-    assert [row["status"] for row in told["listed"]] == [
+    assert [row["status"] for row in plan_json["listed"]] == [
         *("pending", "pending", "skipped", "pending", "skipped", "duplicate", "skipped")
     ]
-    assert told["listed"][0]["columns"] == {"price": "2.5"}
-    assert told["listed"][3]["pictures"] == [3, 3]
+    assert plan_json["listed"][0]["columns"] == {"price": "2.5"}
+    assert plan_json["listed"][3]["pictures"] == [3, 3]
 
 
 async def test_many_rows_are_in_a_second_file(many, tmp_path):
     """A plan with many rows is two files; plan.json holds counts, examples, and the hash of the second file."""
-    plan = await lm.plan(many, precheck=False, **ASKED)
-    told = json.loads(plan.save(tmp_path / "plan.json").read_text())
-    assert "listed" not in told
-    with gzip.open(tmp_path / told["rows_file"]["name"]) as lines:
+    plan = await lm.plan(many, precheck=False, **OPTIONS)
+    plan_json = json.loads(plan.save(tmp_path / "plan.json").read_text())
+    assert "listed" not in plan_json
+    with gzip.open(tmp_path / plan_json["rows_file"]["name"]) as lines:
         assert sum(1 for _ in lines) == MAX_INLINE_ROWS + 1
     assert rows_of(lm.load_plan(tmp_path / "plan.json")) == rows_of(plan)
 
 
 async def test_changed_rows_are_refused(manifest, many, tmp_path):
     """A plan file with a changed row, or without its second file, is refused."""
-    path = (await lm.plan(manifest, **ASKED)).save(tmp_path / "few.json")
+    path = (await lm.plan(manifest, **OPTIONS)).save(tmp_path / "few.json")
     path.write_text(path.read_text().replace('"status":"duplicate"', '"status":"pending"'))
     with pytest.raises(PlanChanged, match="were changed after the plan was saved"):
         lm.load_plan(path)
-    path = (await lm.plan(many, precheck=False, **ASKED)).save(tmp_path / "many.json")
+    path = (await lm.plan(many, precheck=False, **OPTIONS)).save(tmp_path / "many.json")
     beside = tmp_path / "many.rows.jsonl.gz"
     beside.write_bytes(gzip.compress(gzip.decompress(beside.read_bytes())[:-100]))
     with pytest.raises(PlanChanged, match="were changed after the plan was saved"):
@@ -117,7 +117,7 @@ def raise_hint(path):
 
 async def test_a_changed_manifest_is_refused(manifest, tmp_path):
     """A plan whose manifest has changed or is gone is refused."""
-    path = (await lm.plan(manifest, **ASKED)).save(tmp_path / "plan.json")
+    path = (await lm.plan(manifest, **OPTIONS)).save(tmp_path / "plan.json")
     manifest.write_text(manifest.read_text() + "7,b.jpg,1\n")
     with pytest.raises(PlanChanged, match=r"m\.csv changed since it was planned"):
         lm.load_plan(path)
@@ -128,7 +128,7 @@ async def test_a_changed_manifest_is_refused(manifest, tmp_path):
 
 async def test_a_manifest_that_moved_with_the_plan_is_found(manifest, tmp_path):
     """A plan that was moved together with its manifest finds the manifest in its own folder."""
-    plan = await lm.plan(manifest, **ASKED)
+    plan = await lm.plan(manifest, **OPTIONS)
     moved = tmp_path / "elsewhere"
     moved.mkdir()
     plan.save(moved / "plan.json")
@@ -138,13 +138,13 @@ async def test_a_manifest_that_moved_with_the_plan_is_found(manifest, tmp_path):
 
 async def test_another_service_or_price_is_refused(manifest, tmp_path, monkeypatch):
     """A plan is refused if the settings now name another service, or if its price has changed."""
-    path = (await lm.plan(manifest, **ASKED)).save(tmp_path / "plan.json")
+    path = (await lm.plan(manifest, **OPTIONS)).save(tmp_path / "plan.json")
     monkeypatch.setenv("LIGHTMETER_BASE_URL", "https://api.example.com")
     with pytest.raises(PlanChanged, match="embedded service"):
         lm.load_plan(path)
     monkeypatch.delenv("LIGHTMETER_BASE_URL")
-    told = json.loads(path.read_text())
-    path.write_text(json.dumps({**told, "options": {**told["options"], "features": ["tags"]}}))
+    plan_json = json.loads(path.read_text())
+    path.write_text(json.dumps({**plan_json, "options": {**plan_json["options"], "features": ["tags"]}}))
     with pytest.raises(PlanChanged, match=r"planned at 450 millicredits.* now says 250"):
         lm.load_plan(path)
 
@@ -169,7 +169,7 @@ def test_a_file_that_is_not_a_plan_is_an_error(tmp_path, text):
 
 async def test_a_loaded_plan_is_run_without_new_checks(manifest, tmp_path):
     """Rows that a saved plan skips stay skipped, even if their files exist now."""
-    path = (await lm.plan(manifest, **ASKED)).save(tmp_path / "plan.json")
+    path = (await lm.plan(manifest, **OPTIONS)).save(tmp_path / "plan.json")
     (tmp_path / "gone.jpg").write_bytes(tiny_jpeg(9))
     run = await lm.run(lm.load_plan(path), tmp_path / "out")
     assert run.summary().counts == {**dict.fromkeys(run.summary().counts, 0), "ok": 3, "skipped": 3, "duplicate": 1}
@@ -179,7 +179,7 @@ async def test_a_loaded_plan_is_run_without_new_checks(manifest, tmp_path):
 
 async def test_a_flow_begins_with_a_plan_file(manifest, tmp_path):
     """A flow can prepare a run from a plan file; later the run continues with the budget of the plan."""
-    plan = await lm.plan(manifest, **ASKED)
+    plan = await lm.plan(manifest, **OPTIONS)
     path = plan.save(tmp_path / "plan.json")
     assert (await prepare_run_from_plan(path, tmp_path / "out")).counts == plan.counts
     path = plan.with_options(budget=3).save(tmp_path / "less.json")
@@ -191,7 +191,7 @@ async def test_a_flow_begins_with_a_plan_file(manifest, tmp_path):
 
 async def test_other_options_are_priced_without_new_checks(manifest, tmp_path):
     """with_options computes frames, prices and consent from the known rows, even if the manifest is gone."""
-    plan = await lm.plan(manifest, **ASKED)
+    plan = await lm.plan(manifest, **OPTIONS)
     manifest.unlink()
     (tmp_path / "c.avi").unlink()
     fewer = plan.with_options(features=["tags", "colors", "nsfw"], max_frames=1)
@@ -206,10 +206,10 @@ async def test_fractions_of_a_second_count_when_priced_again(tmp_path):
     """A video of 2.3 s is three frames, or two with an interval of 2 s, in a new plan and in with_options alike."""
     tiny_video(tmp_path / "clip.avi", frames=23, fps=10)
     (path := tmp_path / "clips.csv").write_text("path\nclip.avi\n")
-    asked = {"features": ["colors"], "max_frames": 0}
-    plan = await lm.plan(path, **asked)
+    options = {"features": ["colors"], "max_frames": 0}
+    plan = await lm.plan(path, **options)
     for interval, frames in ((1, 3), (2, 2), (3, 1)):
-        fresh = await lm.plan(path, **asked, capture_interval=interval)
+        fresh = await lm.plan(path, **options, capture_interval=interval)
         again = plan.with_options(capture_interval=interval)
         assert (fresh.credits.high, again.credits.high) == (frames, frames)
         assert [row.frames_high for row, _ in rows_of(again)] == [frames]
@@ -217,7 +217,7 @@ async def test_fractions_of_a_second_count_when_priced_again(tmp_path):
 
 async def test_plans_with_other_budgets_share_the_rows(manifest):
     """A plan with another budget shares the rows, which are removed with the last plan that uses them."""
-    plan = await lm.plan(manifest, **ASKED)
+    plan = await lm.plan(manifest, **OPTIONS)
     other = plan.with_options(budget=1)
     assert (other.folder, other.options.budget, other.credits) == (plan.folder, 1, plan.credits)
     del plan
@@ -228,7 +228,7 @@ async def test_plans_with_other_budgets_share_the_rows(manifest):
 
 async def test_prechecks_cannot_be_added_to_a_plan_without_them(manifest):
     """with_options refuses to turn pre-checks on, and names a wrong option."""
-    plan = await lm.plan(manifest, precheck=False, **ASKED)
+    plan = await lm.plan(manifest, precheck=False, **OPTIONS)
     with pytest.raises(UsageError, match="without pre-checks"):
         plan.with_options(precheck=True)
     with pytest.raises(SettingsError, match="max-frames"):
@@ -242,9 +242,12 @@ async def test_consent_and_advice_are_in_the_text_and_in_the_file(tmp_path):
     assert plan.needs_consent == ()
     assert any("Adding any one of" in sentence and "costs nothing more" in sentence for sentence in plan.advice)
     other = plan.with_options(backends=(), max_frames=0)
-    told = json.loads(other.save(tmp_path / "plan.json").read_text())
-    assert ["No back end" in told["needs_consent"][0], "max-frames 0" in told["needs_consent"][1]] == [True, True]
-    assert told["advice"] == list(other.advice)
+    plan_json = json.loads(other.save(tmp_path / "plan.json").read_text())
+    assert ["No back end" in plan_json["needs_consent"][0], "max-frames 0" in plan_json["needs_consent"][1]] == [
+        True,
+        True,
+    ]
+    assert plan_json["advice"] == list(other.advice)
     assert all(sentence in str(other) for sentence in (*other.advice, *other.needs_consent))
     with pytest.raises(UsageError, match="No back end"):
         await lm.run(lm.load_plan(tmp_path / "plan.json"), tmp_path / "out")

@@ -39,7 +39,7 @@ class Counterpart:
     backends: Any = None
     credits_answer: tuple[int, str] | None = None
     base_url: str = ""
-    looked_at: list[str] = field(default_factory=list)
+    picture_paths: list[str] = field(default_factory=list)
     fetched: int = 0
 
     def denied(self, request):
@@ -78,7 +78,7 @@ class Counterpart:
 
     async def picture(self, request):
         """Answer with a picture, for the pre-checks."""
-        self.looked_at.append(request.path)
+        self.picture_paths.append(request.path)
         return web.Response(body=tiny_jpeg(int(request.match_info["number"])))
 
     def urls(self, rows):
@@ -126,7 +126,7 @@ async def test_a_wrong_key_fails_before_a_row_is_read(serving, monkeypatch):
         with pytest.raises(AccessDenied, match=r"Access denied\.") as caught:
             await planned(service)
         assert "LIGHTMETER_API_KEY" in caught.value.hint
-        assert service.looked_at == []
+        assert service.picture_paths == []
 
 
 async def test_a_plan_without_a_key_has_a_note(serving, monkeypatch):
@@ -134,7 +134,7 @@ async def test_a_plan_without_a_key_has_a_note(serving, monkeypatch):
     monkeypatch.delenv("LIGHTMETER_API_KEY")
     async with serving() as service:
         plan = await planned(service)
-        assert set(service.looked_at) == {"/pictures/0", "/pictures/1", "/pictures/2"}
+        assert set(service.picture_paths) == {"/pictures/0", "/pictures/1", "/pictures/2"}
     assert plan.balance is None
     assert plan.affordable_rows is None
     assert "No key is set" in str(plan)
@@ -150,7 +150,7 @@ async def test_a_flow_without_a_valid_key_fails_before_it_plans(serving, monkeyp
     async with serving() as service:
         with pytest.raises(SettingsError if key is None else AccessDenied):
             await prepare_run(service.urls(2), tmp_path / "out", backends="clarifai", base_url=service.base_url)
-        assert service.looked_at == []
+        assert service.picture_paths == []
     assert not (tmp_path / "out" / "journal.sqlite").exists()
 
 
@@ -159,22 +159,22 @@ async def test_hidden_defaults_are_refused_before_a_row_is_read(serving, tmp_pat
     async with serving() as service:
         with pytest.raises(UsageError, match="No back end is named"):
             await prepare_run(service.urls(2), tmp_path / "out", features="tags", base_url=service.base_url)
-        assert service.looked_at == []
+        assert service.picture_paths == []
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         ((200, "<!doctype html><title>Welcome</title>"), "No balance came from"),
         ((404, "<h1>Not here</h1>"), "HTTP 404"),
     ],
 )
-async def test_a_wrong_base_url_is_a_note_in_a_plan_and_an_error_in_a_run(serving, tmp_path, answer, said):
+async def test_a_wrong_base_url_is_a_note_in_a_plan_and_an_error_in_a_run(serving, tmp_path, answer, message):
     """If the base URL is a web page, a plan has a note, and a run fails with exit code 2 before spending."""
     async with serving(credits_answer=answer) as service:
         plan = await planned(service)
-        assert said in plan.service.note
-        with pytest.raises(SettingsError, match=said) as caught:
+        assert message in plan.service.note
+        with pytest.raises(SettingsError, match=message) as caught:
             await prepare_run(service.urls(2), tmp_path / "out", backends="clarifai", base_url=service.base_url)
         assert "base URL" in caught.value.hint
         assert caught.value.exit_code == 2
@@ -242,9 +242,9 @@ async def test_the_plan_says_what_the_balance_and_the_budget_pay_for(serving):
     )
     assert plan.affordability_sentences[0] in str(plan)
     assert plan.affordability_sentences[1] in plan._repr_html_()
-    told = json.loads(json.dumps(plan.to_dict()))
-    assert told["balance"] == 2
-    assert told["affordable_rows"] == {"balance": {"low": 2, "high": 3}, "budget": {"low": 1, "high": 1}}
+    plan_json = json.loads(json.dumps(plan.to_dict()))
+    assert plan_json["balance"] == 2
+    assert plan_json["affordable_rows"] == {"balance": {"low": 2, "high": 3}, "budget": {"low": 1, "high": 1}}
     assert plan.with_options(budget=10).budget_rows == RowRange(5, 5)
 
 
@@ -268,7 +268,7 @@ async def test_a_back_end_that_the_service_lacks_is_an_error(serving, name):
     async with serving(backends=OFFERS) as service:
         with pytest.raises(SettingsError, match=f"'{name}'") as caught:
             await planned(service, backends=["quick", name])
-        assert service.looked_at == []
+        assert service.picture_paths == []
     assert "quick, slow" in caught.value.hint
     assert name != "gone" or "no licence key is set" in str(caught.value)
 
@@ -278,7 +278,7 @@ async def test_a_plan_without_an_offered_feature_fails(serving):
     async with serving(backends=OFFERS) as service:
         with pytest.raises(SettingsError, match="offers none of: descriptions") as caught:
             await planned(service, backends=["quick"], features=["descriptions"])
-        assert service.looked_at == []
+        assert service.picture_paths == []
     assert "descriptions: slow." in caught.value.hint
 
 
@@ -286,8 +286,8 @@ async def test_a_feature_that_nobody_offers_is_advice(serving):
     """If some features are offered and some are not, the plan says which ones return nothing."""
     async with serving(backends=OFFERS) as service:
         plan = await planned(service, backends=["quick"], features=["tags", "descriptions", "faces"])
-    told = [sentence for sentence in plan.advice if "costs and returns nothing" in sentence]
-    assert len(told) == 2
+    sentences = [sentence for sentence in plan.advice if "costs and returns nothing" in sentence]
+    assert len(sentences) == 2
     assert not any("rekognition" in sentence or "claude" in sentence for sentence in plan.advice)
 
 
@@ -354,11 +354,11 @@ async def test_other_options_for_the_same_rows_are_checked_too(serving):
     """`with_options` refuses a back end that the service lacks, without checking rows again."""
     async with serving(backends=OFFERS) as service:
         plan = await planned(service, backends=["quick"])
-        looked_at = len(service.looked_at)
+        requests_before = len(service.picture_paths)
         with pytest.raises(SettingsError, match="no back end 'clarifai'"):
             plan.with_options(backends=["clarifai"])
         assert plan.with_options(features=["nsfw"]).price_per_image_milli == 1000
-        assert len(service.looked_at) == looked_at
+        assert len(service.picture_paths) == requests_before
 
 
 async def test_the_embedded_service_has_its_own_back_ends():

@@ -21,10 +21,16 @@ from lightmeter.planning.send_order import send_order
 OPTIONS = {"features": ["tags"], "backends": ["clarifai"], "precheck": False, "base_url": "http://127.0.0.1:9"}
 
 
-def rows_of(values, hashes=None, sent=None):
-    """Return a row for each value, with these hashes; `sent` says which rows can be analyzed (all)."""
+def rows_of(values, hashes=None, analyzable=None):
+    """Return a row for each value, with these hashes; `analyzable` says which rows can be analyzed (all)."""
     return [
-        OrderedRow(seq, f"https://example.org/{seq}.jpg", hashes[seq] if hashes else None, value, not sent or sent[seq])
+        OrderedRow(
+            seq,
+            f"https://example.org/{seq}.jpg",
+            hashes[seq] if hashes else None,
+            value,
+            not analyzable or analyzable[seq],
+        )
         for seq, value in enumerate(values)
     ]
 

@@ -22,9 +22,9 @@ class Site:
 
     def __init__(self, folder):
         self.base_url = ""
-        self.seen = []
+        self.requests = []
         self.headers = []
-        self.sent = 0
+        self.sent_bytes = 0
         self.jpeg = tiny_jpeg()
         self.video = tiny_video(folder / "good.avi", frames=25).read_bytes()
         blank = [blank_picture()] * 25
@@ -32,7 +32,7 @@ class Site:
 
     async def answer(self, request):
         """Serve the page that the path names; its suffix is ignored."""
-        self.seen.append((request.method, request.path))
+        self.requests.append((request.method, request.path))
         self.headers.append(dict(request.headers))
         name = request.path.strip("/").partition(".")[0].replace("-", "_")
         return await getattr(self, f"_{name}")(request)
@@ -47,7 +47,7 @@ class Site:
         await response.prepare(request)
         for at in range(0, len(content) if request.method == "GET" else 0, 2**16):
             await response.write(content[at : at + 2**16])
-            self.sent += 2**16
+            self.sent_bytes += 2**16
             await asyncio.sleep(0.001)
         return response
 

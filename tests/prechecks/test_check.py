@@ -31,7 +31,7 @@ async def checker():
         yield checker
 
 
-def said(checked, check):
+def findings_of(checked, check):
     return [(finding.severity, finding.message) for finding in checked.findings if finding.check == check]
 
 
@@ -42,7 +42,7 @@ async def test_picture_by_url_takes_one_request(checker, site):
     assert checked.kind == "image"
     assert [(one.check, one.severity) for one in checked.findings] == [("reach", "info"), ("decode", "info")]
     assert checked.findings[0].facts["size_bytes"] == len(site.jpeg)
-    assert site.seen == [("GET", "/picture.jpg")]
+    assert site.requests == [("GET", "/picture.jpg")]
     assert (checked.width, checked.height) == read_size(site.jpeg)
 
 
@@ -52,7 +52,7 @@ async def test_a_large_picture_by_url_is_measured_from_its_beginning(site):
         checked = await checker.check(row(f"{site.base_url}/huge.png"))
     assert (checked.width, checked.height) == (4000, 1000)
     assert (checked.content_sha256, checked.perceptual_hash, checked.thumbnail) == (None, None, None)
-    assert site.sent < 2**20
+    assert site.sent_bytes < 2**20
 
 
 async def test_a_picture_by_url_is_decoded_as_the_same_file_is(checker, site, tmp_path):
@@ -78,12 +78,12 @@ async def test_rows_with_one_url_share_a_check(checker, site):
     """Rows with the same URL share one check, also while it is still running."""
     urls = [f"{site.base_url}/{name}" for name in ("missing.jpg", "clip.avi")]
     together = await asyncio.gather(*(checker.check(row(url, seq=seq)) for seq in range(50) for url in urls))
-    seen = len(site.seen)
-    assert seen <= 2
+    request_count = len(site.requests)
+    assert request_count <= 2
     assert [await checker.check(row(url, seq=51)) for url in urls] == together[:2]
     assert {one.fatal is None for one in together[::2]} == {False}
     assert together[1::2] == [together[1]] * 50
-    assert len(site.seen) == seen
+    assert len(site.requests) == request_count
 
 
 async def test_url_cache_is_bounded(checker, site, monkeypatch):
@@ -91,7 +91,7 @@ async def test_url_cache_is_bounded(checker, site, monkeypatch):
     monkeypatch.setattr("lightmeter.prechecks.check.MAX_CACHED_URLS", 2)
     for name in ("a", "b", "c", "c", "a"):
         await checker.check(row(f"{site.base_url}/picture.{name}.jpg"))
-    assert [path for _, path in site.seen] == [f"/picture.{name}.jpg" for name in ("a", "b", "c", "a")]
+    assert [path for _, path in site.requests] == [f"/picture.{name}.jpg" for name in ("a", "b", "c", "a")]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ async def test_unreachable_urls_are_warnings(checker, site, path):
     """A URL that cannot be reached from here is a warning, because the service may reach it."""
     checked = await checker.check(row(site.base_url + path))
     assert checked.fatal is None
-    assert any(severity == "warning" and "may still" in message for severity, message in said(checked, "reach"))
+    assert any(severity == "warning" and "may still" in message for severity, message in findings_of(checked, "reach"))
 
 
 async def test_an_unknown_host_is_a_warning(checker):
@@ -130,8 +130,8 @@ async def test_video_by_url_is_downloaded_and_measured(checker, site, path):
     assert checked.fatal is None
     assert (checked.kind, checked.width, checked.height, checked.duration_s) == ("video", 64, 48, 2.5)
     assert checked.content_sha256 == hashlib.sha256(site.video).hexdigest()
-    assert said(checked, "decode") == [("info", "Decodes; 3 frames would be captured.")]
-    assert bool(said(checked, "type")) == path.endswith(".jpg")
+    assert findings_of(checked, "decode") == [("info", "Decodes; 3 frames would be captured.")]
+    assert bool(findings_of(checked, "type")) == path.endswith(".jpg")
 
 
 async def test_absurd_time_stamps_give_way_to_frames_over_rate(tmp_path):
@@ -140,7 +140,7 @@ async def test_absurd_time_stamps_give_way_to_frames_over_rate(tmp_path):
     async with Checker(capture_interval_s=1, max_frames=0) as checker:
         checked = await checker.check(file_row(path))
     assert (checked.kind, checked.duration_s, checked.fatal) == ("video", 2.5, None)
-    assert said(checked, "decode") == [("info", "Decodes; 3 frames would be captured.")]
+    assert findings_of(checked, "decode") == [("info", "Decodes; 3 frames would be captured.")]
 
 
 async def test_unknown_video_length_is_a_warning(tmp_path):
@@ -149,7 +149,7 @@ async def test_unknown_video_length_is_a_warning(tmp_path):
     async with Checker(capture_interval_s=1, max_frames=0) as checker:
         checked = await checker.check(file_row(path))
     assert (checked.kind, checked.duration_s, checked.fatal) == ("video", None, None)
-    ((severity, message),) = said(checked, "decode")
+    ((severity, message),) = findings_of(checked, "decode")
     assert (severity, "not known" in message) == ("warning", True)
 
 
@@ -167,7 +167,7 @@ async def test_a_video_too_large_to_fetch_is_a_warning(site, monkeypatch):
     async with Checker(capture_interval_s=1, max_frames=3) as checker:
         checked = await checker.check(row(f"{site.base_url}/clip.avi"))
     assert checked.fatal is None
-    assert [severity for severity, _ in said(checked, "size")] == ["warning"]
+    assert [severity for severity, _ in findings_of(checked, "size")] == ["warning"]
     assert checked.duration_s is None
 
 
@@ -203,7 +203,7 @@ async def test_partly_blank_video_is_a_warning(checker, tmp_path):
     frames = [blank_picture()] * 15 + [tiny_picture(seed) for seed in range(15)]
     checked = await checker.check(file_row(tiny_video(tmp_path / "a.avi", frames=frames)))
     assert checked.fatal is None
-    assert said(checked, "frames") == [("warning", "2 of 3 sampled frames are blank.")]
+    assert findings_of(checked, "frames") == [("warning", "2 of 3 sampled frames are blank.")]
 
 
 def huge_png():
@@ -248,7 +248,7 @@ async def test_a_blank_or_tiny_picture_is_a_warning(checker, tmp_path):
     path.write_bytes(tiny_png(width=1, height=1))
     checked = await checker.check(file_row(path))
     assert checked.fatal is None
-    assert [severity for severity, _ in said(checked, "blank") + said(checked, "tiny")] == ["warning"] * 2
+    assert [severity for severity, _ in findings_of(checked, "blank") + findings_of(checked, "tiny")] == ["warning"] * 2
 
 
 async def test_content_counts_before_the_manifest(checker, tmp_path):
@@ -257,7 +257,7 @@ async def test_content_counts_before_the_manifest(checker, tmp_path):
     path.write_bytes(tiny_jpeg())
     checked = await checker.check(file_row(path, kind="video"))
     assert checked.kind == "image"
-    assert [severity for severity, _ in said(checked, "type")] == ["warning"]
+    assert [severity for severity, _ in findings_of(checked, "type")] == ["warning"]
 
 
 async def test_row_with_a_problem_causes_no_request(checker, site):
@@ -265,7 +265,7 @@ async def test_row_with_a_problem_causes_no_request(checker, site):
     checked = await checker.check(row(f"{site.base_url}/picture.jpg", problem="Not a URL."))
     assert checked.fatal is not None
     assert checked.fatal.check == "manifest"
-    assert site.seen == []
+    assert site.requests == []
 
 
 async def test_rows_are_checked_side_by_side(checker, site):

@@ -23,7 +23,7 @@ class RawHost:
 
     def __init__(self):
         self.scripts = {}
-        self.seen = []
+        self.paths = []
         self.agents = set()
         self.in_flight = self.most_in_flight = 0
 
@@ -33,8 +33,8 @@ class RawHost:
             lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             path = lines[0].split(" ")[1]
             self.agents.add(next(line.partition(": ")[2] for line in lines if line.lower().startswith("user-agent:")))
-            before = self.seen.count(path)
-            self.seen.append(path)
+            before = self.paths.count(path)
+            self.paths.append(path)
             self.in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self.in_flight)
             steps = self.scripts.get(path, [not_found])
@@ -136,7 +136,7 @@ async def test_the_header_counts_as_the_setting_says(tmp_path, mode, severity, s
     assert (found and found[0]) == severity
     assert (result.fatal is not None) == (mode == "respect")
     assert host.agents == {"lightmeter"}
-    assert "/robots.txt" not in host.seen
+    assert "/robots.txt" not in host.paths
 
 
 @pytest.mark.parametrize("mode", ["ignore", "warn", "respect"])
@@ -151,8 +151,8 @@ async def test_robots_txt_is_read_once_for_each_host(mode):
         ):
             items = [item(row, f"{url}/{folder}/{row}.jpg") for folder in ("private", "public") for row in range(9)]
             results = await asyncio.gather(*map(checker.check, items))
-    assert host.seen.count("/robots.txt") == (mode != "ignore")
-    assert sum("private" in path for path in host.seen) == (0 if mode == "respect" else 9)
+    assert host.paths.count("/robots.txt") == (mode != "ignore")
+    assert sum("private" in path for path in host.paths) == (0 if mode == "respect" else 9)
     severities = {robots(result) and robots(result)[0] for result in results[:9]}
     assert severities == {{"ignore": None, "warn": "warning", "respect": "error"}[mode]}
     assert all(robots(result) is None for result in results[9:])
@@ -185,7 +185,7 @@ async def test_no_robots_txt_holds_the_checks_up(monkeypatch, script, word):
         found = robots(result)
         assert (found is None) == (word is None), found
         assert word is None or word in found[1]
-    assert len([path for path in host.seen if path != "/robots.txt"]) == (3 if word is None else 0)
+    assert len([path for path in host.paths if path != "/robots.txt"]) == (3 if word is None else 0)
 
 
 async def test_of_an_endless_robots_txt_the_beginning_counts():
@@ -209,7 +209,7 @@ async def test_a_broken_connection_is_repeated_once(tmp_path, suffix, first):
     assert (sound.width, sound.fatal) != (None, None)
     assert not [found for found in sound.findings if found.severity == "warning" and found.check == "reach"]
     assert [found.check for found in broken.findings if found.severity == "warning"] == ["reach"]
-    assert (host.seen.count(f"/a.{suffix}"), host.seen.count(f"/b.{suffix}")) == (2, 2)
+    assert (host.paths.count(f"/a.{suffix}"), host.paths.count(f"/b.{suffix}")) == (2, 2)
 
 
 async def test_a_time_out_is_repeated_once(monkeypatch):
@@ -219,7 +219,7 @@ async def test_a_time_out_is_repeated_once(monkeypatch):
         host.scripts["/a.jpg"] = [silent, PICTURE]
         (sound,) = await check(f"{url}/a.jpg")
     assert sound.width is not None
-    assert len(host.seen) == 2
+    assert len(host.paths) == 2
 
 
 async def test_uploads_are_as_polite_as_checks():

@@ -20,7 +20,7 @@ async def test_one_get_request_reads_the_beginning(reach, site):
     reached = await reach.probe(f"{site.base_url}/picture.jpg", ReadLimits())
     assert (reached.status, reached.content_type, reached.size_bytes) == (200, "image/jpeg", len(site.jpeg))
     assert (reached.head, reached.is_whole) == (site.jpeg, True)
-    assert site.seen == [("GET", "/picture.jpg")]
+    assert site.requests == [("GET", "/picture.jpg")]
     assert site.headers[0]["Range"] == "bytes=0-65535"
 
 

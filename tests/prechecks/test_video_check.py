@@ -54,9 +54,9 @@ async def test_a_sound_video_gives_its_facts():
     assert (facts["captured_frames"], facts["sampled_frames"]) == (8, 8)
     assert (facts["scene_cuts_s"], facts["near_identical_share"]) == ([5.0], 0.0)
     assert (video.width, video.height, video.duration_s) == (720, 404, 7.6)
-    shown = load_rgb(video.thumbnail)
-    assert max(shown.shape) == 160
-    assert (perceptual_hash(shown) ^ video.perceptual_hash).bit_count() <= 6
+    picture = load_rgb(video.thumbnail)
+    assert max(picture.shape) == 160
+    assert (perceptual_hash(picture) ^ video.perceptual_hash).bit_count() <= 6
 
 
 @needs_ffmpeg

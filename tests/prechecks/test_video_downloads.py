@@ -40,20 +40,20 @@ class CountingServer:
     """Web server that counts the requests and the bytes of one file; `delay_s` is the pause between chunks."""
 
     def __init__(self, content):
-        self.content, self.requests, self.sent, self.delay_s = content, 0, 0, 0.0
+        self.content, self.requests, self.sent_bytes, self.delay_s = content, 0, 0, 0.0
 
     async def answer(self, request):
         """Send the file, or the part that `Range` asks for, in chunks of 16 KiB."""
         self.requests += 1
         part, status, headers = self.content, 200, {"Content-Type": "video/mp4"}
-        if (asked := request.http_range).stop is not None:
-            part, status = self.content[asked], 206
+        if (http_range := request.http_range).stop is not None:
+            part, status = self.content[http_range], 206
             headers["Content-Range"] = f"bytes 0-{len(part) - 1}/{len(self.content)}"
         response = web.StreamResponse(status=status, headers={**headers, "Content-Length": str(len(part))})
         await response.prepare(request)
         for start in range(0, len(part), 2**14):
             await response.write(part[start : start + 2**14])
-            self.sent += len(part[start : start + 2**14])
+            self.sent_bytes += len(part[start : start + 2**14])
             await asyncio.sleep(self.delay_s)
         return response
 
@@ -80,7 +80,7 @@ async def test_a_video_is_downloaded_once(checker, server, tmp_path):
     results = await asyncio.gather(*(checker.check(row(url, seq=seq)) for seq in range(50)))
     assert {result.duration_s for result in results} == {5.0}
     assert {result.size_bytes for result in results} == {len(server.content)}
-    assert (server.requests, server.sent) == (1, len(server.content))
+    assert (server.requests, server.sent_bytes) == (1, len(server.content))
     assert downloads(tmp_path) == []
 
 
@@ -91,7 +91,7 @@ async def test_a_video_without_a_suffix_costs_its_head_more(checker, server):
     server.delay_s = 0.0005
     result = await checker.check(row(f"{server.url}/clip"))
     assert (result.kind, result.fatal, server.requests) == ("video", None, 2)
-    assert server.sent < len(server.content) + HEADER_BYTES + 4 * 2**20  # what sockets buffer
+    assert server.sent_bytes < len(server.content) + HEADER_BYTES + 4 * 2**20  # what sockets buffer
 
 
 @pytest.mark.parametrize("name", ["clip.avi", "dark.avi", "torn.mp4", "missing.mp4", "page.mp4", "breaks-off.mp4"])

@@ -28,8 +28,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at proces
 
 def damaged_videos(folder, count):
     """Return paths of `count` files that begin like a video, or were one before the damage."""
-    made = mutations(8 * count, SEED, folder)
-    videos = [(name, content) for name, content in made if is_video(content[:SNIFF_BYTES]) or name.endswith(".mp4")]
+    files = mutations(8 * count, SEED, folder)
+    videos = [(name, content) for name, content in files if is_video(content[:SNIFF_BYTES]) or name.endswith(".mp4")]
     paths = []
     for number, (name, content) in enumerate(videos[:count]):
         path = folder / f"{number}-{name}"
@@ -96,11 +96,11 @@ async def test_a_thousand_damaged_videos_leave_nothing(tmp_path, monkeypatch):
 
 async def test_rows_with_damaged_videos_leave_nothing(tmp_path, monkeypatch):
     """Rows of a manifest with damaged files of all kinds give findings and no exception, and leave nothing."""
-    made = mutations(30, SEED, tmp_path)
+    files = mutations(30, SEED, tmp_path)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     async with Checker(capture_interval_s=1, max_frames=3) as checker:
-        for number, (name, content) in enumerate(made):
+        for number, (name, content) in enumerate(files):
             path = tmp_path / f"{number}-{name}"
             path.write_bytes(content)
             item = Item(number, f"item-{number}", name, str(path), None, {}, None, has_own_id=True)

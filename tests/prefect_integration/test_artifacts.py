@@ -24,21 +24,21 @@ def picture(markdown: str) -> ET.Element:
 
 def test_tags_from_data_cannot_break_the_page():
     """A tag's name is a text in the picture and a cell of the table, whatever characters it has."""
-    shown = tags_as_markdown([("<script>|x\n", 1200), ("cat", 3)])
-    texts = [element.text for element in picture(shown).iter() if element.tag.endswith("text")]
+    markdown = tags_as_markdown([("<script>|x\n", 1200), ("cat", 3)])
+    texts = [element.text for element in picture(markdown).iter() if element.tag.endswith("text")]
     assert "cat" in texts
     assert "1,200" in texts
-    assert "<script>" not in shown
-    assert shown.splitlines()[-2:] == ["| &lt;script&gt;\\|x | 1,200 |", "| cat | 3 |"]
+    assert "<script>" not in markdown
+    assert markdown.splitlines()[-2:] == ["| &lt;script&gt;\\|x | 1,200 |", "| cat | 3 |"]
 
 
 def test_stripes_of_colors_fill_the_picture():
     """The widths of the colors add up to the width of the picture; what is no color is left out."""
-    shown = palette_as_markdown([("#ff0000", 0.2), ("#00ff00", 0.1), ('"/><script>', 0.5)])
-    widths = [float(element.get("width")) for element in picture(shown).iter() if element.tag.endswith("rect")]
+    markdown = palette_as_markdown([("#ff0000", 0.2), ("#00ff00", 0.1), ('"/><script>', 0.5)])
+    widths = [float(element.get("width")) for element in picture(markdown).iter() if element.tag.endswith("rect")]
     assert len(widths) == 2
     assert sum(widths) == pytest.approx(640, abs=0.2)
-    assert "script" not in shown
+    assert "script" not in markdown
 
 
 def test_any_folder_has_asset_keys():

@@ -56,8 +56,8 @@ def test_no_text_of_a_block_holds_the_key():
     """The repr, the text and the JSON of a block mask its key."""
     credentials = CredentialsBlock(api_key=KEY)
     storage = TableStorageBlock(location="s3://lake/photos", access_key_id=KEY, secret_access_key=KEY)
-    for shown in (credentials, storage, storage.uri(), credentials.settings()):
-        assert "KeyOfATest" not in f"{shown!r} {shown}"
+    for value in (credentials, storage, storage.uri(), credentials.settings()):
+        assert "KeyOfATest" not in f"{value!r} {value}"
     assert "KeyOfATest" not in credentials.model_dump_json() + storage.model_dump_json()
 
 

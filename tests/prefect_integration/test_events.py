@@ -11,7 +11,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from lightmeter.prefect_integration.events import emit_event
 
 
-def sent() -> list[Event]:
+def emitted_events() -> list[Event]:
     """Return the events that Prefect's client for tests was given."""
     EventsWorker.drain_all(timeout=60)
     return [event for client in AssertingEventsClient.all for event in client.events]
@@ -33,7 +33,7 @@ def test_events_have_labels_for_automations_and_no_credentials():
     """The resource names the folder or service, the event and the state; credentials are removed everywhere."""
     message = "GET https://user:SecretOfATest@cdn.example/a.jpg failed"
     emit_event("lightmeter.run.failed", "s3://KEY:SecretOfATest@bucket/out", state="InDoubt", message=message, rows=3)
-    (event,) = sent()
+    (event,) = emitted_events()
     assert event.event == event.resource["lightmeter.event"] == "lightmeter.run.failed"
     assert event.resource["lightmeter.state"] == "InDoubt"
     assert event.resource["prefect.resource.name"] == "s3://bucket/out"

@@ -23,10 +23,10 @@ def test_the_options_of_a_flow_are_those_of_a_run(name):
     """Each option is a field of the form with the same default and range, and with a description."""
     assert AnalyzeOptions.model_fields[name].default == Options.model_fields[name].default
     assert AnalyzeOptions.model_fields[name].annotation == Options.model_fields[name].annotation
-    shown, plain = SCHEMA[name], PLAIN[name]
-    assert len(shown["description"]) > 20
+    parameter, plain = SCHEMA[name], PLAIN[name]
+    assert len(parameter["description"]) > 20
     if name not in {"features", "skip", "role", "ask", "prices"}:
-        assert {**shown, "description": ""} == {**plain, "description": ""}
+        assert {**parameter, "description": ""} == {**plain, "description": ""}
 
 
 def test_fixed_names_are_choices():
@@ -54,9 +54,9 @@ def test_wrong_values_are_refused():
 def test_analyze_takes_no_dict():
     """Each parameter of the flow `analyze` has a type that the form can show, and a description."""
     schema = parameter_schema(load_flow("analyze").analyze.fn).model_dump()
-    for name, shown in schema["properties"].items():
-        assert shown.get("type") != "object", name
-        assert shown["description"], name
+    for name, parameter in schema["properties"].items():
+        assert parameter.get("type") != "object", name
+        assert parameter["description"], name
     assert schema["properties"]["shard_rows"]["minimum"] == 1
 
 

@@ -59,7 +59,7 @@ def test_an_unknown_kind_covers_image_and_video():
     assert price_range(2000, frame_range(None, None, 1, 5)) == CreditRange(2, 10)
 
 
-def test_no_bound_is_said():
+def test_no_bound_is_reported():
     """An upper end that is not known stays unknown through sums, and reads as such."""
     endless = price_range(450, frame_range("video", None, 1, 0))
     assert endless == CreditRange(1, None)
@@ -83,11 +83,11 @@ def test_ranges_read_well(credits_, text):
 
 
 @pytest.mark.parametrize("bounds", [(-1, 3), (4, 3), (-1, None)])
-@pytest.mark.parametrize("made", [CreditRange, FrameRange])
-def test_what_is_no_range_is_refused(made, bounds):
+@pytest.mark.parametrize("range_class", [CreditRange, FrameRange])
+def test_what_is_no_range_is_refused(range_class, bounds):
     """Bounds below nothing or crossed are a bug."""
     with pytest.raises(ValueError, match="no range"):
-        made(*bounds)
+        range_class(*bounds)
 
 
 @given(MILLICREDITS, st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=8), max_size=8))
@@ -124,8 +124,8 @@ RATES = RateTable(
 
 def test_advice_on_what_can_be_dropped():
     """Dropping is advised where it saves whole credits, dearest first, with both prices."""
-    told = price_advice(RATES, ["a", "b"], [])
-    dropped = [sentence for sentence in told if sentence.startswith("Dropping")]
+    advice = price_advice(RATES, ["a", "b"], [])
+    dropped = [sentence for sentence in advice if sentence.startswith("Dropping")]
     assert dropped == [
         "Dropping b descriptions saves 3 credits an image (3.3 → 0.3, charged 4 → 1).",
         "Dropping a saves 1 credit an image (3.3 → 3, charged 4 → 3).",
@@ -134,8 +134,8 @@ def test_advice_on_what_can_be_dropped():
 
 def test_advice_on_what_costs_nothing_more():
     """What fits into the credit that rounding takes anyway is offered, and nothing else is."""
-    told = [sentence for sentence in price_advice(RATES, ["a"], []) if "nothing more" in sentence]
-    assert told == [
+    sentences = [sentence for sentence in price_advice(RATES, ["a"], []) if "nothing more" in sentence]
+    assert sentences == [
         "Adding c faces (0.7) costs nothing more where each image is rounded up: 0.3 is charged as 1 credit."
     ]
 
@@ -146,8 +146,8 @@ def test_advice_on_what_a_second_opinion_costs():
         f"Adding {name} doubles the price: 0.9 → 1.2 credits an image, charged 1 → 2 where each image is rounded up."
         for name in ("imagga", "rekognition")
     ]
-    told = price_advice(default_rates(), ["openai"], ["descriptions"])
-    assert [sentence.partition(":")[0] for sentence in told] == [
+    advice = price_advice(default_rates(), ["openai"], ["descriptions"])
+    assert [sentence.partition(":")[0] for sentence in advice] == [
         f"Adding {name} makes it 1.5 times the price" for name in ("bakllava", "gemini", "jinaai")
     ]
     few = default_rates().with_rates({name: {} for name in ("bakllava", "jinaai", "llava")})
@@ -196,6 +196,6 @@ def test_advice_on_the_shipped_table():
 )
 def test_advice_is_always_there_to_give(backends, features):
     """Whatever is chosen, advice is whole sentences, and none of them twice."""
-    told = price_advice(default_rates(), backends, features)
-    assert all(sentence[0].isupper() and sentence.endswith(".") for sentence in told)
-    assert len(told) == len(set(told))
+    advice = price_advice(default_rates(), backends, features)
+    assert all(sentence[0].isupper() and sentence.endswith(".") for sentence in advice)
+    assert len(advice) == len(set(advice))

@@ -52,14 +52,14 @@ def exactly(count: int) -> FrameRange:
 
 SERVICES = st.builds(Service, st.sampled_from(list(TABLES.values())), st.sampled_from(Rounding))
 COUNTS = st.integers(1, 60)
-SENT = st.tuples(st.sampled_from(KINDS), COUNTS)
+REQUEST = st.tuples(st.sampled_from(KINDS), COUNTS)
 
 
-@given(SERVICES, st.lists(SENT, max_size=25), st.integers(0, 30))
-def test_a_hold_is_never_below_a_charge(service, sent, unsure):
+@given(SERVICES, st.lists(REQUEST, max_size=25), st.integers(0, 30))
+def test_a_hold_is_never_below_a_charge(service, requests, unsure):
     """After one charge of a kind, every later charge is in its range, whatever the prices and the rounding."""
     learner = PriceLearner(PRIOR)
-    for kind, count in sent:
+    for kind, count in requests:
         paid = service.charge(kind, count)
         if learner.knows(kind):
             assert paid in learner.price(kind, exactly(count))
@@ -69,25 +69,25 @@ def test_a_hold_is_never_below_a_charge(service, sent, unsure):
         assert service.rounding in learner.roundings
 
 
-@given(SERVICES, st.lists(SENT, min_size=1, max_size=25))
-def test_what_was_seen_is_exact(service, sent):
+@given(SERVICES, st.lists(REQUEST, min_size=1, max_size=25))
+def test_what_was_seen_is_exact(service, requests):
     """The price of a number of pictures that was charged before is exact."""
     learner = PriceLearner(PRIOR)
-    for kind, count in sent:
+    for kind, count in requests:
         learner.observe(Charge(kind, exactly(count), service.charge(kind, count)))
-    for kind, count in sent:
+    for kind, count in requests:
         paid = service.charge(kind, count)
         assert learner.price(kind, exactly(count)) == CreditRange(paid, paid)
 
 
-@given(SERVICES, st.lists(SENT, min_size=1, max_size=25), COUNTS)
-def test_learning_never_widens(service, sent, asked):
+@given(SERVICES, st.lists(REQUEST, min_size=1, max_size=25), COUNTS)
+def test_learning_never_widens(service, requests, question):
     """While charges agree, no range gets wider."""
     learner = PriceLearner(PRIOR)
     before = {kind: CreditRange(0, None) for kind in KINDS}
-    for kind, count in sent:
+    for kind, count in requests:
         learner.observe(Charge(kind, exactly(count), service.charge(kind, count)))
-        now, was = learner.price(kind, exactly(asked)), before[kind]
+        now, was = learner.price(kind, exactly(question)), before[kind]
         assert now.low >= was.low
         assert was.high is None or (now.high is not None and now.high <= was.high)
         before[kind] = now
@@ -154,13 +154,13 @@ def test_the_table_sharpens_what_is_expected():
     assert learner.expected(TAGS, exactly(20)) == learner.price(TAGS, exactly(20)) == CreditRange(13, 14)
 
 
-@given(SERVICES, st.lists(SENT, max_size=12), SENT)
-def test_what_is_expected_is_in_the_range(service, sent, asked):
+@given(SERVICES, st.lists(REQUEST, max_size=12), REQUEST)
+def test_what_is_expected_is_in_the_range(service, requests, question):
     """The expectation is never outside of what charges allow."""
     learner = PriceLearner(PRIOR)
-    for kind, count in sent:
+    for kind, count in requests:
         learner.observe(Charge(kind, exactly(count), service.charge(kind, count)))
-    wide, narrow = learner.price(asked[0], exactly(asked[1])), learner.expected(asked[0], exactly(asked[1]))
+    wide, narrow = learner.price(question[0], exactly(question[1])), learner.expected(question[0], exactly(question[1]))
     assert wide.low <= narrow.low
     assert wide.high is None or (narrow.high is not None and narrow.high <= wide.high)
 

@@ -61,7 +61,7 @@ def test_short_videos_are_not_mentioned():
     assert coverage_advice(None) == ()
 
 
-def test_unknown_lengths_are_told():
+def test_unknown_lengths_are_reported():
     """For videos of unknown length only the most that can be covered is known."""
     found = video_coverage([(None, 4)], 2, 5)
     assert found.sentence == (

@@ -91,12 +91,12 @@ async def test_a_shard_that_was_finished_is_not_checked_again(manifest, tmp_path
 async def test_the_shard_of_a_killed_worker_is_checked_again(manifest, tmp_path, dask, monkeypatch, shard_at):
     """A worker that is killed in the middle of a shard costs nothing but time; no half file is ever seen."""
     await lm.check(manifest, tmp_path / "here", reuse=False)
-    seen: list[bool] = []
+    wholeness: list[bool] = []
     watched = threading.Event()
 
     def watch() -> None:
         while not watched.wait(0.01):
-            seen.extend(is_whole(path) for path in (tmp_path / "shared").rglob("checks-*.parquet"))
+            wholeness.extend(is_whole(path) for path in (tmp_path / "shared").rglob("checks-*.parquet"))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -109,8 +109,8 @@ async def test_the_shard_of_a_killed_worker_is_checked_again(manifest, tmp_path,
         watched.set()
         watcher.join()
     assert (tmp_path / "killed").exists()
-    assert seen
-    assert all(seen)
+    assert wholeness
+    assert all(wholeness)
     assert tables(tmp_path / "there") == tables(tmp_path / "here")
 
 
@@ -125,7 +125,7 @@ async def test_a_shard_that_kills_each_worker_is_an_error_with_a_hint(manifest, 
     assert list((tmp_path / "shared").rglob("checks-*.parquet"))
 
 
-async def test_a_wrong_executor_or_size_is_said(manifest):
+async def test_a_wrong_executor_or_size_is_reported(manifest):
     """An unknown executor, a shard of no rows and standard input are errors before any row is read."""
     with pytest.raises(SettingsError, match="there is no 'spark'"):
         await lm.check(manifest, executor="spark")

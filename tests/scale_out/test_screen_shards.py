@@ -45,7 +45,7 @@ async def planned(manifest: Path, tmp_path: Path, monkeypatch, where: str, **opt
     return await lm.plan(manifest, **{**PAID, **options})
 
 
-def kept_screen(tmp_path: Path, where: str) -> lm.Run:
+def screened_run(tmp_path: Path, where: str) -> lm.Run:
     (folder,) = (tmp_path / f"cache-{where}" / "screens").iterdir()
     return lm.open(folder)
 
@@ -67,7 +67,7 @@ async def test_a_cluster_chooses_the_rows_that_one_process_chooses(manifest, tmp
     assert (there.screen, there.credits, there.counts) == (here.screen, here.credits, here.counts)
     assert there.screen.rejected == PICTURES // 2
     assert not [path for path in (tmp_path / "shared").rglob("*") if path.is_file()]
-    screen = kept_screen(tmp_path, "there")
+    screen = screened_run(tmp_path, "there")
     assert screen.summary().requests == (1 if options.get("precheck") is False else 0)
     assert (
         screen.sql("SELECT count(DISTINCT item_id) FROM colors").to_numpy().item() == PICTURES + 1
@@ -84,7 +84,7 @@ async def test_videos_that_are_sent_as_frames_are_screened_on_a_cluster(tmp_path
     here = await planned(tmp_path / "m.csv", tmp_path, monkeypatch, "here", **options)
     there = await planned(tmp_path / "m.csv", tmp_path, monkeypatch, "there", **options, executor=dask, shard_rows=1)
     assert chosen(there) == chosen(here)
-    assert kept_screen(tmp_path, "there").summary().requests == 0
+    assert screened_run(tmp_path, "there").summary().requests == 0
 
 
 @pytest.mark.sweep
@@ -104,10 +104,10 @@ async def test_a_stopped_screen_keeps_the_answers_of_finished_shards(manifest, t
     monkeypatch.setattr("lightmeter.api.screen_shards.analyze_shard", fail_later)
     with pytest.raises(ValueError, match="stopped"):
         await planned(manifest, tmp_path, monkeypatch, "there", executor=dask, shard_rows=4)
-    assert kept_screen(tmp_path, "there").summary().counts["ok"] >= 4
+    assert screened_run(tmp_path, "there").summary().counts["ok"] >= 4
     plan = await planned(manifest, tmp_path, monkeypatch, "there", batch_size=1)
     assert plan.screen.rejected == PICTURES // 2
-    assert kept_screen(tmp_path, "there").summary().requests <= PICTURES - 4
+    assert screened_run(tmp_path, "there").summary().requests <= PICTURES - 4
 
 
 def kill_once(mark: Path, shard):

@@ -31,7 +31,7 @@ class Tab:
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.socket = socket
         self.numbers = count(1)
-        self.asked: list[str] = []
+        self.request_urls: list[str] = []
         self.complaints: list[str] = []
 
     async def tell(self, method: str, **params) -> dict:
@@ -39,16 +39,16 @@ class Tab:
         number = next(self.numbers)
         await self.socket.send_json({"id": number, "method": method, "params": params})
         while True:
-            heard = await self.socket.receive_json()
-            if heard.get("id") == number:
-                assert "error" not in heard, heard
-                return heard["result"]
-            self.note(heard.get("method"), heard.get("params", {}))
+            message = await self.socket.receive_json()
+            if message.get("id") == number:
+                assert "error" not in message, message
+                return message["result"]
+            self.note(message.get("method"), message.get("params", {}))
 
     def note(self, method: str | None, params: dict) -> None:
         """Record network requests and errors of the page."""
         if method == "Network.requestWillBeSent":
-            self.asked.append(params["request"]["url"])
+            self.request_urls.append(params["request"]["url"])
         elif method == "Runtime.exceptionThrown":
             self.complaints.append(json.dumps(params["exceptionDetails"]))
         elif method == "Log.entryAdded" and params["entry"]["source"] != "network":
@@ -119,12 +119,12 @@ class Browser:
         quiet = asyncio.subprocess.DEVNULL
         self.process = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet)
         self.session = aiohttp.ClientSession()
-        told = self.profile / "DevToolsActivePort"
+        port_file = self.profile / "DevToolsActivePort"
         for _ in range(TRIES):
-            if told.exists() and "\n" in told.read_text():
+            if port_file.exists() and "\n" in port_file.read_text():
                 break
             await asyncio.sleep(0.05)
-        port = told.read_text().split("\n")[0]
+        port = port_file.read_text().split("\n")[0]
         async with self.session.get(f"http://127.0.0.1:{port}/json/list") as answer:
             pages = [page for page in await answer.json() if page["type"] == "page"]
         self.socket = await self.session.ws_connect(pages[0]["webSocketDebuggerUrl"], max_msg_size=0)

@@ -82,12 +82,12 @@ class Caller:
 
 @dataclass
 class Site:
-    """A site with media. `/held/…` answers when `gate` is set; `seen` has the requested paths."""
+    """A site with media. `/held/…` answers when `gate` is set; `paths` has the requested paths."""
 
     folder: Path
     base_url: str = ""
     port: int = 0
-    seen: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
     arrived: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     gate: threading.Event = field(default_factory=threading.Event)
 
@@ -100,7 +100,7 @@ class Site:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer by the first part of the path."""
-        self.seen.append(request.path)
+        self.paths.append(request.path)
         name, _, rest = request.path.strip("/").partition("/")
         return await getattr(self, f"_{name}")(request, rest)
 
@@ -226,7 +226,7 @@ def _site(portal, tmp_path_factory):
 @pytest.fixture
 def site(_site):
     """The site, reset for a test."""
-    _site.seen.clear()
+    _site.paths.clear()
     _site.gate.clear()
     _site.arrived = threading.Semaphore(0)
     yield _site

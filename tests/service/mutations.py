@@ -190,8 +190,10 @@ CHANGES = (_flipped, _flipped, _cut, _removed, _repeated, _spliced, _overwritten
 def mutations(count: int, seed: int, folder: Path) -> list[tuple[str, bytes]]:
     """Return files of which a fifth are malicious, and the others damaged."""
     rng = random.Random(seed)  # noqa: S311 (the same damage each time)
-    whole, made = whole_media(folder), list(crafted().items())
-    files = [made[number % len(made)] for number in range(max(len(made), count // 5))][:count]
+    whole, crafted_files = whole_media(folder), list(crafted().items())
+    files = [crafted_files[number % len(crafted_files)] for number in range(max(len(crafted_files), count // 5))][
+        :count
+    ]
     names = list(whole)
     while len(files) < count:
         name = rng.choice(names)
@@ -289,8 +291,8 @@ class Served:
 
 async def _answer(session: aiohttp.ClientSession, base_url: str, name: str, content: bytes) -> str:
     """Return `asset`, `error` or the HTTP status of an error; raise for anything else."""
-    asked = {"file": base64.b64encode(content).decode(), "file_name": name, "feature": "colors", "max_frames": 2}
-    body = BytesIO(json.dumps(asked).encode())  # a stream: the client warns of long bytes
+    fields = {"file": base64.b64encode(content).decode(), "file_name": name, "feature": "colors", "max_frames": 2}
+    body = BytesIO(json.dumps(fields).encode())  # a stream: the client warns of long bytes
     async with session.post(f"{base_url}/api/fetch", data=body, headers=JSON) as answer:
         status, body = answer.status, await answer.json()
     if 400 <= status < 500:

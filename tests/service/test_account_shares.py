@@ -17,7 +17,7 @@ async def answered(coroutine):
     return await asyncio.wait_for(coroutine, DEADLINE_S)
 
 
-def held(site, count):
+def blocked_urls(site, count):
     """Return URLs that send no byte until the site's gate opens."""
     return [site.url(f"held/{number}.png") for number in range(count)]
 
@@ -35,9 +35,9 @@ async def test_nothing_is_admitted_free(starting, calling, database, site, field
     """A request whose price is 0 needs and reserves a credit for each asset, and is charged 0."""
     service = await starting(database=database)
     poor, rich = await calling(service, credits=1), await calling(service, credits=5)
-    refused = await poor.ask(url=held(site, 2), **fields)
+    refused = await poor.ask(url=blocked_urls(site, 2), **fields)
     assert (refused.status, refused.body["error"]) == (402, "Insufficient credits.")
-    accepted = await rich.ask(url=held(site, 2), **fields)
+    accepted = await rich.ask(url=blocked_urls(site, 2), **fields)
     assert await rich.balance() == 3
     site.gate.set()
     done = await rich.finished(accepted)
@@ -69,8 +69,8 @@ async def test_silent_urls_of_one_account_do_not_delay_another(starting, calling
     service = await starting(database=database, drain_s=0.1)
     hostile, other = await calling(service), await calling(service)
     for _ in range(20):
-        assert (await hostile.ask(url=held(site, 8))).body["status"] == "queued"
-    singles = [asyncio.create_task(hostile.ask(url=url)) for url in held(site, 70)]
+        assert (await hostile.ask(url=blocked_urls(site, 8))).body["status"] == "queued"
+    singles = [asyncio.create_task(hostile.ask(url=url)) for url in blocked_urls(site, 70)]
     await asyncio.to_thread(lambda: [site.arrived.acquire(timeout=20) for _ in range(64)])
     await use_without_waiting(other, site)
     site.gate.set()
@@ -82,7 +82,7 @@ async def test_a_full_account_is_refused_alone(starting, calling, database, site
     limits = AnalyzerLimits(max_pending_pictures=20)
     service = await starting(database=database, limits=limits, drain_s=0.1, lease_s=1.0)
     hostile, other = await calling(service), await calling(service)
-    assert (await hostile.ask(url=held(site, 60))).body["status"] == "queued"
+    assert (await hostile.ask(url=blocked_urls(site, 60))).body["status"] == "queued"
     await asyncio.to_thread(site.arrived.acquire, timeout=20)
     refused = await hostile.ask(url=site.url("picture/1.png"))
     assert (refused.status, "Retry-After" in refused.headers) == (503, True)

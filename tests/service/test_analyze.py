@@ -77,9 +77,9 @@ async def test_a_single_file_is_answered_at_once(caller, encoded, form):
 
 async def test_what_was_asked_is_echoed(caller, site):
     """The answer echoes every option as the service has read it."""
-    asked = {"role": "ecommerce", "tag_score": 0.5, "capture_interval": 2, "max_frames": 7, "language": "German"}
-    body = (await caller.ask(url=site.url("picture/1.png"), backend="palette", feature=["colors"], **asked)).body
-    assert {name: body[name] for name in asked} == asked
+    parameters = {"role": "ecommerce", "tag_score": 0.5, "capture_interval": 2, "max_frames": 7, "language": "German"}
+    body = (await caller.ask(url=site.url("picture/1.png"), backend="palette", feature=["colors"], **parameters)).body
+    assert {name: body[name] for name in parameters} == parameters
     assert (body["backends"], body["features"]) == (["palette"], ["colors"])
     assert isinstance(body["request_id"], str)
     assert isinstance(body["user_id"], int)
@@ -111,8 +111,8 @@ async def test_any_content_type_will_do(caller, encoded):
 async def test_defaults_are_those_of_the_contract(caller, site):
     """Omitted options have the documented defaults."""
     body = (await caller.ask(url=site.url("picture/1.png"))).body
-    told = {name: body[name] for name in ("role", "tag_score", "capture_interval", "max_frames")}
-    assert told == {"role": "general", "tag_score": 0.9, "capture_interval": 1, "max_frames": 3}
+    defaults = {name: body[name] for name in ("role", "tag_score", "capture_interval", "max_frames")}
+    assert defaults == {"role": "general", "tag_score": 0.9, "capture_interval": 1, "max_frames": 3}
 
 
 async def test_several_images_are_acknowledged_then_processed_then_completed(caller, site, encoded):

@@ -41,8 +41,8 @@ class Teller:
         """Return one description for each picture, or raise."""
         if self.trouble is not None:
             raise self.trouble
-        told = Entries(descriptions=[Description(description=f"{len(pictures)} seen", source=self.name)])
-        return [told] * (len(pictures) * self.entries)
+        entries = Entries(descriptions=[Description(description=f"{len(pictures)} seen", source=self.name)])
+        return [entries] * (len(pictures) * self.entries)
 
 
 async def no_more(pictures: int) -> None:

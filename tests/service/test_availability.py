@@ -46,7 +46,7 @@ def test_an_unavailable_back_end_says_why():
     )
 
 
-def test_a_feature_that_no_default_offers_is_told():
+def test_a_feature_that_no_default_offers_is_reported():
     """A feature that only non-default back ends have gets a message."""
     assert OFFERING.unavailable_errors(AnalyzeRequest(feature=["descriptions"])) == (
         "No default back end serves descriptions.",

@@ -13,7 +13,7 @@ NO_DESCRIPTIONS = "No available back end serves descriptions."
 NO_GEMINI = "Back end gemini is not available at this service. Its key is not set: set GEMINI_API_KEY."
 
 
-async def test_a_feature_that_nobody_serves_is_told_beside_the_others(caller, encoded):
+async def test_a_feature_that_nobody_serves_is_reported_beside_the_others(caller, encoded):
     """The available feature is answered and charged; the other one gets a message."""
     body = (await caller.ask(file=encoded(), feature=["colors", "descriptions"])).body
     (asset,) = body["all"]["assets"]
@@ -21,7 +21,7 @@ async def test_a_feature_that_nobody_serves_is_told_beside_the_others(caller, en
     assert (body["all"]["errors"], body["credits_paid"]) == ([NO_DESCRIPTIONS], 1)
 
 
-async def test_a_back_end_that_is_not_available_is_told_beside_the_others(caller, encoded):
+async def test_a_back_end_that_is_not_available_is_reported_beside_the_others(caller, encoded):
     """The known back end answers and is charged; the unknown one gets a message; both are echoed."""
     body = (await caller.ask(file=encoded(), backend=["Gemini", "palette"])).body
     assert body["all"]["assets"][0]["colors"]
@@ -69,13 +69,13 @@ async def test_no_feature_named_asks_for_all_and_misses_none(caller, encoded):
 async def test_polled_answers_tell_it_once(starting, calling, site, encoded, database):
     """Not for each asset or frame, whichever database keeps the request; every asset and frame has its empty part."""
     caller = await calling(await starting(database=database))
-    asked = {"backend": ["palette", "gemini"], "feature": ["colors", "faces", "descriptions"]}
-    several = await caller.ask(file=[encoded(1), encoded(2)], **asked)
-    video = await caller.ask(url=site.url("video/tiny.avi"), **asked)
+    body = {"backend": ["palette", "gemini"], "feature": ["colors", "faces", "descriptions"]}
+    several = await caller.ask(file=[encoded(1), encoded(2)], **body)
+    video = await caller.ask(url=site.url("video/tiny.avi"), **body)
     for acknowledged, count in ((several, 2), (video, 1)):
         done = await caller.finished(acknowledged)
-        told = [NO_GEMINI, "No available back end serves faces.", NO_DESCRIPTIONS]
-        assert (done["all"]["errors"], len(done["all"]["assets"])) == (told, count)
+        errors = [NO_GEMINI, "No available back end serves faces.", NO_DESCRIPTIONS]
+        assert (done["all"]["errors"], len(done["all"]["assets"])) == (errors, count)
         pictures = [each for asset in done["all"]["assets"] for each in (asset, *asset.get("frames", ()))]
         assert all(picture["faces"] == [] and picture["colors"] for picture in pictures)
 
@@ -88,7 +88,7 @@ async def test_a_request_for_nothing_available_is_polled_for_too(starting, calli
     assert done["all"]["errors"] == [NO_GEMINI]
 
 
-async def test_back_ends_are_told_with_prices_and_reasons(caller):
+async def test_back_ends_are_reported_with_prices_and_reasons(caller):
     """The available back ends come first, then the others with their reasons."""
     first, *others = (await caller.send("GET", "/api/backends")).body["backends"]
     assert first == {
@@ -104,13 +104,16 @@ async def test_back_ends_are_told_with_prices_and_reasons(caller):
     }
     assert {offer["name"] for offer in others} >= set(default_rates().rates) - {"palette"}
     assert all(not offer["available"] and not offer["default"] and offer["reason"] for offer in others)
-    told = {offer["name"]: offer for offer in others}
-    assert (told["clarifai"]["features"], told["clarifai"]["local"]) == ({"nsfw": 0.15, "tags": 0.15}, False)
-    assert "CLARIFAI_PAT" in told["clarifai"]["reason"]
-    assert "--backends" in told["imagenet"]["reason"]
+    offers_by_name = {offer["name"]: offer for offer in others}
+    assert (offers_by_name["clarifai"]["features"], offers_by_name["clarifai"]["local"]) == (
+        {"nsfw": 0.15, "tags": 0.15},
+        False,
+    )
+    assert "CLARIFAI_PAT" in offers_by_name["clarifai"]["reason"]
+    assert "--backends" in offers_by_name["imagenet"]["reason"]
 
 
-async def test_what_is_told_to_be_available_is_what_answers(calling, full_service, encoded):
+async def test_what_is_reported_as_available_is_what_answers(calling, full_service, encoded):
     """Each available back end answers for its listed price, rounded up."""
     caller = await calling(full_service)
     offers = (await caller.send("GET", "/api/backends")).body["backends"]

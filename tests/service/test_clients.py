@@ -126,8 +126,8 @@ async def test_the_browser_extension_gets_a_description(described, encoded):
 
 async def test_the_cms_plugin_gets_descriptions(described, encoded):
     """Files that are polled for, and a provider: each asset has its description."""
-    asked = {"file": [encoded(1), encoded(2)], "file_name": ["a.png", "b.png"], "feature": "descriptions"}
-    done = await described.finished(await described.ask(**asked, backend="openai"))
+    body = {"file": [encoded(1), encoded(2)], "file_name": ["a.png", "b.png"], "feature": "descriptions"}
+    done = await described.finished(await described.ask(**body, backend="openai"))
     assert [(asset["name"], sources(asset)) for asset in done["all"]["assets"]] == [
         ("a.png", ["openai"]),
         ("b.png", ["openai"]),
@@ -138,8 +138,8 @@ async def test_the_cms_plugin_gets_descriptions(described, encoded):
 async def test_the_design_tool_plugin_gets_descriptions(described, site):
     """Ten images in one call through a provider: each is described, and found by its name."""
     urls = [site.url(f"picture/{seed}.png") for seed in range(10)]
-    asked = {"url": urls, "backend": ["llava"], "feature": ["descriptions"]}
-    done = await described.finished(await described.ask(**asked))
+    body = {"url": urls, "backend": ["llava"], "feature": ["descriptions"]}
+    done = await described.finished(await described.ask(**body))
     by_name = {asset["name"]: sources(asset) for asset in done["all"]["assets"]}
     assert by_name == {url: ["llava"] for url in urls}
 

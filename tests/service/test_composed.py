@@ -50,11 +50,11 @@ class Teller:
 
 
 def catalog(tagger, teller):
-    def entry(made, price):
-        prices = dict.fromkeys(made.features, price)
+    def entry(backend, price):
+        prices = dict.fromkeys(backend.features, price)
         return CatalogEntry(
-            name=made.name,
-            features=made.features,
+            name=backend.name,
+            features=backend.features,
             model="m",
             licence="l",
             local=True,
@@ -62,7 +62,7 @@ def catalog(tagger, teller):
             prices=prices,
             reason=None,
             alias_of=None,
-            make=lambda _: made,
+            make=lambda _: backend,
         )
 
     return BackendCatalog([entry(tagger, 1000), entry(teller, 2000)])

@@ -237,13 +237,13 @@ SENTENCES: list[tuple[str, str, list[str]]] = [
         ["probes:test_a_service_that_stops_says_so_and_still_gives_results"],
     ),
     ("C", "GET /metrics (Prometheus)", ["metrics:test_answers_are_counted_by_endpoint_and_status"]),
-    ("C", "GET /api/backends", ["backends:test_back_ends_are_told_with_prices_and_reasons"]),
+    ("C", "GET /api/backends", ["backends:test_back_ends_are_reported_with_prices_and_reasons"]),
     (
         "C",
         "what is asked for and not served is a sentence in all.errors, once in an answer",
         [
-            "backends:test_a_feature_that_nobody_serves_is_told_beside_the_others",
-            "backends:test_a_back_end_that_is_not_available_is_told_beside_the_others",
+            "backends:test_a_feature_that_nobody_serves_is_reported_beside_the_others",
+            "backends:test_a_back_end_that_is_not_available_is_reported_beside_the_others",
             "backends:test_polled_answers_tell_it_once",
         ],
     ),
@@ -303,14 +303,14 @@ class Listener:
     features = frozenset({"descriptions"})
 
     def __init__(self):
-        self.heard = []
+        self.calls = []
 
     def warm(self):
         """Do nothing: there is no model."""
 
     def analyze(self, pictures, features, options):
         """Return no entries."""
-        self.heard.append((features, options))
+        self.calls.append((features, options))
         return [Entries() for _ in pictures]
 
 
@@ -322,8 +322,8 @@ async def test_role_language_and_prompt_reach_the_back_end():
     """Role, language and prompt reach the back end unchanged."""
     listener = Listener()
     rates = RateTable(date(2026, 1, 1), {"listener": {"descriptions": 1000}}, ("listener",))
-    asked = {"role": "realtor", "language": "German", "prompt": "What is the kitchen like?"}
-    request = AnalyzeRequest(backend=["listener"], feature=["descriptions"], **asked)
+    parameters = {"role": "realtor", "language": "German", "prompt": "What is the kitchen like?"}
+    request = AnalyzeRequest(backend=["listener"], feature=["descriptions"], **parameters)
     async with Fetcher(allow_private=False) as fetcher:
         worker = Analyzer({"listener": listener}, fetcher, Tariff(rates, Rounding.IMAGE), 1)
         try:
@@ -331,7 +331,7 @@ async def test_role_language_and_prompt_reach_the_back_end():
             await worker.run(AnalysisJob(request, (tiny_png(),), ("a.png",), (1,), 3), nothing_more)
         finally:
             worker.close()
-    assert listener.heard == [(frozenset({"descriptions"}), AnalysisOptions(**asked))]
+    assert listener.calls == [(frozenset({"descriptions"}), AnalysisOptions(**parameters))]
 
 
 async def test_the_balance_is_one_number(caller):

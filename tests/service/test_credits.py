@@ -145,25 +145,25 @@ async def test_a_repeated_request_with_its_key_is_charged_once(caller, encoded):
 async def test_concurrent_requests_with_one_key_are_charged_once(caller, site):
     """The same key in eight concurrent requests: one is processed, and all get its answer."""
     name = {"Idempotency-Key": "order-2"}
-    asked = [asyncio.create_task(caller.ask(name, url=site.url("held/1.png"))) for _ in range(8)]
+    requests = [asyncio.create_task(caller.ask(name, url=site.url("held/1.png"))) for _ in range(8)]
     await asyncio.to_thread(site.arrived.acquire)
     await asyncio.sleep(0.1)
     site.gate.set()
-    answers = await asyncio.gather(*asked)
+    answers = await asyncio.gather(*requests)
     assert {answer.body["request_id"] for answer in answers} == {answers[0].body["request_id"]}
     assert all(answer.body["status"] == "completed" and answer.body["all"]["assets"] for answer in answers)
-    assert site.seen == ["/held/1.png"]
+    assert site.paths == ["/held/1.png"]
     assert await caller.balance() == 999
 
 
 async def test_a_repeated_batch_with_its_key_is_charged_once(caller, encoded):
     """The same key on a batch: the same acknowledgment, charged once."""
     name = {"Idempotency-Key": "order-3"}
-    asked = {"file": [encoded(1), encoded(2)]}
-    first, second = [await caller.ask(name, **asked) for _ in range(2)]
+    body = {"file": [encoded(1), encoded(2)]}
+    first, second = [await caller.ask(name, **body) for _ in range(2)]
     assert first.body == second.body
     await caller.finished(first)
-    assert (await caller.ask(name, **asked)).body == first.body
+    assert (await caller.ask(name, **body)).body == first.body
     assert await caller.balance() == 998
 
 
@@ -176,7 +176,7 @@ async def test_concurrent_requests_for_a_video_with_one_key_are_charged_once(cal
     for answer in answers:
         if answer.body["status"] == "queued":
             assert (await caller.finished(answer))["credits_paid"] == 3
-    assert site.seen == ["/video/untold"]
+    assert site.paths == ["/video/untold"]
     assert await caller.balance() == 997
 
 

@@ -108,18 +108,20 @@ def test_a_sum_has_one_unit_vector_for_each_model_and_source(frames):
     """There is one unit vector for each model and source; if vectors cancel out, it is the first of them."""
     video = [
         Entries(
-            embeddings=None if said is None else [Embedding(model=m, source=s, vector=vector) for m, s, vector in said]
+            embeddings=None
+            if embeddings is None
+            else [Embedding(model=m, source=s, vector=vector) for m, s, vector in embeddings]
         )
-        for said in frames
+        for embeddings in frames
     ]
     found = summarize_frames(video).embeddings
-    if all(said is None for said in frames):
+    if all(embeddings is None for embeddings in frames):
         assert found is None
         return
     assert found is not None
     expected = {}
     for model, source in product("ab", "st"):
-        sums = [vector for said in frames for m, s, vector in said or () if (m, s) == (model, source)]
+        sums = [vector for embeddings in frames for m, s, vector in embeddings or () if (m, s) == (model, source)]
         mean = np.mean(sums, axis=0) if sums else np.zeros(2)
         if np.linalg.norm(mean) > 1e-6:
             expected[model, source] = pytest.approx(mean / np.linalg.norm(mean), abs=1e-4)

@@ -185,7 +185,7 @@ async def test_no_credits_and_too_few(calling, service, site):
     poor = await calling(service, credits=1)
     assert refused(await poor.ask(url=[url, url + "?2"])) == (402, "Insufficient credits.")
     assert await poor.balance() == 1
-    assert site.seen == []
+    assert site.paths == []
 
 
 @pytest.mark.parametrize("request_id", ["unknown", NO_ID, "a b", "ä", "x" * 300, "..%2fcredits"])
@@ -240,7 +240,7 @@ async def test_head_requests_analyze_nothing(caller, site):
         f"{caller.base_url}/api/fetch", params={"url": site.url("picture/1.png")}, headers=caller.headers
     ) as answer:
         assert answer.status == 405
-    assert site.seen == []
+    assert site.paths == []
     assert await caller.balance() == 1000
 
 

@@ -78,11 +78,11 @@ def test_a_batch_has_equal_keys_in_turn(added, most):
     """A batch has the items that single pops would return, as long as their keys are equal."""
     queue, one_by_one = filled_by_accounts(added), list(_drained(filled_by_accounts(added)))
     while queue:
-        taken = queue.pop_batch(most, batch_key=lambda pair: pair[1] % 2)
-        assert 1 <= len(taken) <= most
-        assert len({pair[1] % 2 for pair in taken}) == 1
-        assert taken == one_by_one[: len(taken)]
-        one_by_one = one_by_one[len(taken) :]
+        batch = queue.pop_batch(most, batch_key=lambda pair: pair[1] % 2)
+        assert 1 <= len(batch) <= most
+        assert len({pair[1] % 2 for pair in batch}) == 1
+        assert batch == one_by_one[: len(batch)]
+        one_by_one = one_by_one[len(batch) :]
 
 
 def test_popping_from_an_empty_queue_raises():
@@ -110,17 +110,17 @@ async def test_the_semaphore_limits_holders_and_takes_turns():
 
 async def test_no_account_leaves_nothing():
     """Accounts that never return their permits leave some to the next ones: half, a quarter, and so on."""
-    semaphore, held = FairSemaphore(4), []
+    semaphore, holders = FairSemaphore(4), []
 
     async def keep(account):
         async with semaphore.acquire(Caller(account, "kept")):
-            held.append(account)
+            holders.append(account)
             await asyncio.Event().wait()
 
     tasks = [asyncio.create_task(keep(account)) for account in (1, 2, 3, 4) for _ in range(9)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert [held.count(account) for account in (1, 2, 3, 4)] == [4, 2, 1, 1]
+    assert [holders.count(account) for account in (1, 2, 3, 4)] == [4, 2, 1, 1]
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -48,10 +48,10 @@ async def test_a_hidden_bucket_rejects_and_charges_nothing(faulty, encoded):
     assert service.fault_counts == {"429": 3}
 
 
-@pytest.mark.parametrize(("said", "most"), [("yes", 100), (7, 7)])
-async def test_a_limit_says_when_to_come_again(faulty, encoded, said, most):
+@pytest.mark.parametrize(("retry_after", "most"), [("yes", 100), (7, 7)])
+async def test_a_limit_says_when_to_come_again(faulty, encoded, retry_after, most):
     """Retry-After has the remaining or the configured seconds."""
-    _, caller = await faulty({"429": {"window": [1, 100], "retry-after": said}})
+    _, caller = await faulty({"429": {"window": [1, 100], "retry-after": retry_after}})
     rejected = (await attempts(caller, 2, encoded))[1]
     assert most - 5 <= int(rejected.headers["Retry-After"]) <= most
 
@@ -75,12 +75,12 @@ async def test_each_key_has_a_limit_of_its_own(faulty, calling, encoded):
 async def test_a_cap_counts_what_is_in_hand(faulty, site):
     """With a cap of two, a third concurrent request is rejected until another ends."""
     _, caller = await faulty({"429": {"cap": 2}})
-    held = [asyncio.create_task(caller.ask(url=site.url(f"held/{seed}.png"))) for seed in range(2)]
-    for _ in held:
+    blocked_requests = [asyncio.create_task(caller.ask(url=site.url(f"held/{seed}.png"))) for seed in range(2)]
+    for _ in blocked_requests:
         assert await asyncio.to_thread(site.arrived.acquire, timeout=20)
     assert (await caller.ask(url=site.url("picture/3.png"))).status == 429
     site.gate.set()
-    assert {(await each).status for each in held} == {200}
+    assert {(await each).status for each in blocked_requests} == {200}
     assert (await caller.ask(url=site.url("picture/4.png"))).status == 200
 
 
@@ -141,13 +141,13 @@ async def test_late_results_are_processing_until_they_are_due(faulty, encoded):
     _, caller = await faulty({"late": 0.5}, credits=10)
     acknowledged = await caller.ask(file=[encoded(1), encoded(2)])
     begun = time.monotonic()
-    seen = []
+    answers = []
     while (polled := (await caller.poll(acknowledged.body["request_id"])).body)["status"] == "processing":
         assert not {"all", "credits", "credits_paid"} & set(polled)
-        seen.append(polled)
+        answers.append(polled)
         await asyncio.sleep(0.02)
     assert polled["status"] == "completed"
-    assert seen
+    assert answers
     assert time.monotonic() - begun >= 0.4
 
 
@@ -176,10 +176,10 @@ async def test_assets_are_shuffled_under_temporary_names(faulty, encoded):
 async def test_assets_are_shuffled_under_their_own_names(faulty, encoded):
     """With names=keep only the order changes."""
     _, caller = await faulty({"shuffle": {"names": "keep"}, "seed": 2})
-    sent = [f"{seed}.png" for seed in range(8)]
-    done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)], file_name=sent))
+    file_names = [f"{seed}.png" for seed in range(8)]
+    done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)], file_name=file_names))
     names = [asset["name"] for asset in done["all"]["assets"]]
-    assert (sorted(names), names != sent) == (sent, True)
+    assert (sorted(names), names != file_names) == (file_names, True)
 
 
 async def test_missing_assets_are_charged(faulty, encoded):
@@ -258,14 +258,14 @@ async def test_malformed_values_are_in_results_only(faulty, encoded, kind, part)
 async def test_odd_values_are_drawn_by_chance(faulty, encoded):
     """Without a kind, answers are malformed in different ways."""
     service, caller = await faulty({"odd-value": 1, "seed": 4})
-    seen = set()
+    parts_found = set()
     for seed in range(24):
         body = {"file": encoded(seed)}
         async with caller.session.post(f"{caller.base_url}/api/fetch", json=body, headers=caller.headers) as got:
             text = await got.read()
         parts = (b"NaN", b"Infinity", b"999999", b"ud800", b"\xff", b'"credits_paid":0', b"\xef\xbb\xbf", b"<!--")
-        seen |= {part for part in parts if part in text}
-    assert len(seen) >= 4
+        parts_found |= {part for part in parts if part in text}
+    assert len(parts_found) >= 4
     assert service.fault_counts == {"odd-value": 24}
 
 
@@ -273,15 +273,15 @@ async def test_odd_values_are_drawn_by_chance(faulty, encoded):
 async def test_assets_cannot_be_matched_by_name(faulty, encoded, names):
     """Assets have other URLs or no names, and are complete and charged."""
     _, caller = await faulty({"shuffle": {"names": names}, "seed": 2})
-    sent = [f"{seed}.png" for seed in range(8)]
-    done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)], file_name=sent))
+    file_names = [f"{seed}.png" for seed in range(8)]
+    done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)], file_name=file_names))
     answered = [asset.get("name") for asset in done["all"]["assets"]]
     assert (len(answered), done["credits_paid"]) == (8, 8)
     if names == "none":
         assert answered == [None] * 8
     else:
         assert len(set(answered)) == 8
-        assert all(name.startswith("https://") and not name.endswith(tuple(sent)) for name in answered)
+        assert all(name.startswith("https://") and not name.endswith(tuple(file_names)) for name in answered)
     single = (await caller.ask(file=encoded(), file_name="a.png")).body["all"]["assets"]
     assert [asset.get("name") for asset in single] != ["a.png"]
 
@@ -289,10 +289,10 @@ async def test_assets_cannot_be_matched_by_name(faulty, encoded, names):
 async def test_one_asset_is_extra_and_one_missing(faulty, encoded):
     """An extra and a missing asset leave the number of assets unchanged."""
     _, caller = await faulty({"extra": 1, "missing": 0.125, "seed": 4})
-    sent = [f"{seed}.png" for seed in range(8)]
-    done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)], file_name=sent))
+    file_names = [f"{seed}.png" for seed in range(8)]
+    done = await caller.finished(await caller.ask(file=[encoded(seed) for seed in range(8)], file_name=file_names))
     answered = [asset["name"] for asset in done["all"]["assets"]]
-    assert len(set(answered) - set(sent)) == 1
+    assert len(set(answered) - set(file_names)) == 1
     assert done["credits_paid"] == 8
 
 

@@ -84,7 +84,7 @@ async def test_this_machine_is_not_fetched_from(strict, site, host):
     """No spelling of this machine's address is fetched, and no request arrives."""
     with pytest.raises(FetchError):
         await fetched(strict, f"http://{host}:{site.port}/picture/1.png")
-    assert site.seen == []
+    assert site.paths == []
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "169.254.169.254"])
@@ -108,7 +108,7 @@ async def test_other_schemes_ports_and_credentials_are_refused(strict, site, whe
     """Other schemes, ports and credentials are refused before the host is resolved."""
     with pytest.raises(ForbiddenAddress):
         await fetched(strict, where.format(site=f"127.0.0.1:{site.port}"))
-    assert site.seen == []
+    assert site.paths == []
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ async def test_a_redirect_to_a_forbidden_place_is_not_followed(site):
             where = f"http://{host}:{site.port}/picture/1.png"
             with pytest.raises(ForbiddenAddress, match="not public"):
                 await fetched(fetcher, site.url(f"to/x?where={where}"))
-    assert set(site.seen) == {"/to/x"}
+    assert set(site.paths) == {"/to/x"}
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ async def test_a_strict_service_fetches_nothing_private(starting, calling, site)
     done = await caller.finished(await caller.ask(url=urls))
     assert (done["all"]["assets"], done["credits_paid"]) == ([], 0)
     assert [error.partition(": ")[0] for error in done["all"]["errors"]] == urls
-    assert site.seen == []
+    assert site.paths == []
 
 
 async def test_a_strict_service_refuses_other_ports(starting, calling, site):

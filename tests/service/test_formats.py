@@ -85,8 +85,8 @@ PICTURES = {
 
 async def analysed(caller, content: bytes, name: str) -> dict:
     """Upload a file, and return its asset."""
-    asked = {"file": base64.b64encode(content).decode(), "file_name": name, "feature": "colors"}
-    answered = await caller.ask(**asked)
+    body = {"file": base64.b64encode(content).decode(), "file_name": name, "feature": "colors"}
+    answered = await caller.ask(**body)
     done = answered.body if answered.body["status"] == "completed" else await caller.finished(answered)
     assert (done["status"], done["all"]["errors"]) == ("completed", [])
     (asset,) = done["all"]["assets"]
@@ -127,8 +127,8 @@ async def test_pictures_are_measured_upright(caller, orientation):
 @pytest.mark.parametrize("form", ["TIFF", "ICO", "PPM", "TGA", "JPEG2000"])
 async def test_other_formats_are_a_sentence(caller, form):
     """A file of another format becomes a message, and is not charged."""
-    asked = {"file": base64.b64encode(saved(plain(), form)).decode(), "file_name": "x.jpg"}
-    done = (await caller.ask(**asked)).body
+    body = {"file": base64.b64encode(saved(plain(), form)).decode(), "file_name": "x.jpg"}
+    done = (await caller.ask(**body)).body
     assert (done["all"]["assets"], done["credits_paid"]) == ([], 0)
     assert len(done["all"]["errors"]) == 1
 
@@ -181,5 +181,5 @@ async def test_videos_of_every_container(caller, tmp_path, form):
     asset = await analysed(caller, encoded(tmp_path, form), f"clip.{form}")
     assert (asset["kind"], asset["width"], asset["height"]) == ("video", WIDTH, HEIGHT)
     assert asset["duration"] == pytest.approx(3.0, abs=0.15)
-    shown = [main_color(frame) for frame in asset["frames"][:3]]
-    assert [is_near(*pair) for pair in zip(shown, (RED, GREEN, BLUE), strict=True)] == [True] * 3, shown
+    colors = [main_color(frame) for frame in asset["frames"][:3]]
+    assert [is_near(*pair) for pair in zip(colors, (RED, GREEN, BLUE), strict=True)] == [True] * 3, colors

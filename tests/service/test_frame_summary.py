@@ -118,8 +118,8 @@ def test_colors_keep_their_share(video):
             sum(color.pixel_fraction for same in frame.colors.values() for color in same if color.source == source)
             for frame in video
         ]
-        kept = sum(entry.pixel_fraction for entry in entries if entry.source == source)
-        assert kept <= sum(shares) / len(video) + 1e-9
+        total = sum(entry.pixel_fraction for entry in entries if entry.source == source)
+        assert total <= sum(shares) / len(video) + 1e-9
     for hex_, same in found.items():
         assert all(entry.hex == hex_ for entry in same)
         assert any(hex_ in frame.colors for frame in video)

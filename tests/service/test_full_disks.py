@@ -61,11 +61,11 @@ async def test_a_waiting_client_pays_nothing_on_a_full_database_disk(starting, c
     with mounted_disk(tmp_path / "disk", DISK):
         service = await starting(database=f"sqlite:///{tmp_path / 'disk' / 'own.db'}")
         caller = await calling(service, credits=10)
-        asked = asyncio.create_task(caller.ask({"Idempotency-Key": "mine"}, url=site.url("held/1.png")))
+        request = asyncio.create_task(caller.ask({"Idempotency-Key": "mine"}, url=site.url("held/1.png")))
         assert await asyncio.to_thread(site.arrived.acquire, timeout=20)
         ballast = fill(tmp_path / "disk")
         site.gate.set()
-        refused = await asked
+        refused = await request
         assert (refused.status, "Nothing was charged" in refused.body["error"]) == (503, True), refused.body
         ballast.unlink()
         await wait_for_balance(caller, 10)

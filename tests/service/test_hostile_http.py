@@ -16,11 +16,11 @@ WAIT_S = 30.0
 
 
 @asynccontextmanager
-async def connected(service, sent: bytes = b""):
+async def connected(service, first_bytes: bytes = b""):
     """A raw connection to the service, over which some bytes were sent."""
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
     try:
-        writer.write(sent)
+        writer.write(first_bytes)
         await writer.drain()
         yield reader, writer
     finally:
@@ -131,10 +131,10 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("sent", MALFORMED.values(), ids=MALFORMED)
-async def test_malformed_http_is_answered_as_json(service, sent, caplog):
+@pytest.mark.parametrize("raw_request", MALFORMED.values(), ids=MALFORMED)
+async def test_malformed_http_is_answered_as_json(service, raw_request, caplog):
     """Malformed HTTP gets the contract's error as JSON; the log has one line and no traceback."""
-    async with connected(service, sent) as (reader, _):
+    async with connected(service, raw_request) as (reader, _):
         status, _, body = await answer(reader)
         assert (status, body) == (400, {"error": "Invalid request format.", "status": "failed"})
         assert await closed(reader) == b""
@@ -189,13 +189,13 @@ async def test_a_new_connection_replaces_the_one_that_waits_longest(starting, ca
     service = await starting(connections=ConnectionLimits(max_connections=4))
     caller = await calling(service)
     unfinished = [b"GET /healthz HTTP/1.1\r\n", head(key_line(caller), "Content-Length: 9") + b"{"] * 10
-    held = [await asyncio.open_connection("127.0.0.1", service.port) for _ in unfinished]
-    for (_, writer), sent in zip(held, unfinished, strict=True):
-        writer.write(sent)
+    connections = [await asyncio.open_connection("127.0.0.1", service.port) for _ in unfinished]
+    for (_, writer), first_bytes in zip(connections, unfinished, strict=True):
+        writer.write(first_bytes)
     assert (await caller.send("GET", "/healthz")).status == 200
-    for reader, _ in held[:16]:
+    for reader, _ in connections[:16]:
         assert await closed(reader) == b""
-    for _, writer in held:
+    for _, writer in connections:
         writer.close()
 
 
@@ -207,8 +207,8 @@ async def test_requests_in_progress_are_not_replaced(starting, calling, site):
     async with connected(service, head(key_line(caller), f"Content-Length: {len(body)}") + body) as (working, _):
         assert await asyncio.to_thread(site.arrived.acquire, timeout=WAIT_S)
         async with connected(service) as (refused, _):
-            status, headers, said = await answer(refused)
-        assert (status, said["status"], int(headers["retry-after"]) > 0) == (503, "failed", True)
+            status, headers, refusal = await answer(refused)
+        assert (status, refusal["status"], int(headers["retry-after"]) > 0) == (503, "failed", True)
         site.gate.set()
         assert (await answer(working))[0] == 200
 

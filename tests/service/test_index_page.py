@@ -99,7 +99,7 @@ class TestInABrowser:
             await tab.until(
                 "document.querySelector('.stage img').naturalWidth > 100"
             )  # it is decoded when it is decoded
-            assert (tab.complaints, key in " ".join(tab.asked)) == ([], False)
+            assert (tab.complaints, key in " ".join(tab.request_urls)) == ([], False)
 
     async def test_a_picture_is_dropped(self, visiting):
         """A dropped picture replaces an entered URL."""
@@ -120,15 +120,19 @@ class TestInABrowser:
             await tab.until("document.querySelector('#palette')")
             assert '"name": "dropped.png"' in await tab.value("document.querySelector('#raw').textContent")
 
-    async def test_a_wrong_key_is_told(self, visiting):
+    async def test_a_wrong_key_is_reported(self, visiting):
         """The page shows the error texts of the service."""
         async with visiting() as (tab, _):
-            for wrong, said in (("nobody", "Access denied."), ("nödög", "Access denied."), ("", "Enter a key first.")):
+            for wrong, message in (
+                ("nobody", "Access denied."),
+                ("nödög", "Access denied."),
+                ("", "Enter a key first."),
+            ):
                 await tab.value("document.querySelector('#key').value = ''")
                 await tab.type("#key", wrong)
                 await tab.choose("#file", MEDIA / "coffee.jpg")
                 await tab.value("document.querySelector('#go').click()")
-                await tab.until(f"document.querySelector('#message').innerText === '{said}'")
+                await tab.until(f"document.querySelector('#message').innerText === '{message}'")
 
     async def test_a_video_is_polled_for_and_shown_by_its_frames(self, visiting):
         """The page polls a video until it is finished."""
@@ -137,7 +141,7 @@ class TestInABrowser:
             await tab.choose("#file", MEDIA / "samoyed.mp4")
             await tab.value("document.querySelector('#go').click()")
             await tab.until("document.querySelectorAll('.frame').length >= 2")
-            assert any("/api/response/" in url for url in tab.asked)
+            assert any("/api/response/" in url for url in tab.request_urls)
             assert tab.complaints == []
 
     async def test_nothing_an_answer_says_becomes_markup(self, visiting):

@@ -65,11 +65,11 @@ class Reader:
 @pytest.fixture
 def asking():
     """Create the queue of one back end, and return a function that calls it."""
-    made = []
+    queues = []
 
     def begin(backend):
         inference = InferenceQueues({backend.name: backend}, Metrics())
-        made.append(inference)
+        queues.append(inference)
 
         async def ask(numbers, caller="someone", question=ALL):
             found = await inference.infer(
@@ -81,7 +81,7 @@ def asking():
         return ask
 
     yield begin
-    for inference in made:
+    for inference in queues:
         inference.close()
 
 
@@ -187,11 +187,11 @@ async def test_a_cancelled_request_leaves_nothing_in_the_queue(asking):
     reader = Reader()
     reader.gate = threading.Semaphore(0)
     ask = asking(reader)
-    gone = asyncio.create_task(ask(range(100), "gone"))
+    cancelled = asyncio.create_task(ask(range(100), "gone"))
     await until(lambda: reader.inside == 1)
-    gone.cancel()
+    cancelled.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await gone
+        await cancelled
     reader.gate.release(99)
     assert await ask([200]) == ["200"]
     assert len(reader.calls) == 2

@@ -31,16 +31,16 @@ async def test_unfinished_requests_are_listed(starting, calling, database, site)
     """Each unfinished request is in the JSON and in the table, until it has finished."""
     service = await starting(database=database)
     caller = await calling(service)
-    asked = await caller.ask(url=[site.url("held/1.png"), site.url("held/2.png")])
+    answer = await caller.ask(url=[site.url("held/1.png"), site.url("held/2.png")])
     await asyncio.to_thread(site.arrived.acquire, timeout=20)
     ((job,),) = ((await run(database, "list"))[0]).values()
-    assert (job["request_id"], job["state"], job["assets"]) == (asked.body["request_id"], "running", 2)
+    assert (job["request_id"], job["state"], job["assets"]) == (answer.body["request_id"], "running", 2)
     assert (job["held"], job["attempts"], job["created_at"][-6:]) == (2, 1, "+00:00")
     head, line = (await asyncio.to_thread(jobs, database, "list")).stdout.splitlines()
     assert head.split() == list(job)
     assert line.split() == [str(value) for value in job.values()]
     site.gate.set()
-    await caller.finished(asked)
+    await caller.finished(answer)
     assert await run(database, "list") == ({"jobs": []}, 0)
 
 
@@ -48,12 +48,12 @@ async def test_a_cancelled_request_fails_and_is_free(starting, calling, database
     """Its client reads a failure, its credits are free at once, and the process stops to work on it."""
     service = await starting(database=database)
     caller = await calling(service, credits=10)
-    asked = await caller.ask(url=[site.url("held/1.png"), site.url("picture/2.png")])
+    answer = await caller.ask(url=[site.url("held/1.png"), site.url("picture/2.png")])
     single = asyncio.create_task(caller.ask(url=site.url("held/3.png")))
     for _ in range(2):
         await asyncio.to_thread(site.arrived.acquire, timeout=20)
     (account,) = {job["account"] for job in (await run(database, "list"))[0]["jobs"]}
-    request_id = asked.body["request_id"]
+    request_id = answer.body["request_id"]
     assert await run(database, "cancel", request_id) == ({"cancelled": [request_id], "not_found": []}, 0)
     polled = await caller.poll(request_id)
     assert (polled.status, polled.body["status"], polled.body["error"]) == (200, "failed", CANCELLED)
@@ -69,14 +69,14 @@ async def test_a_queued_request_is_cancelled_before_it_starts(starting, calling,
     """A cancelled request that waits in the queue is never run."""
     service = await starting(database=database)
     caller = await calling(service)
-    asked = [await caller.ask(url=[site.url(f"held/{n}.png")] * 2) for n in range(20)]
-    last = asked[-1].body["request_id"]
+    answers = [await caller.ask(url=[site.url(f"held/{n}.png")] * 2) for n in range(20)]
+    last = answers[-1].body["request_id"]
     assert (await run(database, "cancel", last))[0]["cancelled"] == [last]
     site.gate.set()
-    for each in asked[:-1]:
+    for each in answers[:-1]:
         assert (await caller.finished(each))["status"] == "completed"
     assert (await caller.poll(last)).body["error"] == CANCELLED
-    assert "/held/19.png" not in site.seen
+    assert "/held/19.png" not in site.paths
 
 
 async def test_what_cannot_be_cancelled_is_named(database):

@@ -27,7 +27,7 @@ def test_urls_in_log_lines_have_no_credentials(log_format, capsys):
     log.warning("cannot fetch %s", "https://e.org/a.jpg?w=9&X-Amz-Signature=SeCrEt")
     error = OSError("no route to postgresql://user:SeCrEt@db/name\nhttps://k:SeCrEt@e.org/v1")
     log.error("request failed", exc_info=error)
-    shown = capsys.readouterr().err
-    assert "SeCrEt" not in shown
-    assert "https://e.org/a.jpg?w=9&X-Amz-Signature=***" in shown
-    assert "no route to postgresql://db/name" in shown
+    stderr = capsys.readouterr().err
+    assert "SeCrEt" not in stderr
+    assert "https://e.org/a.jpg?w=9&X-Amz-Signature=***" in stderr
+    assert "no route to postgresql://db/name" in stderr

@@ -39,16 +39,16 @@ async def test_answers_are_counted_by_endpoint_and_status(starting, calling, enc
     await caller.send("GET", "/api/secret")
     caller.headers = {}
     await caller.ask(file=encoded())
-    told = await read(caller)
-    counted = {name[1:]: value for name, value in told.items() if name[0] == "lightmeter_http_requests_total"}
+    metrics = await read(caller)
+    counted = {name[1:]: value for name, value in metrics.items() if name[0] == "lightmeter_http_requests_total"}
     assert counted == {
         ("/api/fetch", "200"): 1,
         ("/api/fetch", "401"): 1,
         ("/api/response/{request_id}", "404"): 2,
         ("other", "404"): 1,
     }
-    assert told["lightmeter_http_seconds_count", "/api/fetch"] == 2
-    assert "secret" not in str(told)
+    assert metrics["lightmeter_http_seconds_count", "/api/fetch"] == 2
+    assert "secret" not in str(metrics)
 
 
 async def test_work_is_counted_where_it_is_done(starting, calling, site, encoded):
@@ -57,7 +57,7 @@ async def test_work_is_counted_where_it_is_done(starting, calling, site, encoded
     await caller.ask(file=encoded())
     await caller.finished(await caller.ask(url=site.url("video/tiny.avi")))
     await caller.ask(url=site.url("broken/x.jpg"))
-    told = await read(caller)
+    metrics = await read(caller)
     expected = {
         ("lightmeter_pictures_total", "palette", "colors"): 4,
         ("lightmeter_jobs_total", "completed"): 3,
@@ -68,7 +68,7 @@ async def test_work_is_counted_where_it_is_done(starting, calling, site, encoded
         ("lightmeter_queue_depth", "jobs"): 0,
         ("lightmeter_queue_depth", "inference"): 0,
     }
-    assert {name: told.get(name) for name in expected} == expected
+    assert {name: metrics.get(name) for name in expected} == expected
 
 
 async def test_two_services_in_one_process_count_for_themselves(starting, calling, tmp_path):
@@ -84,9 +84,9 @@ async def test_transactions_are_timed(starting, calling, encoded):
     """Reads and writes of the database are timed."""
     caller = await calling(await starting())
     await caller.ask(file=encoded())
-    told = await read(caller)
-    assert told["lightmeter_database_duration_seconds_count", "read", "ok"] > 0
-    assert told["lightmeter_database_duration_seconds_count", "write", "ok"] > 0
+    metrics = await read(caller)
+    assert metrics["lightmeter_database_duration_seconds_count", "read", "ok"] > 0
+    assert metrics["lightmeter_database_duration_seconds_count", "write", "ok"] > 0
 
 
 def test_conventional_names_hold_the_same_figures():
@@ -96,11 +96,11 @@ def test_conventional_names_hold_the_same_figures():
     metrics.count_inference("palette", 3, 0.02)
     with metrics.time_step("fetch"):
         pass
-    told = figures(metrics.as_text().decode())
+    values = figures(metrics.as_text().decode())
     for name, conventional in CONVENTIONAL_NAMES.items():
-        samples = {key: value for key, value in told.items() if re.fullmatch(f"{name}_(bucket|sum|count)", key[0])}
+        samples = {key: value for key, value in values.items() if re.fullmatch(f"{name}_(bucket|sum|count)", key[0])}
         assert len(samples) == 18
-        assert samples == {key: told[conventional + key[0].removeprefix(name), *key[1:]] for key in samples}
+        assert samples == {key: values[conventional + key[0].removeprefix(name), *key[1:]] for key in samples}
 
 
 def test_every_figure_has_its_name():
@@ -119,7 +119,7 @@ def test_every_figure_has_its_name():
         pass
     with pytest.raises(OSError, match="away"), metrics.time_step("fetch"):
         raise OSError("away")
-    told = figures(metrics.as_text().decode())
+    values = figures(metrics.as_text().decode())
     expected = {
         ("lightmeter_pictures_total", "palette", "colors"): 3,
         ("lightmeter_pictures_total", "palette", "tags"): 3,
@@ -135,7 +135,7 @@ def test_every_figure_has_its_name():
         ("lightmeter_work_seconds_count", "ok", "fetch"): 1,
         ("lightmeter_work_seconds_count", "failed", "fetch"): 1,
     }
-    assert {name: told.get(name) for name in expected} == expected
+    assert {name: values.get(name) for name in expected} == expected
 
 
 @pytest.fixture
@@ -170,14 +170,14 @@ async def test_every_request_is_one_line_that_gives_nothing_away(caller, encoded
     assert not [secret for secret in (key, content, "secret", "wish", "tag_score") if secret in everything]
 
 
-@pytest.mark.parametrize(("given", "taken"), [("abc-1.x_Y", True), ("a b", False), ("x" * 65, False), ('"', False)])
-async def test_answers_carry_the_id_of_their_request(caller, given, taken):
+@pytest.mark.parametrize(("given", "accepted"), [("abc-1.x_Y", True), ("a b", False), ("x" * 65, False), ('"', False)])
+async def test_answers_carry_the_id_of_their_request(caller, given, accepted):
     """An answer has the client's request id if it is valid, otherwise a new one; errors too."""
     for path in ("/api/credits", "/healthz", "/api/nothing"):
         answered = await caller.send("GET", path, headers={"X-Request-ID": given})
-        told = answered.headers["X-Request-ID"]
-        assert (told == given) == taken
-        assert taken or re.fullmatch(r"[0-9a-f]{16}", told)
+        request_id = answered.headers["X-Request-ID"]
+        assert (request_id == given) == accepted
+        assert accepted or re.fullmatch(r"[0-9a-f]{16}", request_id)
 
 
 def test_logs_for_people_are_lines_of_text(capsys):

@@ -12,7 +12,7 @@ from lightmeter.errors import SettingsError
 from lightmeter.testing import odd_service, tiny_png
 
 
-def asked(base_url: str, key: str) -> dict:
+def analyze_picture(base_url: str, key: str) -> dict:
     """Return the answer to one picture."""
     body = {"file": base64.b64encode(tiny_png()).decode()}
     headers = {"X-API-Key": f"Token {key}"}
@@ -24,18 +24,21 @@ def test_an_odd_service_is_there_for_a_block(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with odd_service({"prices": 10}, key="mine", credits=5) as base_url:
         assert base_url.startswith("http://127.0.0.1:")
-        answered = asked(base_url, "mine")
+        answered = analyze_picture(base_url, "mine")
         assert (answered["credits_paid"], answered["credits"]) == (2, 3)
-        assert asked(base_url, "another")["error"] == "Access denied."
+        assert analyze_picture(base_url, "another")["error"] == "Access denied."
     with pytest.raises(requests.ConnectionError):
-        asked(base_url, "mine")
+        analyze_picture(base_url, "mine")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_two_services_have_separate_balances():
     """Two services have separate balances; without faults a service is normal."""
     with odd_service(credits=5) as one, odd_service({"text-credits": True}, credits=9) as other:
-        assert (asked(one, "rehearsal")["credits"], asked(other, "rehearsal")["credits"]) == (4, "8")
+        assert (analyze_picture(one, "rehearsal")["credits"], analyze_picture(other, "rehearsal")["credits"]) == (
+            4,
+            "8",
+        )
 
 
 def test_a_fault_that_is_none_is_refused():

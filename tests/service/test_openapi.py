@@ -71,8 +71,8 @@ def test_examples_follow_their_schemas():
     jsonschema_rs.validate({**content["schema"], "components": DOCUMENT["components"]}, content["example"])
     AnalyzeRequest.model_validate(content["example"])
     for answer in DOCUMENT["components"]["responses"].values():
-        shown = answer["content"]["application/json"]
-        jsonschema_rs.validate({**shown["schema"], "components": DOCUMENT["components"]}, shown["example"])
+        media_type = answer["content"]["application/json"]
+        jsonschema_rs.validate({**media_type["schema"], "components": DOCUMENT["components"]}, media_type["example"])
 
 
 def test_the_api_wants_a_key_and_nothing_else_does():
@@ -98,8 +98,8 @@ def test_requests_hold_every_parameter_and_its_values():
     assert "palette (colors); imagenet (tags, EfficientNet, Apache-2.0)" in fields["backend"]["description"]
     assert fields["feature"]["anyOf"][0]["enum"] == [*sorted((*FEATURES, *EXTRA_FEATURES)), ""]
     assert fields["role"]["anyOf"][0]["enum"] == list(ROLES)
-    told = {name: fields[name]["default"] for name in ("tag_score", "capture_interval", "max_frames")}
-    assert told == {"tag_score": 0.9, "capture_interval": 1, "max_frames": 3}
+    defaults = {name: fields[name]["default"] for name in ("tag_score", "capture_interval", "max_frames")}
+    assert defaults == {"tag_score": 0.9, "capture_interval": 1, "max_frames": 3}
 
 
 def test_get_takes_every_parameter_too():

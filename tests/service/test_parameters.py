@@ -25,7 +25,7 @@ bodies = st.dictionaries(st.sampled_from(FIELDS) | st.text(), values, max_size=6
 queries = st.lists(st.tuples(st.sampled_from([*FIELDS, *(f"{name}[]" for name in FIELDS)]) | st.text(), st.text()))
 
 
-def taken_up(read: Callable[[], AnalyzeRequest]) -> None:
+def parse_and_validate(read: Callable[[], AnalyzeRequest]) -> None:
     """Parse and validate input as the service does; only BadRequest may be raised."""
     try:
         request = validate(read(), OFFERED, allow_private=True)
@@ -42,7 +42,7 @@ def taken_up(read: Callable[[], AnalyzeRequest]) -> None:
 @example(b'{"url": "\\ud800"}')
 def test_any_body_is_a_request_or_a_bad_one(body):
     """Any bytes are parsed or refused."""
-    taken_up(lambda: from_json(body))
+    parse_and_validate(lambda: from_json(body))
 
 
 @given(bodies)
@@ -52,7 +52,7 @@ def test_any_body_is_a_request_or_a_bad_one(body):
 @example({"url": "http://example.org/\0"})
 def test_any_object_is_a_request_or_a_bad_one(fields):
     """Any values of known parameters are parsed or refused."""
-    taken_up(lambda: from_json(json.dumps(fields).encode()))
+    parse_and_validate(lambda: from_json(json.dumps(fields).encode()))
 
 
 @pytest.mark.parametrize("name", ["role", "language", "prompt"])
@@ -70,7 +70,7 @@ def test_a_list_for_a_text_is_named_as_such(name):
 @example([("url", "http://a"), ("capture_interval", "9" * 5000)])
 def test_any_query_is_a_request_or_a_bad_one(pairs):
     """Any query parameters are parsed or refused."""
-    taken_up(lambda: from_query(pairs))
+    parse_and_validate(lambda: from_query(pairs))
 
 
 @given(st.binary(max_size=300), st.sampled_from(["", "data:image/png;base64,", "DATA:;base64,"]), st.booleans())
@@ -134,18 +134,18 @@ def test_the_limit_is_on_decoded_bytes(extra):
 @pytest.mark.parametrize("name", ["url", "backend", "feature", "file_name"])
 def test_a_string_is_a_list_of_one(name):
     """A number that is not allowed is refused in JSON and in queries."""
-    for asked in (from_json(json.dumps({name: "x"}).encode()), from_json(json.dumps({name: ["x"]}).encode())):
-        assert getattr(asked, name) == ["x"]
+    for request in (from_json(json.dumps({name: "x"}).encode()), from_json(json.dumps({name: ["x"]}).encode())):
+        assert getattr(request, name) == ["x"]
     for pairs in ([(name, "x")], [(f"{name}[]", "x")]):
         assert getattr(from_query(pairs), name) == ["x"]
 
 
 def test_empty_values_mean_none():
     """An empty role, language, prompt or number means omitted."""
-    asked = {"url": "http://a/", "role": "", "language": "", "prompt": "", "backend": "", "feature": []}
+    fields = {"url": "http://a/", "role": "", "language": "", "prompt": "", "backend": "", "feature": []}
     default = validate(AnalyzeRequest(url=["http://a/"]), OFFERED, allow_private=True)
-    pairs = [("tag_score", "") if name == "feature" else (name, text) for name, text in asked.items()]
-    for request in (from_json(json.dumps(asked).encode()), from_query(pairs)):
+    pairs = [("tag_score", "") if name == "feature" else (name, text) for name, text in fields.items()]
+    for request in (from_json(json.dumps(fields).encode()), from_query(pairs)):
         assert validate(request, OFFERED, allow_private=True).model_dump() == default.model_dump()
 
 

@@ -37,11 +37,13 @@ async def test_one_idempotency_key_at_two_services(starting, calling, postgres, 
     callers = [await calling(services[0], credits=5)]
     callers.append(type(callers[0])(callers[0].session, services[1].base_url, callers[0].headers))
     name = {"Idempotency-Key": "shared"}
-    asked = [asyncio.create_task(caller.ask(name, url=site.url("held/1.png"))) for caller in callers for _ in range(3)]
+    requests = [
+        asyncio.create_task(caller.ask(name, url=site.url("held/1.png"))) for caller in callers for _ in range(3)
+    ]
     await asyncio.to_thread(site.arrived.acquire)
     site.gate.set()
-    answers = await asyncio.gather(*asked)
+    answers = await asyncio.gather(*requests)
     assert {answer.body["status"] for answer in answers} == {"completed"}
     assert len({answer.body["request_id"] for answer in answers}) == 1
-    assert site.seen == ["/held/1.png"]
+    assert site.paths == ["/held/1.png"]
     assert await callers[0].balance() == 4

@@ -40,8 +40,8 @@ async def test_the_public_url_overrides_every_header(polling_url, trusted):
 async def test_forwarded_headers_of_others_are_ignored(polling_url):
     """Forwarded headers of a peer that is not a trusted proxy change nothing."""
     for trusted in ((), (ip_network("10.0.0.0/8"), ip_network("::1/128"))):
-        said, own = await polling_url(PublicUrl(None, trusted), **FORWARDED)
-        assert said == own
+        url, own = await polling_url(PublicUrl(None, trusted), **FORWARDED)
+        assert url == own
 
 
 async def test_forwarded_headers_of_a_trusted_proxy_count(polling_url):
@@ -54,12 +54,12 @@ async def test_forwarded_headers_of_a_trusted_proxy_count(polling_url):
 @pytest.mark.parametrize("host", ["evil.example/path", "user@evil.example", "a b", '"><script>', "[::1", "x" * 300])
 async def test_a_host_that_is_none_is_not_repeated(polling_url, host):
     """A Host header that is no host and port is replaced by the address of the service."""
-    said, own = await polling_url(PublicUrl(), Host=host)
-    assert said == own
+    url, own = await polling_url(PublicUrl(), Host=host)
+    assert url == own
 
 
 @pytest.mark.parametrize(("header", "value"), [("X-Forwarded-Proto", "javascript"), ("X-Forwarded-Host", "a/b")])
 async def test_nonsense_of_a_trusted_proxy_is_ignored(polling_url, header, value):
     """Forwarded headers with an unknown scheme or no host change nothing."""
-    said, own = await polling_url(PublicUrl(None, LOOPBACK), **{header: value})
-    assert said == own
+    url, own = await polling_url(PublicUrl(None, LOOPBACK), **{header: value})
+    assert url == own

@@ -45,7 +45,7 @@ def test_what_is_kept_is_found_as_it_was():
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "key",
     [
         (content(2), "x", TAGS),
         (ContentKey(content(1).digest, 1, 3), "x", TAGS),
@@ -56,11 +56,11 @@ def test_what_is_kept_is_found_as_it_was():
     ],
     ids=["content", "sampling", "back end", "features", "role", "prompt"],
 )
-def test_another_question_is_another_answer(asked):
+def test_another_question_is_another_answer(key):
     """The key has everything that could change a result."""
     cache = ResultCache()
     cache.put_entries(content(1), "x", TAGS, tagged("cat"))
-    assert cache.get_entries(*asked) is None
+    assert cache.get_entries(*key) is None
 
 
 def test_nobody_can_change_what_the_next_one_gets():
@@ -105,12 +105,12 @@ def test_replacing_a_value_counts_its_size_once():
 class Counting(PaletteBackend):
     """The palette back end, which counts pictures and can be made to fail."""
 
-    seen = 0
+    picture_count = 0
     fails = 0
 
     def analyze(self, pictures, features, options):
         """Count the pictures, then analyze them."""
-        self.seen += len(pictures)
+        self.picture_count += len(pictures)
         if self.fails:
             self.fails -= 1
             raise BackendError("it is dark")
@@ -120,7 +120,7 @@ class Counting(PaletteBackend):
 @pytest.fixture
 async def working():
     """Create an analyzer with a counting palette and a cache, and return a function that runs jobs."""
-    made = []
+    analyzers = []
     async with Fetcher(allow_private=True) as fetcher:
 
         async def begin(cache_bytes, fails=0):
@@ -128,10 +128,10 @@ async def working():
             backend.fails = fails
             tariff = Tariff(RATES, Rounding.IMAGE)
             worker = Analyzer({"palette": backend}, fetcher, tariff, 2, limits=AnalyzerLimits(cache_bytes=cache_bytes))
-            made.append(worker)
+            analyzers.append(worker)
 
-            async def do(*uploads, held=1, more=None, **asked):
-                request = AnalyzeRequest(backend=["palette"], feature=["colors"], **asked)
+            async def do(*uploads, held=1, more=None, **parameters):
+                request = AnalyzeRequest(backend=["palette"], feature=["colors"], **parameters)
                 names = tuple(f"{number}" for number in range(len(uploads)))
                 order = AnalysisJob(request, uploads, names, (held,) * len(uploads), max_frames=3)
 
@@ -144,7 +144,7 @@ async def working():
             return backend, do
 
         yield begin
-    for worker in made:
+    for worker in analyzers:
         worker.close()
 
 
@@ -160,7 +160,7 @@ async def test_results_and_charges_are_the_same_with_and_without(working, assets
     expected = [await do(*assets, held=3) for _ in range(3)]
     assert [await do_cached(*assets, held=3) for _ in range(3)] == expected
     assert expected[0][1] == 1 + 1 + 3
-    assert (plain.seen, spared.seen) == (15, 5)
+    assert (plain.picture_count, spared.picture_count) == (15, 5)
 
 
 async def test_the_same_credits_are_held_for_a_video_that_is_remembered(working, assets):
@@ -177,7 +177,7 @@ async def test_another_sampling_of_a_video_is_looked_at_anew(working, assets):
     backend, do = await working(1 << 20)
     await do(assets[2], held=3)
     await do(assets[2], held=3, capture_interval=2)
-    assert backend.seen == 3 + 2
+    assert backend.picture_count == 3 + 2
 
 
 async def test_an_error_is_not_cached(working, assets):

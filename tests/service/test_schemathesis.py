@@ -73,8 +73,10 @@ def key(service):
 
 def test_every_operation_is_tried(document):
     """Every operation of the document is in the list of this file."""
-    held = [(method.upper(), path) for path, methods in document.raw_schema["paths"].items() for method in methods]
-    assert sorted(held) == sorted(OPERATIONS)
+    operations = [
+        (method.upper(), path) for path, methods in document.raw_schema["paths"].items() for method in methods
+    ]
+    assert sorted(operations) == sorted(OPERATIONS)
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["right", "wrong"])

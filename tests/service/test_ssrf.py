@@ -32,11 +32,11 @@ class Names(AbstractResolver):
 
     def __init__(self, answers: dict[str, list[str]]) -> None:
         self.answers = answers
-        self.asked: list[str] = []
+        self.hosts: list[str] = []
 
     async def resolve(self, host, port=0, family=socket.AF_INET):
         """Return the addresses of a name; numbers as the C library reads them."""
-        self.asked.append(host)
+        self.hosts.append(host)
         name = host.rstrip(".").lower()
         addresses = self.answers.get(name) or ["127.0.0.1", "::1"] * (name == "localhost") or [_number(name)]
         return [
@@ -151,7 +151,7 @@ async def test_host_names_of_private_addresses_are_refused(canary, name):
     async with strict(canary, names) as fetcher:
         found = await outcome(fetcher, f"http://{name}:{canary.port}/")
     assert isinstance(found, ForbiddenAddress), found
-    assert (names.asked, canary.connections) == ([name], [])
+    assert (names.hosts, canary.connections) == ([name], [])
 
 
 @pytest.mark.parametrize("status", STATUSES)
@@ -183,7 +183,7 @@ async def test_dns_rebinding_is_refused(canary):
 
     class Changing(Names):
         async def resolve(self, host, port=0, family=socket.AF_INET):
-            self.answers = {"rebind.test": ["127.0.0.1"] if self.asked else ["203.0.114.1"]}
+            self.answers = {"rebind.test": ["127.0.0.1"] if self.hosts else ["203.0.114.1"]}
             return await super().resolve(host, port, family)
 
     names = Changing({})
@@ -202,7 +202,7 @@ class Rebinding(Names):
     async def resolve(self, host, port=0, family=socket.AF_INET):
         """Return a public address, then loopback."""
         if host == "rebind.test":
-            self.answers = {**self.answers, host: ["127.0.0.1"] if host in self.asked else ["203.0.113.1"]}
+            self.answers = {**self.answers, host: ["127.0.0.1"] if host in self.hosts else ["203.0.113.1"]}
         return await super().resolve(host, port, family)
 
 
@@ -219,7 +219,7 @@ async def test_the_service_never_connects_to_a_private_address_by_name(starting,
     for number in range(3):
         answered = await caller.ask(url=f"{rebound}{number}.png", feature="colors")
         assert "the address is not public" in answered.body["all"]["errors"][0]
-    assert set(NAMES) | {"rebind.test"} == set(names.asked)
+    assert set(NAMES) | {"rebind.test"} == set(names.hosts)
     assert (canary.connections, await caller.balance()) == ([], 1000)
 
 
@@ -240,12 +240,12 @@ async def test_the_service_refuses_every_form(starting, calling, canary):
     for url in refused[::5]:
         answered = await caller.ask(url=["http://example.org/", url])
         assert (answered.status, answered.body["error"]) == (400, "Invalid URLs detected."), url
-    taken = [url for url in urls if url not in refused]
+    accepted = [url for url in urls if url not in refused]
     errors = []
-    for first in range(0, len(taken), MAX_ASSETS):
-        done = await caller.finished(await caller.ask(url=taken[first : first + MAX_ASSETS], feature="colors"))
+    for first in range(0, len(accepted), MAX_ASSETS):
+        done = await caller.finished(await caller.ask(url=accepted[first : first + MAX_ASSETS], feature="colors"))
         assert (done["all"]["assets"], done["credits_paid"]) == ([], 0)
         errors += done["all"]["errors"]
-    assert len(errors) == len(taken) > len(urls) / 2
-    assert all(error.startswith(url) for error, url in zip(errors, taken, strict=True))
+    assert len(errors) == len(accepted) > len(urls) / 2
+    assert all(error.startswith(url) for error, url in zip(errors, accepted, strict=True))
     assert (canary.connections, await caller.balance()) == ([], 1000)

@@ -64,10 +64,10 @@ def traced(command: str, folder: str, options: list[str]) -> int:
     child, pipe = forked(command, folder)
     # Not with --seccomp-bpf: some versions of strace then say that they killed and do not.
     strace = subprocess.Popen(["strace", "-f", "-p", str(child), *options], stderr=subprocess.PIPE, text=True)
-    said = strace.stderr.readline()
-    if "attached" not in said:
+    line = strace.stderr.readline()
+    if "attached" not in line:
         os.kill(child, 9)
-        sys.exit(f"strace cannot trace here: {said}")
+        sys.exit(f"strace cannot trace here: {line}")
     os.write(pipe, b"!")
     os.close(pipe)
     _, status = os.waitpid(child, 0)

@@ -64,7 +64,7 @@ def test_every_way_to_write_hex_is_read(written, read):
 
 
 @pytest.mark.parametrize("text", ["", "reddish", "#12", "#12345", "rgb(1,2,3)", "ff0000", "transparent"])
-def test_what_is_no_colour_is_said(text):
+def test_what_is_no_colour_is_reported(text):
     """Any other text raises an error that says how to write a colour."""
     with pytest.raises(UsageError, match="is no color"):
         color_to_hex(text)

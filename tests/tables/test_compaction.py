@@ -43,8 +43,8 @@ def test_many_parts_become_one_with_the_same_rows_and_runs(tmp_path):
         add(tmp_path, run)
     dataset = Dataset(tmp_path)
     before = dataset.read("tags")
-    (said,) = [one for one in compact(dataset) if one.table == "tags"]
-    assert (said.parts_before, said.parts_after, said.rows) == (3, 1, 3 * ROWS)
+    (result,) = [one for one in compact(dataset) if one.table == "tags"]
+    assert (result.parts_before, result.parts_after, result.rows) == (3, 1, 3 * ROWS)
     assert dataset.read("tags").equals(before)
     (part,) = dataset.describe("tags")
     assert part.runs == {"a": "a", "b": "b", "c": "c"}
@@ -73,7 +73,7 @@ def counted(folder: Path, rng: random.Random) -> int | None:
         return None
 
 
-def asked(folder: Path) -> int | None:
+def count_by_glob(folder: Path) -> int | None:
     """Return the same as `counted`, by DuckDB's own glob."""
     try:
         with duckdb.connect() as db:
@@ -112,7 +112,7 @@ def test_a_reader_that_lists_and_opens_never_counts_less_or_twice(tmp_path, read
     folder = Dataset(tmp_path).table_folder("tags")
     add(tmp_path, "first")
     rng = random.Random(1)  # noqa: S311 (the same orders from run to run)
-    with watched(lambda: counted(folder, rng) if reader == "listing" else asked(folder), batches=1) as there:
+    with watched(lambda: counted(folder, rng) if reader == "listing" else count_by_glob(folder), batches=1) as there:
         for cycle in range(CYCLES):
             there[1] += 1
             add(tmp_path, f"run {cycle}")
@@ -139,7 +139,7 @@ async def test_a_reader_counts_right_while_runs_end_and_tables_are_rebuilt(tmp_p
     rng = random.Random(1)  # noqa: S311 (the same orders from run to run)
     options = {"features": ["tags"], "backends": ["clarifai"], "precheck": False}
     async with listening(Hostile(lambda *_: "answer")) as base_url:
-        with watched(lambda: counted(folder, rng) if reader == "listing" else asked(folder)) as there:
+        with watched(lambda: counted(folder, rng) if reader == "listing" else count_by_glob(folder)) as there:
             for cycle in range(cycles):
                 urls = [f"http://pictures.example/{cycle}/{place}.jpg" for place in range(ROWS)]
                 plan = await lm.plan(urls, base_url=base_url, **options)

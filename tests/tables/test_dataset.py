@@ -26,7 +26,7 @@ def tags(*names: str) -> pa.Table:
     return pa.table({**columns, "name": pa.array(names, pa.string())}, schema=TAGS)
 
 
-def seen(out: Path) -> list[str]:
+def rows_by_glob(out: Path) -> list[str]:
     """Return the rows that a reader with a glob finds now."""
     files = sorted((out / "tables" / "tags").glob("*.parquet"))
     return [name for file in files for name in pq.ParquetFile(file).read()["name"].to_pylist()]
@@ -43,8 +43,8 @@ def test_a_reader_sees_the_old_table_until_the_new_one_is_whole(tmp_path):
     with replace_table(Dataset(tmp_path), "tags", TAGS, {}) as part:
         part.write(tags("new", "newer"))
         part.flush()
-        assert seen(tmp_path) == ["old"]
-    assert seen(tmp_path) == ["new", "newer"]
+        assert rows_by_glob(tmp_path) == ["old"]
+    assert rows_by_glob(tmp_path) == ["new", "newer"]
 
 
 def test_a_failed_writer_changes_nothing(tmp_path):
@@ -59,7 +59,7 @@ def test_a_failed_writer_changes_nothing(tmp_path):
 
     with pytest.raises(ZeroDivisionError):
         break_off()
-    assert seen(tmp_path) == ["old"]
+    assert rows_by_glob(tmp_path) == ["old"]
     assert [path.name for path in (tmp_path / "tables" / "tags").iterdir()] == ["part-00000.parquet"]
 
 
@@ -76,7 +76,7 @@ def test_one_part_replaces_all_parts_and_what_a_killed_writer_left(tmp_path):
     for path in (left, torn):
         os.utime(path, (now, now - GRACE_S - 10))
     save(tmp_path, "new")
-    assert seen(tmp_path) == ["new"]
+    assert rows_by_glob(tmp_path) == ["new"]
     assert [path.name for path in folder.iterdir()] == ["part-00002.parquet"]
     assert not left.exists()
     assert not torn.exists()
@@ -105,7 +105,7 @@ def test_a_run_is_added_beside_others_and_replaces_only_itself(tmp_path):
     for run, name in (("a", "1"), ("b", "2"), ("b", "3"), ("a", "4")):
         with replace_tables(dataset, {"tags": TAGS}, {"runs": {run: ""}}, keep_others=True) as writers:
             writers["tags"].write(tags(name))
-    assert seen(tmp_path) == ["4", "3"]
+    assert rows_by_glob(tmp_path) == ["4", "3"]
     assert [list(part.runs) for part in dataset.describe("tags")] == [["a"], ["b"]]
 
 
@@ -121,7 +121,7 @@ def test_several_tables_change_only_when_all_are_whole(tmp_path):
 
     with pytest.raises(ValueError, match="no column"):
         break_off()
-    assert seen(tmp_path) == ["old"]
+    assert rows_by_glob(tmp_path) == ["old"]
     assert dataset.parts("nsfw") == []
 
 

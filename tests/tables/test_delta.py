@@ -56,8 +56,8 @@ def test_a_run_writes_delta_tables_and_the_next_one_a_new_version(command, sampl
             writer = csv.writer(file)
             writer.writerow(["id", "path"])
             writer.writerows([row["id"], DATA / row["path"]] for row in part)
-        asked = ("--features", "colors", "--no-precheck", "--format", "delta", "--yes")
-        assert command("run", manifest, "--out", out, *asked).code == 0
+        options = ("--features", "colors", "--no-precheck", "--format", "delta", "--yes")
+        assert command("run", manifest, "--out", out, *options).code == 0
         here = deltalake.DeltaTable(out / "delta" / "assets")
         assert here.version() == at
         done = [row["id"] for row in sample_rows[: 2 + 3 * at]]
@@ -108,22 +108,22 @@ def test_of_two_writers_at_once_none_undoes_the_other_on_s3(tmp_path, s3, add):
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "message"),
     [
         ("gopher://nowhere", "Unknown scheme"),
         ("s3://k:secret@nowhere/x?{options}", "s3://nowhere/x cannot be written as Delta"),
         ("s3://lake/x?tls_verify_certificates=false", "does not know tls_verify_certificates"),
     ],
 )
-def test_a_place_that_delta_cannot_use_is_said(tmp_path, s3, add, place, said):
+def test_a_place_that_delta_cannot_use_is_reported(tmp_path, s3, add, place, message):
     """A wrong scheme or a missing bucket raises a usage error that shows no key."""
-    with pytest.raises(UsageError, match=said) as raised:
+    with pytest.raises(UsageError, match=message) as raised:
         write_delta(add(tmp_path, "a", 1), place.format(options=s3.options))
     assert "secret" not in str(raised.value)
     assert "\x1b" not in str(raised.value)
 
 
-def test_a_missing_writer_is_said_before_anything_is_spent(tmp_path, monkeypatch):
+def test_a_missing_writer_is_reported_before_anything_is_spent(tmp_path, monkeypatch):
     """Without deltalake a plan for Delta tables is refused, whether it is new or read from a file."""
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
     options = {"features": ["colors"], "precheck": False, "table_format": "delta"}

@@ -82,11 +82,11 @@ def test_a_killed_export_shows_the_tables_of_the_one_before(tmp_path, add, monke
 @pytest.mark.sweep
 def test_readers_meanwhile_see_tables_of_one_export(tmp_path):
     """While exports follow each other, each reading has the same number of rows in both tables."""
-    place, seen, ended = str(tmp_path / "iceberg"), [], threading.Event()
+    place, row_counts, ended = str(tmp_path / "iceberg"), [], threading.Event()
 
     def read() -> None:
         while not ended.is_set():
-            seen.append({rows.num_rows for rows in read_iceberg(place).values()})
+            row_counts.append({rows.num_rows for rows in read_iceberg(place).values()})
 
     for rows in range(1, 8):
         for table in ("tags", "colors"):
@@ -97,8 +97,8 @@ def test_readers_meanwhile_see_tables_of_one_export(tmp_path):
             reader.start()
     ended.set()
     reader.join()
-    assert seen
-    assert all(len(counts) == 1 for counts in seen)
+    assert row_counts
+    assert all(len(counts) == 1 for counts in row_counts)
 
 
 def test_a_store_needs_a_catalog_of_the_user(tmp_path, s3, add, monkeypatch):
@@ -136,7 +136,7 @@ def test_a_run_writes_iceberg_tables(command, tmp_path):
         assert db.execute("SELECT status FROM read_parquet(?)", [files]).fetchall() == [("skipped",)]
 
 
-def test_a_missing_package_is_said_before_anything_is_spent(tmp_path, monkeypatch):
+def test_a_missing_package_is_reported_before_anything_is_spent(tmp_path, monkeypatch):
     """Without pyiceberg a plan for Iceberg tables is refused."""
     monkeypatch.setenv("LIGHTMETER_SETTINGS", str(tmp_path / "none.toml"))
     for name in [name for name in sys.modules if name.startswith("pyiceberg.catalog.sql")]:

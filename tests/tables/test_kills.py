@@ -62,15 +62,15 @@ def folders(tmp_path_factory):
         export_tables(out, whole=True)
         shutil.copytree(out / "tables", place / "one")
         lm.sync(run(out, "ef"))
-    made = {"bare": None, "one part": place / "one", "two parts": place / "two"}
-    for name, tables in made.items():
+    copies = {"bare": None, "one part": place / "one", "two parts": place / "two"}
+    for name, tables in copies.items():
         shutil.copytree(out, place / name, ignore=shutil.ignore_patterns("tables", "views.sql", "catalog.duckdb"))
         if tables is not None:
             shutil.copytree(tables, place / name / "tables")
-    return {name: place / name for name in made}
+    return {name: place / name for name in copies}
 
 
-def seen(out: Path) -> dict[str, Counter]:
+def row_counts(out: Path) -> dict[str, Counter]:
     """Return, by table, how often a reader that lists and opens files finds each row."""
     found = {}
     with duckdb.connect() as db:
@@ -91,9 +91,9 @@ def done(jobs: list[tuple[str, Path, str | None, int]]) -> list:
 
 
 def _done(jobs: list[tuple[str, Path, str | None, int]]) -> list:
-    asked = json.dumps([(command, str(out), call, nth) for command, out, call, nth in jobs])
+    jobs_json = json.dumps([(command, str(out), call, nth) for command, out, call, nth in jobs])
     ended = subprocess.run(
-        [sys.executable, "-B", str(SCRIPT)], input=asked, capture_output=True, text=True, check=False
+        [sys.executable, "-B", str(SCRIPT)], input=jobs_json, capture_output=True, text=True, check=False
     )
     if "cannot trace" in ended.stderr:
         pytest.skip(ended.stderr.strip())
@@ -126,16 +126,16 @@ def kills(folders, tmp_path_factory):
         for nth in spread(call, count)
     ]
     ends = done([(CHANGES[one["change"]][1], one["out"], one["call"], one["nth"]) for one in jobs])
-    old = {change: seen(folders[holds]) for change, (holds, _) in CHANGES.items()}
-    new = {change: seen(out) for change, out in whole.items()}
+    old = {change: row_counts(folders[holds]) for change, (holds, _) in CHANGES.items()}
+    new = {change: row_counts(out) for change, out in whole.items()}
     for one, end in zip(jobs, ends, strict=True):
-        one |= {"end": end, "seen": seen(one["out"]), "old": old[one["change"]], "new": new[one["change"]]}
+        one |= {"end": end, "seen": row_counts(one["out"]), "old": old[one["change"]], "new": new[one["change"]]}
         one["litter"] = [*one["out"].glob(".staging-*"), *one["out"].glob(".*.tmp*"), *one["out"].glob("tables/.*")]
         for left in one["litter"]:
             os.utime(left, (0, 0))  # as if it were long ago
     again = done([("rebuild", one["out"], None, 0) for one in jobs])
     for one, end in zip(jobs, again, strict=True):
-        one |= {"rebuilt": end, "again": seen(one["out"]), "all": new["first"]}
+        one |= {"rebuilt": end, "again": row_counts(one["out"]), "all": new["first"]}
     return jobs
 
 
@@ -167,8 +167,8 @@ def test_facts_come_before_the_assets_they_belong_to(kills):
 def test_a_rebuild_ends_what_the_killed_one_began(kills):
     """After a rebuild the tables hold each row of all runs once, and no temporary file is left."""
     for one in kills:
-        told = (one["change"], one["call"], one["nth"])
-        assert one["rebuilt"] == 0, told
-        assert one["again"] == one["all"], told
-        assert not any(left.exists() for left in one["litter"]), told
+        fault = (one["change"], one["call"], one["nth"])
+        assert one["rebuilt"] == 0, fault
+        assert one["again"] == one["all"], fault
+        assert not any(left.exists() for left in one["litter"]), fault
     assert any(one["litter"] for one in kills)

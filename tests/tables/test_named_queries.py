@@ -43,7 +43,7 @@ def asset(item: str) -> dict:
     colors = [
         {"red": red, "green": green, "blue": blue, "pixel_fraction": share} for red, green, blue, share in COLORS[item]
     ]
-    nsfw = [{"label": label, **said, "source": source} for label, said, source in NSFW[item]]
+    nsfw = [{"label": label, **rating, "source": source} for label, rating, source in NSFW[item]]
     return {"tags": tags, "colors": colors, "nsfw": nsfw}
 
 
@@ -62,8 +62,8 @@ def out(tmp_path_factory):
     items = [ItemRef(item, f"https://example.com/{item}.jpg", place) for place, item in enumerate(GROUPS)]
     results = {"assets": [asset(item) for item in GROUPS], "errors": ["b: too slow", "b: too slow"]}
     flattener.add_answer(orjson.dumps({"all": results}), items, AnswerContext("run", "r1", None, None))
-    asked = {"request_id": ["r1"], "assets": [3], "credits_paid": [6], "run_id": ConstantColumn("run")}
-    requests = recorder.build("requests", asked, 1)
+    request_columns = {"request_id": ["r1"], "assets": [3], "credits_paid": [6], "run_id": ConstantColumn("run")}
+    requests = recorder.build("requests", request_columns, 1)
     own = {"assets": assets, "requests": requests}
     for table, rows in (fact_tables(flattener) | own).items():
         with replace_table(Dataset(folder), table, rows.schema) as part:

@@ -31,8 +31,8 @@ def test_what_was_published_is_asked_in_sql_and_by_name(tmp_path, s3, add):
 def test_the_command_asks_a_place_with_what_the_environment_says(tmp_path, s3, add, command):
     """`lightmeter sql s3://…` prints the answer; keys and addresses come from the environment."""
     publish(add(tmp_path, "a", 3), s3.uri("command"))
-    asked = command("sql", "s3://lake/command", "SELECT name, count(*) AS n FROM tags GROUP BY 1", **s3.environment)
-    assert (asked.code, asked.out) == (0, "name,n\na,3\n")
+    result = command("sql", "s3://lake/command", "SELECT name, count(*) AS n FROM tags GROUP BY 1", **s3.environment)
+    assert (result.code, result.out) == (0, "name,n\na,3\n")
     empty = command("sql", "s3://lake/nothing", "FROM tags", **s3.environment)
     assert (empty.code, empty.out) == (2, "")
     assert "s3://lake/nothing holds no tables" in empty.err
@@ -60,7 +60,7 @@ def test_only_what_is_there_can_be_read(tmp_path, s3, add):
 
 
 @pytest.mark.parametrize("place", ["s3://k:secret@nowhere/x?{options}", "gopher://nowhere/x"])
-def test_a_place_that_cannot_be_read_is_said(s3, place):
+def test_a_place_that_cannot_be_read_is_reported(s3, place):
     """A missing bucket or an unknown scheme raises a usage error that shows no key."""
     with pytest.raises(UsageError, match="nowhere/x") as raised:
         duckdb_query.sql(place.format(options=s3.options), "FROM tags")

@@ -26,12 +26,12 @@ def test_a_table_is_one_object_whose_readers_see_the_old_or_the_new_one(tmp_path
     there, uri = s3.there, s3.uri("photos")
     dataset = add(tmp_path, "first", 10)
     publish(dataset, uri)
-    seen, done = [], threading.Event()
+    row_counts, done = [], threading.Event()
 
     def read():
         while not done.is_set():
             with suppress(pa.ArrowInvalid, OSError):  # replaced between its size and its footer: ask again
-                seen.append(count(there, "lake/photos/tables/tags"))
+                row_counts.append(count(there, "lake/photos/tables/tags"))
 
     thread = threading.Thread(target=read)
     thread.start()
@@ -39,9 +39,9 @@ def test_a_table_is_one_object_whose_readers_see_the_old_or_the_new_one(tmp_path
         publish(add(tmp_path, f"run {cycle}", 10), uri)
     done.set()
     thread.join()
-    assert seen
-    assert seen == sorted(seen)
-    assert set(seen) <= {10, 20, 30, 40, 50, 60}
+    assert row_counts
+    assert row_counts == sorted(row_counts)
+    assert set(row_counts) <= {10, 20, 30, 40, 50, 60}
     left = there.get_file_info(fs.FileSelector("lake/photos/tables", recursive=True))
     assert [one.path for one in left if one.type == fs.FileType.File] == ["lake/photos/tables/tags/part-00000.parquet"]
     assert count(there, "lake/photos/tables/tags") == 60

@@ -50,50 +50,50 @@ KEYS = {"tags": "name", "colors": "hex", "brands": "name"}
 
 def keyed(table, entries):
     """Entries under their keys, as the answer has them."""
-    told: dict[str, list] = {}
+    by_key: dict[str, list] = {}
     for entry in entries:
-        told.setdefault(entry[KEYS[table]], []).append(entry)
-    return told
+        by_key.setdefault(entry[KEYS[table]], []).append(entry)
+    return by_key
 
 
 @st.composite
 def pictures(draw, *, frames=True):
     """A picture's facts by table, and the asset that tells them."""
-    told = {table: draw(entries) for table, entries in LISTS.items() if draw(st.booleans())}
+    facts = {table: draw(entries) for table, entries in LISTS.items() if draw(st.booleans())}
     asset = {}
-    for table, entries in told.items():
+    for table, entries in facts.items():
         in_keys = table in ("tags", "colors") or (table == "brands" and draw(st.booleans()))
         asset[table] = keyed(table, entries) if in_keys else entries
     inner = draw(st.lists(pictures(frames=False), max_size=2)) if frames else []
     if inner:
         asset["frames"] = [{"index": place, **frame} for place, (_, frame) in enumerate(inner)]
-    return (told, asset) if not frames else ([(None, told), *enumerate(of for of, _ in inner)], asset)
+    return (facts, asset) if not frames else ([(None, facts), *enumerate(of for of, _ in inner)], asset)
 
 
-def seen(value):
+def hashable(value):
     """A value that can be counted."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
-def said(item, frame, table, entry):
+def fact_key(item, frame, table, entry):
     """A fact as it went in: where it belongs, and all that its table has columns for."""
     names = ["raw"] if table in ("faces", "texts", "brands") else [n for n in schema(table).names if n in entry]
-    return (table, item, frame, seen(entry if names == ["raw"] else {name: entry[name] for name in names}))
+    return (table, item, frame, hashable(entry if names == ["raw"] else {name: entry[name] for name in names}))
 
 
 @settings(max_examples=settings.default.max_examples // 2)  # each example writes eleven files
 @given(answers=st.lists(st.lists(pictures(), max_size=3), max_size=4))
 def test_the_facts_that_went_in_come_out(answers):
     """The files hold exactly the answered facts, each unchanged and with its item and frame."""
-    told, went_in = [], Counter()
+    answer_arguments, expected_facts = [], Counter()
     for number, assets in enumerate(answers):
         items = [ItemRef(f"{number}-{place}", "u", place) for place in range(len(assets))]
         raw = orjson.dumps({"request_id": str(number), "all": {"assets": [asset for _, asset in assets], "errors": []}})
-        told.append((raw, items, AnswerContext("run", None, None, None)))
-        went_in.update(
-            said(item.item_id, frame, table, entry)
-            for item, (said_of, _) in zip(items, assets, strict=True)
-            for frame, of in said_of
+        answer_arguments.append((raw, items, AnswerContext("run", None, None, None)))
+        expected_facts.update(
+            fact_key(item.item_id, frame, table, entry)
+            for item, (asset_facts, _) in zip(items, assets, strict=True)
+            for frame, of in asset_facts
             for table, entries in of.items()
             for entry in entries
         )
@@ -101,14 +101,14 @@ def test_the_facts_that_went_in_come_out(answers):
         dataset = Dataset(Path(folder))
         schemas = {table: schema(table) for table in TABLES}
         with replace_tables(dataset, schemas, {}) as writers, TableWriters(writers) as loader:
-            for answer in told:
+            for answer in answer_arguments:
                 loader.add_answer(*answer)
         came_out = Counter(
-            said(row["item_id"], row["frame"], table, orjson.loads(row["raw"]) if "raw" in row else stated(row))
+            fact_key(row["item_id"], row["frame"], table, orjson.loads(row["raw"]) if "raw" in row else stated(row))
             for table in LISTS
             for row in dataset.read(table).to_pylist()
         )
-    assert came_out == went_in
+    assert came_out == expected_facts
 
 
 def stated(row):

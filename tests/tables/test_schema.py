@@ -27,9 +27,9 @@ def described() -> str:
     for table in ALL_TABLES:
         lines += ["", table]
         for field in schema(table):
-            said = {name.decode(): text.decode() for name, text in field.metadata.items()}
+            meta = {name.decode(): text.decode() for name, text in field.metadata.items()}
             lines.append(
-                f"  {field.name}: {field.type} | {said['description']} | {said['unit']} | null: {said['null']}"
+                f"  {field.name}: {field.type} | {meta['description']} | {meta['unit']} | null: {meta['null']}"
             )
     return "\n".join(lines).strip() + "\n"
 

@@ -47,12 +47,12 @@ def written(folder, assets) -> Tables:
     """Write the tables of one answer with these assets to a folder."""
     flattener, recorder = Flattener(), RowTables({})
     items = [ItemRef(item, f"media/{item}.jpg", place) for place, item in enumerate(assets)]
-    told = [STATUSES.get(item, ("ok", None, None)) for item in assets]
+    statuses = [STATUSES.get(item, ("ok", None, None)) for item in assets]
     columns = {
         "item_id": list(assets),
         "url": [item.url for item in items],
         "run_id": ConstantColumn("run"),
-        **dict(zip(("status", "reason", "error"), map(list, zip(*told, strict=True)), strict=True)),
+        **dict(zip(("status", "reason", "error"), map(list, zip(*statuses, strict=True)), strict=True)),
     }
     answer = {"all": {"assets": list(assets.values()), "errors": []}}
     flattener.add_answer(orjson.dumps(answer), items, AnswerContext("run", "r", None, None))
@@ -129,7 +129,7 @@ def test_one_of_several_models_is_chosen(tables):
         ("odd", "its answer holds none", "has one"),
     ],
 )
-def test_what_cannot_be_compared_is_said_with_its_reason(tables, item, message, hint):
+def test_what_cannot_be_compared_is_reported_with_its_reason(tables, item, message, hint):
     """The error suggests similar ids for an unknown item, and gives the reason for a missing embedding."""
     with pytest.raises(UsageError) as raised:
         tables.similar(item)

@@ -22,9 +22,9 @@ from lightmeter.ui.gallery.gallery_queries import (
 HEX = st.integers(0, 0xFFFFFF).map(lambda number: f"#{number:06x}")
 
 
-def distance(one: str, asked: str) -> float | None:
-    """Return the distance of two colors in plain Python; None for a nearly grey color if `asked` is not grey."""
-    (l1, a1, b1), (l2, a2, b2) = oklab(one), oklab(asked)
+def distance(one: str, target: str) -> float | None:
+    """Return the distance of two colors in plain Python; None for a nearly grey color if `target` is not grey."""
+    (l1, a1, b1), (l2, a2, b2) = oklab(one), oklab(target)
     c1, c2 = hypot(a1, b1), hypot(a2, b2)
     if c1 < MIN_CHROMA <= c2:
         return None
@@ -33,12 +33,12 @@ def distance(one: str, asked: str) -> float | None:
     return hypot(weights[0] * (l1 - l2), weights[1] * (c1 - c2), weights[2] * sqrt(hue))
 
 
-def sql_distances(colors: list[str], asked: str) -> dict[str, float]:
-    """Return the distance of each color from `asked` as DuckDB computes it."""
+def sql_distances(colors: list[str], target: str) -> dict[str, float]:
+    """Return the distance of each color from `target` as DuckDB computes it."""
     with duckdb.connect() as db:
         db.execute("CREATE TABLE colors (item_id TEXT, red UTINYINT, green UTINYINT, blue UTINYINT)")
         db.executemany("INSERT INTO colors VALUES (?, ?, ?, ?)", [(c, *bytes.fromhex(c[1:])) for c in colors])
-        return dict(db.execute(distances_sql(asked)).fetchall())
+        return dict(db.execute(distances_sql(target)).fetchall())
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_oklab_has_the_published_values(colour, expected):
 
 
 @settings(max_examples=20, deadline=None)
-@given(colors=st.lists(HEX, min_size=1, unique=True), asked=HEX)
-def test_sql_and_python_distances_agree(colors, asked):
+@given(colors=st.lists(HEX, min_size=1, unique=True), target=HEX)
+def test_sql_and_python_distances_agree(colors, target):
     """DuckDB computes the same distances as plain Python, 0 for the same color, and leaves out the same colors."""
-    expected = {color: distance(color, asked) for color in [*colors, asked]}
-    found = sql_distances(list(expected), asked)
+    expected = {color: distance(color, target) for color in [*colors, target]}
+    found = sql_distances(list(expected), target)
     assert found == pytest.approx({color: value for color, value in expected.items() if value is not None}, abs=1e-6)
-    assert found[asked] == pytest.approx(0, abs=1e-6)
+    assert found[target] == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_sql_and_python_distances_agree(colors, asked):
 )
 def test_color_words_find_colors_of_photographs(word, similar, other):
     """Within the default distance of a color word are the colors of photographs that people call so, and no others."""
-    asked = ColorNear(color=word)
-    near = {color for color, apart in sql_distances(similar + other, asked.color).items() if apart <= asked.distance}
+    target = ColorNear(color=word)
+    near = {color for color, apart in sql_distances(similar + other, target.color).items() if apart <= target.distance}
     assert near == set(similar)
 
 

@@ -28,7 +28,7 @@ def explorer(run):
     view.close_view()
 
 
-def shown(explorer, **traits):
+def visible_items(explorer, **traits):
     """Set traits, and return the ids of the items shown."""
     for name, value in traits.items():
         setattr(explorer, name, value)
@@ -47,17 +47,17 @@ def ask(view, method, **params):
 
 def test_all_rows_are_shown_in_manifest_order(explorer):
     """Without a filter the gallery shows every row, duplicates and missing files included."""
-    assert shown(explorer) == ALL
+    assert visible_items(explorer) == ALL
     assert (explorer.result["items"], explorer.result["total"]) == (5, 5)
 
 
 def test_filters_combine(explorer):
     """Values of one facet are alternatives, facets combine; an empty dict shows all items again."""
-    assert shown(explorer, filters={"tags": ["cat"]}) == ["chelsea", "again"]
-    assert shown(explorer, filters={"tags": ["cat", "coffee"]}) == ["chelsea", "coffee", "again"]
-    assert shown(explorer, filters={"tags": ["cat"], "values": {"status": ["duplicate"]}}) == ["again"]
-    assert shown(explorer, filters={"severity": [0.9, 1.0]}) == []
-    assert shown(explorer, filters={}) == ALL
+    assert visible_items(explorer, filters={"tags": ["cat"]}) == ["chelsea", "again"]
+    assert visible_items(explorer, filters={"tags": ["cat", "coffee"]}) == ["chelsea", "coffee", "again"]
+    assert visible_items(explorer, filters={"tags": ["cat"], "values": {"status": ["duplicate"]}}) == ["again"]
+    assert visible_items(explorer, filters={"severity": [0.9, 1.0]}) == []
+    assert visible_items(explorer, filters={}) == ALL
 
 
 def test_search_finds_parts_of_tags(explorer):
@@ -69,13 +69,13 @@ def test_search_finds_parts_of_tags(explorer):
 def test_color_names_and_invalid_colors(explorer):
     """A CSS name filters as its hex value; an invalid color shows an error and keeps the items."""
     for red in ("red", "Red ", "#f00", "#ff0000ff"):
-        shown(explorer, filters={"color": {"color": red}})
+        visible_items(explorer, filters={"color": {"color": red}})
         assert (explorer.result["filters"]["color"]["color"], explorer.problem) == ("#ff0000", "")
     before = explorer.result
-    shown(explorer, filters={"color": {"color": "reddish"}})
+    visible_items(explorer, filters={"color": {"color": "reddish"}})
     assert "'reddish' is no color" in explorer.problem
     assert explorer.result == before
-    shown(explorer, filters={})
+    visible_items(explorer, filters={})
     assert explorer.problem == ""
 
 
@@ -89,16 +89,16 @@ def test_color_names_and_invalid_colors(explorer):
 )
 def test_invalid_filters_are_shown_as_an_error(explorer, name, value):
     """Invalid filters and orders of a page or a user show an error, and the next valid ones remove it."""
-    shown(explorer, **{name: value})
+    visible_items(explorer, **{name: value})
     assert explorer.problem
-    assert shown(explorer, **{name: {}}) == ALL
+    assert visible_items(explorer, **{name: {}}) == ALL
     assert explorer.problem == ""
 
 
 def test_rows_and_sql_give_the_filtered_items(explorer, run):
     """`rows` returns the filtered rows in their order, and `run.sql(explorer.sql)` the same."""
     order = {"by": "column:url", "descending": True}
-    ids = shown(explorer, filters={"sources": ["imagenet"]}, sort=order)
+    ids = visible_items(explorer, filters={"sources": ["imagenet"]}, sort=order)
     assert ids
     assert explorer.rows().column("item_id").to_pylist() == ids
     assert run.sql(explorer.sql)["item_id"].tolist() == ids
@@ -121,11 +121,11 @@ def test_saved_views_are_kept_with_the_run(run, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(run.folder, out)
     first, second = ExplorerView(out), None
-    shown(first, filters={"tags": ["cat"]}, sort={"by": "severity", "descending": True})
+    visible_items(first, filters={"tags": ["cat"]}, sort={"by": "severity", "descending": True})
     assert "error" not in ask(first, "save_view", name="cats")
     second = ExplorerView(str(out))
     assert "error" not in ask(second, "open_view", name="cats")
-    assert shown(second) == shown(first)
+    assert visible_items(second) == visible_items(first)
     ask(second, "delete_view", name="cats")
     assert second.views == ExplorerView(out).views == {}
 
@@ -136,14 +136,14 @@ def test_broken_saved_views_do_not_hide_the_gallery(run, tmp_path):
     shutil.copytree(run.folder, out)
     (out / "explorer-views.json").write_text("{")
     explorer = ExplorerView(out)
-    assert shown(explorer) == ALL
+    assert visible_items(explorer) == ALL
     assert "explorer-views.json" in ask(explorer, "save_view", name="x")["error"]["message"]
 
 
 def test_pages_of_older_filters_are_empty(explorer):
     """A page for filters that have changed has no cards, and says the version of those shown."""
     version = explorer.result["version"]
-    shown(explorer, filters={"tags": ["cat"]})
+    visible_items(explorer, filters={"tags": ["cat"]})
     assert explorer.page(version, 0, 10) == {"version": explorer.result["version"], "cards": []}
 
 
@@ -155,13 +155,13 @@ def test_too_large_ranges_are_refused(explorer):
 
 def test_the_state_is_json(explorer):
     """The state that the page gets is plain JSON."""
-    shown(explorer, filters={"color": {"color": "teal"}, "severity": (0, 1)}, sort={"by": "tag:cat"})
+    visible_items(explorer, filters={"color": {"color": "teal"}, "severity": (0, 1)}, sort={"by": "tag:cat"})
     assert json.loads(json.dumps(explorer.page_state(), allow_nan=False))["result"]["total"] == 5
 
 
 def test_a_folder_opens_like_a_run(run):
     """A folder, as a path or a string, opens like the run."""
-    assert shown(ExplorerView(run.folder)) == shown(ExplorerView(str(run.folder))) == ALL
+    assert visible_items(ExplorerView(run.folder)) == visible_items(ExplorerView(str(run.folder))) == ALL
 
 
 def test_a_folder_without_a_run_is_an_error(tmp_path):
@@ -174,7 +174,7 @@ def test_a_run_without_tables_has_no_items(run, tmp_path):
     """Without tables the gallery is empty, and names the command that writes them from the journal."""
     shutil.copy(run.folder / "journal.sqlite", tmp_path)
     explorer = ExplorerView(tmp_path)
-    assert shown(explorer) == []
+    assert visible_items(explorer) == []
     assert "no tables yet; its journal holds the answers of 3 rows" in explorer.problem
     assert f"lightmeter rebuild {tmp_path}" in explorer.problem
 
@@ -212,9 +212,9 @@ def test_similar_items(run_with_embeddings):
     explorer.wait()
     assert explorer.result["has_embeddings"]
     assert "error" not in ask(explorer, "show_similar", item_id="chelsea")
-    assert shown(explorer) == ["coffee", "samoyed"]
+    assert visible_items(explorer) == ["coffee", "samoyed"]
     assert explorer.filters["similar"]["name"] == "chelsea.jpg"
-    assert shown(explorer, filters={**explorer.filters, "values": {"status": ["skipped"]}}) == []
+    assert visible_items(explorer, filters={**explorer.filters, "values": {"status": ["skipped"]}}) == []
     assert "again has no embedding" in ask(explorer, "show_similar", item_id="again")["error"]["message"]
 
 

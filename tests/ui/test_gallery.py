@@ -151,7 +151,7 @@ def test_counts_and_sql_agree_with_plain_python(items, filters, sort):
 
 
 @pytest.fixture
-def shown(tmp_path):
+def cards_of(tmp_path):
     """A function that writes items, and returns the cards of the gallery for filters and an order."""
 
     def show(items, filters=None, sort=None):
@@ -163,38 +163,38 @@ def shown(tmp_path):
     return show
 
 
-def test_cards_hold_the_best_tags_and_the_palette(shown):
+def test_cards_hold_the_best_tags_and_the_palette(cards_of):
     """A card has each tag once with its highest score, tags without a score last, and its colors by share."""
     tags = [("cat", 0.5, "one"), ("cat", 0.9, "two"), ("fur", 0.7, "one"), ("paw", None, "one")]
-    (card,) = shown([item(tags=tags, severities=[0.2, 0.75], colors=[0xFF0000])])
+    (card,) = cards_of([item(tags=tags, severities=[0.2, 0.75], colors=[0xFF0000])])
     rounded = [(name, None if score is None else round(score, 3)) for name, score in card["tags"]]
     assert rounded == [("cat", 0.9), ("fur", 0.7), ("paw", None)]
     assert card["colors"] == [("#ff0000", 0.0)]
     assert (card["severity"], card["blurred"], card["name"]) == (0.75, True, "i0.jpg")
 
 
-def test_nearest_colors_come_first(shown):
+def test_nearest_colors_come_first(cards_of):
     """With a color, and no other order, the items with the nearest color come first."""
-    cards = shown(
+    cards = cards_of(
         [item(colors=[0x0000FF]), item(colors=[0xE01010]), item(colors=[0xFF0000])], {"color": {"color": "Red"}}
     )
     assert [card["item_id"] for card in cards] == ["i2", "i1"]
 
 
-def test_similar_items_keep_their_order(shown):
+def test_similar_items_keep_their_order(cards_of):
     """Similar items come most similar first, and combine with other filters."""
     similar = {"item_id": "x", "name": "x", "item_ids": ["i2", "i0", "gone"]}
     items = [item(), item(), item(status="failed")]
-    assert [card["item_id"] for card in shown(items, {"similar": similar})] == ["i2", "i0"]
-    cards = shown(items, {"similar": similar, "values": {"status": ["ok"]}})
+    assert [card["item_id"] for card in cards_of(items, {"similar": similar})] == ["i2", "i0"]
+    cards = cards_of(items, {"similar": similar, "values": {"status": ["ok"]}})
     assert [card["item_id"] for card in cards] == ["i0"]
 
 
-def test_an_unrated_item_is_in_no_range_of_severity(shown):
+def test_an_unrated_item_is_in_no_range_of_severity(cards_of):
     """The full range of severities leaves out items without a rating, no range leaves out none."""
     items = [item(severities=[None]), item(severities=[0.0])]
-    assert len(shown(items)) == 2
-    assert [card["item_id"] for card in shown(items, {"severity": (0, 1)})] == ["i1"]
+    assert len(cards_of(items)) == 2
+    assert [card["item_id"] for card in cards_of(items, {"severity": (0, 1)})] == ["i1"]
 
 
 def test_columns_with_many_values_are_no_facets(tmp_path):

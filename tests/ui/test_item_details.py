@@ -87,9 +87,14 @@ def test_details_have_all_facts_of_an_item(run):
 def test_details_of_items_without_an_answer(run):
     """A duplicate names its original; a skipped row has its reason and error; an unknown item is an error."""
     assert read_details(run.folder, "again")["duplicate_of"]["item_id"] == "chelsea"
-    gone = read_details(run.folder, "<b>gone</b>")
-    assert (gone["status"], gone["reason"], gone["requests"], gone["boxes"]) == ("skipped", "file", [], [])
-    assert "No such file" in gone["error"]
+    missing_item = read_details(run.folder, "<b>gone</b>")
+    assert (missing_item["status"], missing_item["reason"], missing_item["requests"], missing_item["boxes"]) == (
+        "skipped",
+        "file",
+        [],
+        [],
+    )
+    assert "No such file" in missing_item["error"]
     with pytest.raises(UsageError, match="no item 'none'"):
         read_details(run.folder, "none")
 
@@ -172,15 +177,18 @@ def test_enlarged_picture_is_upright_and_bounded(tmp_path):
 
 def test_picture_that_cannot_be_had_is_the_kept_thumbnail(tmp_path):
     """Without the file, or from a server that refuses, the kept thumbnail is shown with the reason."""
-    kept = tiny_jpeg()
+    thumbnail = tiny_jpeg()
     with serve_folder(tmp_path) as url:
-        missing = lm.sync(enlarge(ThumbnailSource(f"{url}/no.jpg", None, kept), "image", None))
-        video = lm.sync(enlarge(ThumbnailSource(f"{url}/no.mp4", None, kept), "video", None))
-        frame = lm.sync(enlarge(ThumbnailSource(f"{url}/no.mp4", None, kept), "video", 2.0))
-    gone = lm.sync(enlarge(ThumbnailSource("no.jpg", str(tmp_path / "no.jpg"), kept), "image", None))
-    assert [one.jpeg for one in (missing, video, gone)] == [kept] * 3
+        missing = lm.sync(enlarge(ThumbnailSource(f"{url}/no.jpg", None, thumbnail), "image", None))
+        video = lm.sync(enlarge(ThumbnailSource(f"{url}/no.mp4", None, thumbnail), "video", None))
+        frame = lm.sync(enlarge(ThumbnailSource(f"{url}/no.mp4", None, thumbnail), "video", 2.0))
+    missing_picture = lm.sync(enlarge(ThumbnailSource("no.jpg", str(tmp_path / "no.jpg"), thumbnail), "image", None))
+    assert [one.jpeg for one in (missing, video, missing_picture)] == [thumbnail] * 3
     assert missing.is_thumbnail
-    assert (missing.reason, gone.reason) == ("HTTP 404", "The file cannot be read: No such file or directory.")
+    assert (missing.reason, missing_picture.reason) == (
+        "HTTP 404",
+        "The file cannot be read: No such file or directory.",
+    )
     assert "not on this machine" in video.reason
     assert (frame.jpeg, frame.reason) == (None, video.reason)  # the thumbnail shows another frame
 
@@ -218,6 +226,6 @@ def test_thumbnails_outlive_the_media(tmp_path, monkeypatch):
         run = lm.sync(lm.run(plan, tmp_path / "out"))
     shutil.rmtree(media)
     items = list(run.assets["item_id"])
-    shown = Page(ItemView(run.folder, items)).events("thumbnail", count=2, item_ids=items)
-    assert {max(picture_of(one["src"]).size) for one in shown} == {160}
-    assert {one["reason"] for one in shown} == {""}
+    events = Page(ItemView(run.folder, items)).events("thumbnail", count=2, item_ids=items)
+    assert {max(picture_of(one["src"]).size) for one in events} == {160}
+    assert {one["reason"] for one in events} == {""}

@@ -146,12 +146,12 @@ def test_monitor_passes_on_changes_alone(folder):
     time.sleep(0.2)
     assert [each["state"] for each in received] == ["finished"] * len(received)
     assert len(received) <= 2  # without and with what is left to do
-    shown = len(received)
+    event_count = len(received)
     changed.clear()
     with Journal(folder):
         assert changed.wait(20)
     unsubscribe()
-    assert received[shown]["state"] == "running"
+    assert received[event_count]["state"] == "running"
     for thread in threading.enumerate():
         if thread.name == "lightmeter-run-monitor":
             thread.join(20)

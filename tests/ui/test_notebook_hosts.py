@@ -102,7 +102,7 @@ HOSTS = ("jupyterlab", "voila", "marimo")
 
 
 @contextmanager
-def shown_in(host: str, folder: Path, code: str, show: str, after: str = "") -> Iterator[str]:
+def serve_notebook(host: str, folder: Path, code: str, show: str, after: str = "") -> Iterator[str]:
     """Serve a notebook whose cells run `code`, show the widget `show`, and show what `after` gives; give its address.
 
     `after` is for marimo alone, whose cells run anew when the state of a widget that they name has changed.
@@ -150,7 +150,7 @@ def test_every_control_of_the_explorer(host, varied, tab, tmp_path):
             "explorer.observe(follow, 'selection')"
         )
         show = "ipywidgets.VBox([explorer, label])"
-    with shown_in(host, tmp_path, code, show, after) as url:
+    with serve_notebook(host, tmp_path, code, show, after) as url:
         tab.goto(url)
         if host == "jupyterlab":
             run_all(tab)
@@ -166,7 +166,7 @@ def test_every_control_of_the_planner(host, slow_service, tab, tmp_path):
     options |= {"max_concurrency": 1, "upload": "always", "base_url": slow_service.base_url}
     code = "import lightmeter as lm"
     show = f"lm.BudgetPlanner({str(manifest)!r}, out={str(tmp_path / 'out')!r}, **{options!r})"
-    with shown_in(host, tmp_path, code, show) as url:
+    with serve_notebook(host, tmp_path, code, show) as url:
         tab.goto(url)
         if host == "jupyterlab":
             run_all(tab)
@@ -178,7 +178,7 @@ def test_every_control_of_the_planner(host, slow_service, tab, tmp_path):
 def test_every_control_of_the_review(host, run, tab, tmp_path):
     """In each program every control of the review works, and the decisions are in the table `reviews`."""
     out = copy_of(run, tmp_path / "out")
-    with shown_in(host, tmp_path, "import lightmeter as lm", f"lm.Review({str(out)!r})") as url:
+    with serve_notebook(host, tmp_path, "import lightmeter as lm", f"lm.Review({str(out)!r})") as url:
         tab.goto(url)
         if host == "jupyterlab":
             run_all(tab)

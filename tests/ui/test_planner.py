@@ -119,15 +119,15 @@ def test_sentences_of_a_plan_are_shown_only_with_its_options(tmp_path):
     """What the plan says of its budget is not shown beside the price for another budget, or beside an error."""
     planner = PlannerView(pictures(tmp_path, 3), out=tmp_path / "out", features="colors", budget=6)
     planner.plan().result()
-    said = planner.price["sentences"]
+    sentences = planner.price["sentences"]
     assert planner.price["is_planned"]
-    assert "budget 6 credits: enough for all 3 rows" in " ".join(said)
+    assert "budget 6 credits: enough for all 3 rows" in " ".join(sentences)
     planner.set_form(budget=1)
     assert (planner.price["is_planned"], planner.price["sentences"]) == (False, [])
     planner.set_form(features=[])
     assert set(planner.price) == {"error"}
     planner.set_form(features=["colors"], budget=6)
-    assert planner.price["sentences"] == said
+    assert planner.price["sentences"] == sentences
 
 
 def test_price_by_value_adds_up(tmp_path):

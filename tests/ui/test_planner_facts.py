@@ -31,18 +31,18 @@ def summary(counts: dict[str, int], **more: int) -> RunSummary:
 
 def test_progress_tells_rows_credits_and_doubt():
     """The progress holds finished rows, credits paid and held, and the rows in doubt apart."""
-    told = progress_json(Progress("running", 10, {"pending": 4, "in_doubt": 1}, paid=3, held=2, budget=20))
-    assert (told["finished"], told["fraction"], told["in_doubt"]) == (5, 0.5, 1)
-    assert (told["paid"], told["held"], told["budget"]) == (3, 2, 20)
+    progress = progress_json(Progress("running", 10, {"pending": 4, "in_doubt": 1}, paid=3, held=2, budget=20))
+    assert (progress["finished"], progress["fraction"], progress["in_doubt"]) == (5, 0.5, 1)
+    assert (progress["paid"], progress["held"], progress["budget"]) == (3, 2, 20)
     assert finished_fraction(Progress("planning", 10, {})) == 0
 
 
 def test_an_early_end_tells_how_to_continue():
     """A run that the budget stopped tells the reason and how to continue."""
-    told = summary_json(summary({"ok": 1, "over_budget": 2}), BudgetReached("The budget is used up."))
-    assert told["message"] == "The budget is used up. 1 ok, 2 over budget."
-    assert told["hint"].startswith("Nothing is lost: raise the budget, then plan")
-    assert told["mood"] == ""
+    summary_fields = summary_json(summary({"ok": 1, "over_budget": 2}), BudgetReached("The budget is used up."))
+    assert summary_fields["message"] == "The budget is used up. 1 ok, 2 over budget."
+    assert summary_fields["hint"].startswith("Nothing is lost: raise the budget, then plan")
+    assert summary_fields["mood"] == ""
 
 
 @pytest.mark.parametrize(("counts", "mood"), [({"ok": 2}, "good"), ({"ok": 1, "in_doubt": 1}, "")])
@@ -54,8 +54,8 @@ def test_only_a_clean_run_is_good(counts, mood):
 def test_the_remaining_rows_are_priced_as_observed():
     """The rows that are left cost the observed price of a picture, as an estimate."""
     observed = PaidFrames(frames_low=10, frames_high=10, unbounded=0, paid=15, incomplete=0)
-    told = remaining_json(summary({"ok": 10, "pending": 4}), observed, FrameRange(4, 8))
-    assert told == {"rows": 4, "each": 1.5, "credits": {"low": 6, "high": 12, "label": "estimate"}}
+    remaining = remaining_json(summary({"ok": 10, "pending": 4}), observed, FrameRange(4, 8))
+    assert remaining == {"rows": 4, "each": 1.5, "credits": {"low": 6, "high": 12, "label": "estimate"}}
     assert remaining_json(summary({"ok": 10}), observed, FrameRange(0, 0)) is None
     assert remaining_json(summary({"pending": 4}), PaidFrames(0, 0, 0, 0, 0), FrameRange(4, 4)) is None
 

@@ -227,12 +227,12 @@ class Decisions(RuleBasedStateMachine):
     def start(self):
         self.temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.folder = copy_of(self.run, Path(self.temporary.name) / "out")
-        self.made: dict[int, tuple[list[str], str]] = {}
+        self.decisions: dict[int, tuple[list[str], str]] = {}
         self.pages = [opened(self.folder), opened(self.folder)]
         self.queues = [QUEUE, QUEUE]
 
     def valid(self):
-        return {item: decision for _, (items, decision) in sorted(self.made.items()) for item in items}
+        return {item: decision for _, (items, decision) in sorted(self.decisions.items()) for item in items}
 
     @rule(
         page=st.integers(0, 1),
@@ -240,13 +240,13 @@ class Decisions(RuleBasedStateMachine):
         decision=st.sampled_from(["keep", "reject", "unsure"]),
     )
     def decide(self, page, item, decision):
-        self.made[self.pages[page].decide(item, decision)] = ([item], decision)
+        self.decisions[self.pages[page].decide(item, decision)] = ([item], decision)
 
     @rule(page=st.integers(0, 1), which=st.integers(0, 9))
     def undo(self, page, which):
-        if self.made:
-            batch = sorted(self.made)[which % len(self.made)]
-            assert sorted(self.pages[page].undo(batch)) == sorted(self.made.pop(batch)[0])
+        if self.decisions:
+            batch = sorted(self.decisions)[which % len(self.decisions)]
+            assert sorted(self.pages[page].undo(batch)) == sorted(self.decisions.pop(batch)[0])
 
     @rule(page=st.integers(0, 1), show=st.sampled_from(["all", "flagged"]))
     def choose(self, page, show):
@@ -294,7 +294,7 @@ def test_triage_by_keyboard(out, serve_views, page):
     page.goto(serve_views({"review": WebView("Review", lambda: ReviewView(out))}))
     expect(page.get_by_text("0 of 3 decided")).to_be_visible(timeout=30_000)
     expect(page.locator(".lm-stage")).to_be_focused()
-    large, said = page.locator(".lm-large img"), page.locator(".lm-said")
+    large, caption = page.locator(".lm-large img"), page.locator(".lm-said")
     expect(large).to_have_attribute("alt", "chelsea.jpg, blurred")
     page.keyboard.press("b")
     expect(large).to_have_attribute("alt", "chelsea.jpg")
@@ -305,13 +305,13 @@ def test_triage_by_keyboard(out, serve_views, page):
     page.keyboard.press("z")
     expect(page.get_by_text("1 of 3 decided")).to_be_visible()
     expect(large).to_have_attribute("alt", "coffee.jpg, blurred")
-    expect(said).to_have_text("Undecided")
+    expect(caption).to_have_text("Undecided")
     page.keyboard.press("n")
     page.keyboard.type("kitchen")
     page.keyboard.press("Escape")
     page.keyboard.press("u")
     page.keyboard.press("ArrowLeft")
-    expect(said).to_contain_text("unsure")
+    expect(caption).to_contain_text("unsure")
     expect(page.get_by_role("textbox", name="Note")).to_have_value("kitchen")
     deadline = time.monotonic() + 30
     while len(rows := Dataset(out).read("reviews").to_pylist()) < 2 or rows[1]["note"] is None:

@@ -51,8 +51,8 @@ async def test_failures_have_a_reason(tmp_path):
         ]
         pictures = await load(*sources)
     assert [picture.jpeg for picture in pictures] == [None] * 5
-    gone, broken, missing, dead, words = (picture.reason for picture in pictures)
-    assert gone == "No such file or directory"
+    not_found, broken, missing, dead, words = (picture.reason for picture in pictures)
+    assert not_found == "No such file or directory"
     assert "does not decode" in broken
     assert missing == "HTTP 404"
     assert "no connection" in dead

@@ -92,14 +92,14 @@ def test_port_in_use(command, run):
 def test_token_is_kept_for_a_port_alone(tmp_path):
     """With a port the token is the same at each start, in a file of its owner alone; each folder has its own."""
     folder, other = tmp_path / "one", tmp_path / "other"
-    kept = page_token(tmp_path, folder, 8765)
-    assert page_token(tmp_path, folder, 8765) == kept
-    assert len({kept, page_token(tmp_path, other, 8765), page_token(tmp_path, folder, 8766)}) == 3
+    token = page_token(tmp_path, folder, 8765)
+    assert page_token(tmp_path, folder, 8765) == token
+    assert len({token, page_token(tmp_path, other, 8765), page_token(tmp_path, folder, 8766)}) == 3
     assert page_token(tmp_path, folder, 0) != page_token(tmp_path, folder, 0)
-    (path,) = [path for path in (tmp_path / "ui").iterdir() if path.read_text() == kept]
+    (path,) = [path for path in (tmp_path / "ui").iterdir() if path.read_text() == token]
     assert path.stat().st_mode & 0o777 == 0o600
     path.chmod(0o644)  # others may have read it
-    assert page_token(tmp_path, folder, 8765) != kept
+    assert page_token(tmp_path, folder, 8765) != token
 
 
 @pytest.mark.sweep

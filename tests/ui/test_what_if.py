@@ -39,13 +39,13 @@ def manifest(tmp_path_factory):
 @pytest.fixture(scope="module")
 def plans(manifest):
     """A function that plans the manifest with the given options, each plan once."""
-    made = {}
+    plans_by_options = {}
 
     def plan(**options):
         key = tuple(sorted(options.items()))
-        if key not in made:
-            made[key] = lm.sync(lm.plan(manifest, **{**OPTIONS, **options}))
-        return made[key]
+        if key not in plans_by_options:
+            plans_by_options[key] = lm.sync(lm.plan(manifest, **{**OPTIONS, **options}))
+        return plans_by_options[key]
 
     return plan
 
@@ -64,42 +64,42 @@ def amount(credits_):
 @pytest.mark.parametrize("changes", [{}, {"max_frames": 1}, {"max_frames": 0}, {"capture_interval": 4}])
 def test_frames_are_priced_as_a_plan_does(changes, plans):
     """Other frame limits and intervals cost what a plan with them costs."""
-    told = price(plans(), **changes)["credits"]
-    assert (told["low"], told["high"]) == amount(plans(**changes).credits)
-    assert told["label"] == "exact"
+    credits_ = price(plans(), **changes)["credits"]
+    assert (credits_["low"], credits_["high"]) == amount(plans(**changes).credits)
+    assert credits_["label"] == "exact"
 
 
 @pytest.mark.parametrize("planned", ["off", "exact", "near"])
 @pytest.mark.parametrize("wanted", ["off", "exact", "near"])
 def test_duplicates_are_priced_as_a_plan_does(planned, wanted, plans):
     """The price by another rule for duplicates holds that of a plan with the rule; guesses are labelled."""
-    told = price(plans(duplicates=planned), duplicates=wanted)
+    price_json = price(plans(duplicates=planned), duplicates=wanted)
     exact = plans(duplicates=wanted)
-    is_guess = told["rows"]["label"] == "estimate"
+    is_guess = price_json["rows"]["label"] == "estimate"
     assert is_guess == ((planned, wanted) in {("off", "exact"), ("off", "near"), ("exact", "near")})
     if not is_guess:
-        assert told["rows"]["low"] <= exact.counts["pending"] <= told["rows"]["high"]
-        assert told["credits"]["low"] <= exact.credits.low
-        assert told["credits"]["high"] >= exact.credits.high
+        assert price_json["rows"]["low"] <= exact.counts["pending"] <= price_json["rows"]["high"]
+        assert price_json["credits"]["low"] <= exact.credits.low
+        assert price_json["credits"]["high"] >= exact.credits.high
     if planned == "off" and wanted == "exact":
-        assert told["rows"]["low"] == exact.counts["pending"]
+        assert price_json["rows"]["low"] == exact.counts["pending"]
 
 
 @pytest.mark.parametrize("budget", [0, 1, 3, 4, 6])
 def test_budgets_pay_for_the_rows_of_the_plan(budget, plans):
     """The number of rows that a budget pays for is that of the plan; another order of rows makes it a guess."""
-    told = price(plans(), budget=budget)["affordable"]
+    affordable = price(plans(), budget=budget)["affordable"]
     rows = plans(budget=budget).budget_rows
-    assert (told["low"], told["high"]) == (rows.low, rows.high)
+    assert (affordable["low"], affordable["high"]) == (rows.low, rows.high)
     if rows.high < plans().counts["pending"]:
         assert price(plans(), budget=budget, sample="random")["affordable"]["label"] == "estimate"
 
 
 def test_alternatives_name_each_value_once(plans):
     """Each option is priced with several values, of which one is the chosen one."""
-    told = price(plans(), max_frames=7)["alternatives"]
-    assert [each["value"] for each in told if each["option"] == "max_frames"] == [7, 1, 3, 5, 10, 0]
-    assert [each["value"] for each in told if each["is_current"]] == [7, 1, "exact"]
+    alternatives = price(plans(), max_frames=7)["alternatives"]
+    assert [each["value"] for each in alternatives if each["option"] == "max_frames"] == [7, 1, 3, 5, 10, 0]
+    assert [each["value"] for each in alternatives if each["is_current"]] == [7, 1, "exact"]
 
 
 def test_values_of_a_column_share_the_rows(plans):

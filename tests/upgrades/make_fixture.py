@@ -58,10 +58,10 @@ SERVICE_TABLES = "lightmeter"
 
 def start(sources: Path, scratch: Path, *arguments: str, **settings: object) -> subprocess.Popen[str]:
     """Start Python with the modules of the version in `sources`, with settings of its own and those given."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LIGHTMETER_")}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("LIGHTMETER_")}
     own = {"SETTINGS": scratch / "none.toml", "CACHE_DIR": scratch / "cache", "STATE_DIR": scratch / "state"}
-    env = {**kept, **{f"LIGHTMETER_{name}": str(value) for name, value in {**own, **settings}.items()}}
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(sources), kept.get("PYTHONPATH"))))
+    env = {**variables, **{f"LIGHTMETER_{name}": str(value) for name, value in {**own, **settings}.items()}}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(sources), variables.get("PYTHONPATH"))))
     command = [sys.executable, *arguments]
     return subprocess.Popen(command, cwd=FOLDER, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
@@ -69,8 +69,8 @@ def start(sources: Path, scratch: Path, *arguments: str, **settings: object) -> 
 def call(sources: Path, scratch: Path, code: int, *arguments: str, **settings: object) -> None:
     """Run Python with the modules of the version in `sources`; fail unless its exit code is `code`."""
     process = start(sources, scratch, *arguments, **settings)
-    shown, _ = process.communicate()
-    assert process.returncode == code, (arguments, process.returncode, shown)
+    stdout, _ = process.communicate()
+    assert process.returncode == code, (arguments, process.returncode, stdout)
 
 
 def write_manifest() -> None:
@@ -125,9 +125,9 @@ def versions() -> dict[str, int]:
 
 def make_run(sources: Path, scratch: Path) -> Path:
     """Make the files of a run and of a service; return the archive."""
-    asked = ("m.csv", "--features", "colors")
-    call(sources, scratch, 0, "-m", "lightmeter", "plan", *asked, "--save", "plan.json")
-    call(sources, scratch, 3, "-m", "lightmeter", "run", *asked, "--out", "out", "--budget", str(PAID), "--yes")
+    arguments = ("m.csv", "--features", "colors")
+    call(sources, scratch, 0, "-m", "lightmeter", "plan", *arguments, "--save", "plan.json")
+    call(sources, scratch, 3, "-m", "lightmeter", "run", *arguments, "--out", "out", "--budget", str(PAID), "--yes")
     if (sources / "lightmeter/journal/reviews.py").exists():
         call(sources, scratch, 0, "-c", ADD_REVIEWS)
     leave_jobs_unfinished(sources, scratch, "sqlite:///service.db")
@@ -137,10 +137,10 @@ def make_run(sources: Path, scratch: Path) -> Path:
 def make_ledger(sources: Path, scratch: Path) -> Path:
     """Make the ledger of a key with a budget, and the folder of the run that the budget stopped; return the archive."""
     state = FOLDER / "state"
-    asked = ("m.csv", "--features", "colors", "--out", "out", "--yes")
+    arguments = ("m.csv", "--features", "colors", "--out", "out", "--yes")
     with killed_service(sources, scratch, f"sqlite:///{scratch / 'service.db'}") as address:
         settings = {"BASE_URL": address, "API_KEY": KEY, "KEY_BUDGET": PAID, "STATE_DIR": state}
-        call(sources, scratch, 3, "-m", "lightmeter", "run", *asked, **settings)
+        call(sources, scratch, 3, "-m", "lightmeter", "run", *arguments, **settings)
     with closing(sqlite3.connect(state / "key-budgets.sqlite")) as db:
         accounts = db.execute("SELECT account FROM runs").fetchall()
     # The tables are the same, but the first version named an account after the address of the service too.

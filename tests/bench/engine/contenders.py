@@ -171,19 +171,19 @@ def outstanding(job: Job, clock: Clock) -> None:
 async def _bare(job: Job, clock: Clock) -> None:
     import aiohttp  # noqa: PLC0415 (as above)
 
-    urls, kept = job.urls(), []
+    urls, answers = job.urls(), []
     room = asyncio.Semaphore(job.concurrency)
     connector = aiohttp.TCPConnector(limit=job.concurrency)
     async with aiohttp.ClientSession(connector=connector, headers=HEADERS) as session:
 
         async def one(url: str) -> None:
             async with room, session.post(job.address, json={"url": url, **BODY}) as answer:
-                kept.append(await answer.json())
+                answers.append(await answer.json())
 
         clock("begin")
         await asyncio.gather(*map(one, urls))
         clock("end")
-    assert len(kept) == job.rows
+    assert len(answers) == job.rows
 
 
 def bare(job: Job, clock: Clock) -> None:
@@ -245,16 +245,16 @@ def parallel_script(job: Job, clock: Clock) -> None:  # noqa: C901 (one loop, as
     async def call(session: aiohttp.ClientSession, request: _Request, retries: asyncio.Queue[_Request]) -> None:
         try:
             async with session.post(job.address, json=request.body) as answer:
-                said = await answer.json()
+                answer_json = await answer.json()
         except Exception:  # noqa: BLE001 (as the design has it: whatever went wrong is tried again)
-            said = {"error": "none came"}
-        if "error" in said:
+            answer_json = {"error": "none came"}
+        if "error" in answer_json:
             request.attempts_left -= 1
             if request.attempts_left:
                 retries.put_nowait(request)
             return
         with results_file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps([request.body, said]) + "\n")
+            file.write(json.dumps([request.body, answer_json]) + "\n")
 
     async def work() -> None:
         most_per_minute = 60e6
@@ -341,15 +341,15 @@ def main() -> None:
     clock = Clock()
     CONTENDERS[name](Job(base_url, int(rows), int(concurrency), Path(folder)), clock)
     begun, ended = clock.marks["begin"], clock.marks["end"]
-    said = {"seconds": ended.at_s - begun.at_s, "cpu_s": ended.cpu_s - begun.cpu_s, "peak_mb": ended.peak_mb}
+    figures = {"seconds": ended.at_s - begun.at_s, "cpu_s": ended.cpu_s - begun.cpu_s, "peak_mb": ended.peak_mb}
     if clock.has("spent"):
-        said["run_peak_mb"] = clock.marks["spent"].peak_mb
+        figures["run_peak_mb"] = clock.marks["spent"].peak_mb
     if clock.has("answered"):
-        said["tables_s"] = ended.at_s - clock.marks["answered"].at_s
+        figures["tables_s"] = ended.at_s - clock.marks["answered"].at_s
     if clock.has("waited"):
         waiting, waited = clock.marks["waiting"], clock.marks["waited"]
-        said |= {"waiting_s": waited.at_s - waiting.at_s, "waiting_cpu_s": waited.cpu_s - waiting.cpu_s}
-    json.dump(said, sys.stdout)
+        figures |= {"waiting_s": waited.at_s - waiting.at_s, "waiting_cpu_s": waited.cpu_s - waiting.cpu_s}
+    json.dump(figures, sys.stdout)
     sys.stdout.write("\n")
     sys.stdout.flush()
 

@@ -60,7 +60,7 @@ class Stub:
         self.counts = {"taken": 0, "rejected": 0, "polls": 0, "first": 0.0, "last": 0.0}
         self.numbers = count(1)
         self.done_at: dict[bytes, float] = {}
-        self.tokens, self.seen = max(1.0, rate), time.monotonic()
+        self.tokens, self.refilled_at = max(1.0, rate), time.monotonic()
 
     def answer(self, head: bytes, body: bytes) -> tuple[bytes, float]:
         """Return the answer to a request, and its delay in seconds."""
@@ -76,8 +76,8 @@ class Stub:
         """Accept or reject a request."""
         now = time.monotonic()
         if self.rate:
-            self.tokens = min(max(1.0, self.rate), self.tokens + (now - self.seen) * self.rate)
-            self.seen = now
+            self.tokens = min(max(1.0, self.rate), self.tokens + (now - self.refilled_at) * self.rate)
+            self.refilled_at = now
             if self.tokens < 1:
                 self.counts["rejected"] += 1
                 return _http(b'{"error": "Too many requests."}', b"429 Too Many Requests"), 0.0

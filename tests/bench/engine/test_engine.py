@@ -66,9 +66,9 @@ def ran(
         str(folder),
     ]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-    said = [line for line in ended.stdout.splitlines() if line.startswith('{"seconds"')]
-    assert said, ended.stderr[-2000:]
-    measured = json.loads(said[-1])
+    figure_lines = [line for line in ended.stdout.splitlines() if line.startswith('{"seconds"')]
+    assert figure_lines, ended.stderr[-2000:]
+    measured = json.loads(figure_lines[-1])
     if ended.returncode:
         measured["died"] = f"  (then died with {ended.returncode})"
     return {"rate": rows / measured["seconds"], "cpu_us": 1e6 * measured["cpu_s"] / rows, **measured}
@@ -112,14 +112,17 @@ def test_a_hidden_limit_is_used_up(tmp_path):
     rows, limit = 6000, 50.0
     with serving("--latency", "0.2", "--rate", str(limit)) as base_url:
         ran("spend", base_url, rows, 64, tmp_path / "engine")
-        seen = counts(base_url)
-    lasted_s = seen["last"] - seen["first"]
-    goodput, rejected = seen["taken"] / (limit * (lasted_s + 1)), seen["rejected"] / (seen["taken"] + seen["rejected"])
+        totals = counts(base_url)
+    lasted_s = totals["last"] - totals["first"]
+    goodput, rejected = (
+        totals["taken"] / (limit * (lasted_s + 1)),
+        totals["rejected"] / (totals["taken"] + totals["rejected"]),
+    )
     say(
         f"\n\n200 ms, hidden bucket of 50/s, {rows} rows: {100 * goodput:.1f} % of the limit (goal 97), "
         f"{100 * rejected:.2f} % turned away, {lasted_s:.0f} s"
     )
-    assert seen["taken"] == rows
+    assert totals["taken"] == rows
 
 
 def test_memory_does_not_grow_with_the_manifest(tmp_path):

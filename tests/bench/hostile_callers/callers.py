@@ -23,7 +23,7 @@ CHUNK = b"%x\r\n%s\r\n" % (len(PIECE), PIECE)
 HALF_SENT_S = 3.0
 """Seconds for which a caller holds a half-sent request, unless the service ends it earlier."""
 
-sent: Counter[str] = Counter()
+request_counts: Counter[str] = Counter()
 
 
 async def push(kind: str, key: str, port: int, packed: bytes) -> None:
@@ -50,7 +50,7 @@ async def push(kind: str, key: str, port: int, packed: bytes) -> None:
             await reader.read(4096)
     finally:
         writer.transport.abort()
-        sent[kind] += 1
+        request_counts[kind] += 1
 
 
 async def caller(key: str, port: int, packed: bytes, first: int) -> None:
@@ -72,7 +72,7 @@ async def main() -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(float(seconds)):
             await asyncio.gather(*(caller(each, int(port), packed, index) for index, each in enumerate(keys)))
-    json.dump({**sent, "seconds": time.perf_counter() - begun}, sys.stdout)
+    json.dump({**request_counts, "seconds": time.perf_counter() - begun}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -56,14 +56,14 @@ def test_hostile_callers(descriptors, tmp_path):
             port = urlsplit(service.stdout.readline().split()[-1]).port
             before_mb = memory_mb(service.pid, "VmRSS")
             quiet = sorted(health_s(port) for _ in range(50))
-            latencies, sent = attacked(port)
+            latencies, request_counts = attacked(port)
             peak_mb = memory_mb(service.pid, "VmHWM")
         finally:
             service.terminate()
     latencies.sort()
     say = print  # the bench's product
     say(f"\n{WRONG_KEY_CALLERS} callers with a wrong key, {NO_CREDIT_CALLERS} without credits, {descriptors} files")
-    say(f"  requests: {sent}")
+    say(f"  requests: {request_counts}")
     say(f"  /healthz: quiet p50 {1e3 * quiet[25]:.1f} ms, max {1e3 * quiet[-1]:.1f} ms")
     say(f"  /healthz: attacked p50 {1e3 * latencies[len(latencies) // 2]:.1f} ms, max {1e3 * latencies[-1]:.0f} ms")
     say(f"  memory: {before_mb:.0f} MB before, peak {peak_mb:.0f} MB; log {log.stat().st_size / 1024:.0f} KB")

@@ -69,8 +69,8 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pictures")
     names = list(DEGRADED)
     for number, (name, picture) in enumerate(originals()):
-        kept = picture if picture.mode in {"L", "RGB", "RGBA", "1", "P"} else picture.convert("RGB")
-        kept.save(folder / f"{name}.png")
+        original = picture if picture.mode in {"L", "RGB", "RGBA", "1", "P"} else picture.convert("RGB")
+        original.save(folder / f"{name}.png")
         colored = picture.convert("RGB")
         colored.thumbnail((1200, 1200))
         for turn in range(5):

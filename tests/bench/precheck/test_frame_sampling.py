@@ -2,7 +2,7 @@
 
 Each contender returns ten evenly spaced frames, shrunk to a longest side of 256 pixels, with one thread. PyAV is left
 out where it is not installed. The start of our child process is what it takes for a video of one frame. The pre-checks
-keep the process, so `KEPT` is the mean of `VIDEOS` videos with one start. All figures are processor time, of child
+keep the process, so `OURS_MANY` is the mean of `VIDEOS` videos with one start. All figures are processor time, of child
 processes too, so that a busy machine changes them little.
 """
 
@@ -27,7 +27,7 @@ COUNT = 10
 SIDE = 256
 ROUNDS = 3
 VIDEOS = 16
-START, OURS, KEPT = "start of our process", "ours with its start", f"ours, {VIDEOS} videos"
+START, OURS, OURS_MANY = "start of our process", "ours with its start", f"ours, {VIDEOS} videos"
 GOAL = 1.1
 """How much longer ours may take than the fastest contender, without the start of its child process."""
 
@@ -70,14 +70,14 @@ def with_pyav(path: Path, times: list[float]) -> list[np.ndarray]:
         stream.codec_context.thread_count = 1
         for time_s in times:
             container.seek(int(time_s / stream.time_base), stream=stream, backward=True)
-            shown = None
+            frame_shown = None
             for frame in container.decode(stream):
-                if shown is not None and frame.time is not None and frame.time > time_s + 0.001:
+                if frame_shown is not None and frame.time is not None and frame.time > time_s + 0.001:
                     break
-                shown = frame
-            if shown is None:
+                frame_shown = frame
+            if frame_shown is None:
                 raise ValueError("not read")
-            frames.append(shrunk(shown.to_ndarray(format="rgb24")))
+            frames.append(shrunk(frame_shown.to_ndarray(format="rgb24")))
     return frames
 
 
@@ -117,22 +117,22 @@ def test_sampling_ten_frames(tmp_path, name):
         path = ffmpeg(tmp_path / name, *loop, "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p")
     length_s = 60.0 if name == "long.mp4" else 5.0
     times = [n * length_s / COUNT for n in range(COUNT)]
-    taken: dict[str, list[float]] = {label: [] for label in (*CONTENDERS, START, OURS, KEPT)}
+    durations: dict[str, list[float]] = {label: [] for label in (*CONTENDERS, START, OURS, OURS_MANY)}
     one_frame = tiny_video(tmp_path / "one.avi", frames=[tiny_picture(width=2 * SIDE, height=SIDE)])
     for _ in range(ROUNDS):  # in turns, so that a busy machine slows all of them
         for label, sample in CONTENDERS.items():
             began = cpu_s()
             assert len(sample(path, times)) == COUNT
-            taken[label].append(cpu_s() - began)
-        taken[START].append(asyncio.run(ours(one_frame, [0.0])))
-        taken[OURS].append(asyncio.run(ours(path, times)))
-        taken[KEPT].append(asyncio.run(ours(path, times, VIDEOS)))
-    best = {label: min(seconds) for label, seconds in taken.items()}
+            durations[label].append(cpu_s() - began)
+        durations[START].append(asyncio.run(ours(one_frame, [0.0])))
+        durations[OURS].append(asyncio.run(ours(path, times)))
+        durations[OURS_MANY].append(asyncio.run(ours(path, times, VIDEOS)))
+    best = {label: min(seconds) for label, seconds in durations.items()}
     lines = [f"{label:24} {1000 * seconds:7.0f} ms" for label, seconds in best.items()]
     fastest = min(best[label] for label in CONTENDERS)
     amortized = (best[OURS] - best[START]) / fastest
-    kept = best[KEPT] / fastest
-    lines.append(f"ours / fastest: {best[OURS] / fastest:.2f}, {VIDEOS} videos {kept:.2f}, no start {amortized:.2f}")
+    ratio = best[OURS_MANY] / fastest
+    lines.append(f"ours / fastest: {best[OURS] / fastest:.2f}, {VIDEOS} videos {ratio:.2f}, no start {amortized:.2f}")
     print("\n".join(["", name, *lines]))  # noqa: T201 (a benchmark is run to be read)
     assert name == "bunny.mp4" or amortized <= GOAL  # of five seconds, fixed costs are a third
 

@@ -115,7 +115,7 @@ def main() -> None:
     whole = regressions(features @ axes, right)
     held_out = [np.array([name(picture) for picture in pictures]) for name in (folder, lambda one: one.package)]
     by_folder, by_package = (unseen(features @ axes, right, groups) for groups in held_out)
-    rows, kept = [], {}
+    rows, weights_by_word = [], {}
     for column, word in enumerate(CANDIDATES):
         known = ~np.isnan(right[:, column])
         true = right[known, column] == 1
@@ -129,11 +129,13 @@ def main() -> None:
         rows.append([*row, "kept" if good else "left out"])
         if good:
             weights = curve[0] * whole[:, column]
-            kept[word] = np.append(axes @ weights[:-1], weights[-1] + curve[1])
+            weights_by_word[word] = np.append(axes @ weights[:-1], weights[-1] + curve[1])
     head = ["word", "true", "sure, folder unseen", "right", "sure, package unseen", "right", ""]
     show(table(f"{len(pictures)} pictures, {len(set(held_out[0]))} folders", head, rows))
     np.savez(
-        scene_words.WEIGHTS_FILE, words=np.array(list(kept)), weights=np.stack(list(kept.values())).astype(np.float32)
+        scene_words.WEIGHTS_FILE,
+        words=np.array(list(weights_by_word)),
+        weights=np.stack(list(weights_by_word.values())).astype(np.float32),
     )
 
 

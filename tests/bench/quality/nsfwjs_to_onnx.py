@@ -72,7 +72,7 @@ class Graph:
         shape = self.weights[kernel][0].shape
         # Kernels: height, width, in, out; depthwise: height, width, channel, 1. ONNX: out, in per group, height, width.
         turned = self.weight(kernel, lambda k: k.transpose((2, 3, 0, 1) if depthwise else (3, 2, 0, 1)))
-        made = self.add(
+        convolved = self.add(
             "Conv",
             [source, turned, self.weight(bias)],
             out + "_c",
@@ -82,17 +82,17 @@ class Graph:
         )
         fused = [base64.b64decode(word).decode() for word in node["attr"]["fused_ops"]["list"]["s"]]
         if fused == ["BiasAdd"]:
-            return self.add("Identity", [made], out)
+            return self.add("Identity", [convolved], out)
         if fused != ["BiasAdd", "Relu6"]:
             raise ValueError(f"{node['name']}: unknown fused operations {fused}.")
         low, high = f"{out}_low", f"{out}_high"
-        return self.add("Clip", [made, self.constant(low, np.float32(0)), self.constant(high, np.float32(6))], out)
+        return self.add("Clip", [convolved, self.constant(low, np.float32(0)), self.constant(high, np.float32(6))], out)
 
 
 def read_package(folder):
     """The graph's nodes, and each weight as its bytes, scale and minimum."""
-    said = subprocess.run(["node", "-e", DUMP, str(Path(folder).resolve())], capture_output=True, check=True)
-    dump = json.loads(said.stdout)
+    process = subprocess.run(["node", "-e", DUMP, str(Path(folder).resolve())], capture_output=True, check=True)
+    dump = json.loads(process.stdout)
     stored, offset, weights = b"".join(base64.b64decode(shard) for shard in dump["shards"]), 0, {}
     for group in dump["model"]["weightsManifest"]:
         for weight in group["weights"]:
@@ -126,14 +126,14 @@ def convert(nodes, weights):
                 graph.add(PLAIN[kind], sources, "probabilities" if kind == "Identity" else name)
             case unknown:
                 raise ValueError(f"{name}: unknown operation {unknown}.")
-    made = helper.make_graph(
+    onnx_graph = helper.make_graph(
         graph.nodes,
         "nsfwjs-mobilenet_v2_mid",
         [helper.make_tensor_value_info("pictures", TensorProto.UINT8, ["N", INPUT_SIDE, INPUT_SIDE, 3])],
         [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["N", CLASSES])],
         graph.initializers,
     )
-    return renamed(helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8))
+    return renamed(helper.make_model(onnx_graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8))
 
 
 def renamed(model):

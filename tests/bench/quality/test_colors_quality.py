@@ -71,11 +71,13 @@ def k_means(pixels):
         centers = np.vstack([centers, points[rng.choice(len(points), p=pull / pull.sum())]])
     for _ in range(20):
         owner = ((points[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1)
-        held = [owner == index for index in range(len(centers)) if (owner == index).any()]
-        centers = np.array([points[mine].mean(axis=0) for mine in held])
+        cluster_masks = [owner == index for index in range(len(centers)) if (owner == index).any()]
+        centers = np.array([points[mine].mean(axis=0) for mine in cluster_masks])
     owner = ((points[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1)
-    kept = np.unique(owner)
-    return np.array([pixels[owner == index].mean(axis=0) for index in kept]), np.bincount(owner)[kept] / len(pixels)
+    clusters = np.unique(owner)
+    return np.array([pixels[owner == index].mean(axis=0) for index in clusters]), np.bincount(owner)[clusters] / len(
+        pixels
+    )
 
 
 def median_cut(pixels):

@@ -59,8 +59,8 @@ def test_person(pictures):
             (bool(one.faces), bool(answer.tags) and answer.tags["person"][0].score >= least)
             for (one, _), answer in zip(pictures, answers, strict=True)
         ]
-        right = sum(there and said for there, said in tagged)
-        wrong = sum(said and not there for there, said in tagged)
+        right = sum(there and tag for there, tag in tagged)
+        wrong = sum(tag and not there for there, tag in tagged)
         pictures_with = sum(there for there, _ in tagged)
         report(f"\nperson, score {least} or more: {right} of {pictures_with} pictures, {wrong} wrong")
         if not least:

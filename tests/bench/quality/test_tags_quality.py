@@ -48,11 +48,11 @@ class Tagged:
     scores: NDArray[np.float64]
     right: NDArray[np.bool_]
 
-    def below(self, shown: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def below(self, visible: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Of the tags shown on one picture, those that have no shown tag below them."""
         table = build_tag_scorer()
-        general = {name for row in np.flatnonzero(shown) for name in table.more_general_tags(self.names[row])}
-        return shown & np.array([name not in general for name in self.names])
+        general = {name for row in np.flatnonzero(visible) for name in table.more_general_tags(self.names[row])}
+        return visible & np.array([name not in general for name in self.names])
 
 
 def tagged(labels: str) -> Tagged:
@@ -85,10 +85,10 @@ def wrong(right: NDArray[np.bool_]) -> str:
 def test_tags_of_090_are_right(measured):
     """At the default threshold at most one top tag in ten is wrong."""
     name, found = measured
-    shown = found.scores >= DEFAULT_TAG_SCORE
-    some = shown.any(1)
+    visible = found.scores >= DEFAULT_TAG_SCORE
+    some = visible.any(1)
     top = found.right[np.arange(len(some)), found.scores.argmax(1)][some]
-    specific = np.concatenate([right[found.below(row)] for row, right in zip(shown, found.right, strict=True)])
+    specific = np.concatenate([right[found.below(row)] for row, right in zip(visible, found.right, strict=True)])
     single = single_classes(found)
     known = found.right[:, single].any(1)
     order = np.argsort(-found.scores[:, single], axis=1)[known]
@@ -98,8 +98,8 @@ def test_tags_of_090_are_right(measured):
         ["pictures without a tag at .9", f"{1 - some.mean():.3f} of {len(some)}"],
         ["wrong top tags", wrong(top)],
         ["wrong most specific tags", wrong(specific)],
-        ["wrong tags, all shown", wrong(found.right[shown])],
-        ["tags shown on a picture", f"{shown.sum() / len(some):.2f}"],
+        ["wrong tags, all shown", wrong(found.right[visible])],
+        ["tags shown on a picture", f"{visible.sum() / len(some):.2f}"],
         ["pictures without a tag at .5", f"{1 - half.any(1).mean():.3f}"],
         ["wrong tags at .5, all shown", wrong(found.right[half])],
         ["best class right, where the model knows one", f"{ranked[:, 0].mean():.3f} of {known.sum()}"],
@@ -107,7 +107,7 @@ def test_tags_of_090_are_right(measured):
     ]
     for word in load_scene_words().names:
         column = found.names.index(word)
-        sure, true = shown[:, column], found.right[:, column]
+        sure, true = visible[:, column], found.right[:, column]
         rows.append([f"{word}: true, sure, right of sure", f"{true.sum()} {sure.sum()} {true[sure].sum()}"])
     show(table(name, ["figure", "now"], rows) + (BEFORE if name == "tags_test" else ""))
     assert top.mean() >= 0.9

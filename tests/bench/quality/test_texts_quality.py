@@ -70,9 +70,9 @@ def labelled(name):
 
 @pytest.fixture(scope="module")
 def backend():
-    made = RapidOcr()
-    made.warm()
-    return made
+    reader = RapidOcr()
+    reader.warm()
+    return reader
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def read(backend):
 
 
 def words(text):
-    return [kept for word in text.split() if (kept := word.strip(SIGNS).casefold())]
+    return [stripped for word in text.split() if (stripped := word.strip(SIGNS).casefold())]
 
 
 def exact(entries, truth):
@@ -189,9 +189,9 @@ def logos(tmp_path_factory):
         if not (folder() / source).is_file():
             pytest.skip(f"{source} is not in {folder()}")
         (path / name).write_bytes((folder() / source).read_bytes())
-    made = Logos(path)
-    made.warm()
-    return made, path
+    backend = Logos(path)
+    backend.warm()
+    return backend, path
 
 
 def with_logo(photo, logo, width, chance):

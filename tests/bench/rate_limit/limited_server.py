@@ -24,7 +24,7 @@ async def serve(pairs: list[tuple[str, int]], began: float) -> None:
         reply = services[int(request.match_info["n"])].arrive(time.monotonic() - began)
         await request.read()
         await asyncio.sleep(reply.after_s)
-        if reply.taken:
+        if reply.accepted:
             return web.json_response({"status": "done", "all": {}})
         headers = {} if reply.retry_after_s is None else {"Retry-After": f"{reply.retry_after_s:.0f}"}
         return web.json_response({"error": "Too many requests."}, status=429, headers=headers)

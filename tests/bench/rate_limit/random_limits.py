@@ -145,10 +145,14 @@ def judge(drawn: Draw, report: Report, opening_s: Callable[[float], float] | Non
         start = opening_s(start)
         end = start + drawn.size * int((end - start) / drawn.size)
         rate = min(at_most, drawn.limit / drawn.size)
-    taken = sum(start <= at < end for at in report.taken)
+    accepted_count = sum(start <= at < end for at in report.accepted_at)
     rejected = len(report.rejected)
     rejected_later = sum(at >= LEAD_S for at in report.rejected)
-    sent_later = rejected_later + sum(at >= LEAD_S for at in report.taken)
+    sent_later = rejected_later + sum(at >= LEAD_S for at in report.accepted_at)
     return Result(
-        100 * taken / (rate * (end - start)), rejected, rejected + len(report.taken), rejected_later, sent_later
+        100 * accepted_count / (rate * (end - start)),
+        rejected,
+        rejected + len(report.accepted_at),
+        rejected_later,
+        sent_later,
     )

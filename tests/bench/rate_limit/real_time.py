@@ -87,7 +87,7 @@ class _Run:
             self.limiter.on_throttled(now, judgement.retry_after_s, record)
         else:
             assert judgement.verdict is ResponseVerdict.ANSWERED, judgement
-            self.report.taken.append(sent_at - self.began)
+            self.report.accepted_at.append(sent_at - self.began)
             self.report.latencies.append(now - sent_at)
             self.limiter.on_answer(now, now - sent_at, record)
         if (quota := parse_quota(raw.headers)) is not None and judgement.retry_after_s is None:

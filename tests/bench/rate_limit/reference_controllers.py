@@ -26,7 +26,7 @@ class _Window:
         self.flying = in_flight
         return 0.0 if in_flight < int(self.limit) else math.inf
 
-    def sent(self, now: float) -> int:
+    def on_sent(self, now: float) -> int:
         return self.flying + 1
 
     def clamp(self, limit: float) -> None:
@@ -36,11 +36,11 @@ class _Window:
 class AIMD(_Window):
     """Additive increase by 1 for each answer if half the limit is used; decrease by 10 % for each rejection."""
 
-    def answered(self, now: float, latency_s: float, token: Any) -> None:
+    def on_answer(self, now: float, latency_s: float, token: Any) -> None:
         if token * 2 >= self.limit:
             self.clamp(self.limit + 1)
 
-    def throttled(self, now: float, retry_after_s: float | None, token: Any) -> None:
+    def on_throttled(self, now: float, retry_after_s: float | None, token: Any) -> None:
         self.clamp(self.limit * 0.9)
 
 
@@ -50,7 +50,7 @@ class Gradient2(_Window):
     long_s = 0.0
     samples = 0
 
-    def answered(self, now: float, latency_s: float, token: Any) -> None:
+    def on_answer(self, now: float, latency_s: float, token: Any) -> None:
         self.samples += 1
         factor = 2 / 601
         self.long_s = latency_s if self.samples == 1 else self.long_s + factor * (latency_s - self.long_s)
@@ -61,9 +61,9 @@ class Gradient2(_Window):
         gradient = max(0.5, min(1.0, 1.5 * self.long_s / latency_s))
         self.clamp(self.limit * 0.8 + (self.limit * gradient + 4) * 0.2)
 
-    def throttled(self, now: float, retry_after_s: float | None, token: Any) -> None:
+    def on_throttled(self, now: float, retry_after_s: float | None, token: Any) -> None:
         """Treat a rejection as an answer with low latency, as Gradient2 does."""
-        self.answered(now, 0.02, token)
+        self.on_answer(now, 0.02, token)
 
 
 class Vegas(_Window):
@@ -79,7 +79,7 @@ class Vegas(_Window):
         self.answers = 0
         self.jitter = rng.uniform(0.5, 1)
 
-    def answered(self, now: float, latency_s: float, token: Any) -> None:
+    def on_answer(self, now: float, latency_s: float, token: Any) -> None:
         self.answers += 1
         if self.answers >= self.jitter * 30 * self.limit:
             self.answers, self.jitter, self.least_s = 0, self.rng.uniform(0.5, 1), latency_s
@@ -98,7 +98,7 @@ class Vegas(_Window):
         elif queue > 6 * log:
             self.clamp(self.limit - log)
 
-    def throttled(self, now: float, retry_after_s: float | None, token: Any) -> None:
+    def on_throttled(self, now: float, retry_after_s: float | None, token: Any) -> None:
         self.answers += 1
         self.clamp(self.limit - max(1, int(math.log10(self.limit))))
 
@@ -121,7 +121,7 @@ class Cubic:
         self._refill(now)
         return 0.0 if self.tokens >= 1 else (1 - self.tokens) / self.fill + 1e-6
 
-    def sent(self, now: float) -> None:
+    def on_sent(self, now: float) -> None:
         self._refill(now)
         self.tokens = max(0.0, self.tokens - 1)
 
@@ -141,13 +141,13 @@ class Cubic:
         self.fill = max(0.5, min(rate, 2 * self.measured))
         self.tokens = min(self.tokens, max(1.0, self.fill))
 
-    def answered(self, now: float, latency_s: float, token: Any) -> None:
+    def on_answer(self, now: float, latency_s: float, token: Any) -> None:
         self._measure(now)
         self.window_s = (self.last_max * 0.3 / 0.4) ** (1 / 3)
         if self.enabled:
             self._set(now, 0.4 * (now - self.throttled_at - self.window_s) ** 3 + self.last_max)
 
-    def throttled(self, now: float, retry_after_s: float | None, token: Any) -> None:
+    def on_throttled(self, now: float, retry_after_s: float | None, token: Any) -> None:
         self._measure(now)
         rate = min(self.measured, self.fill) if self.enabled else self.measured
         self.last_max, self.throttled_at, self.enabled = rate, now, True

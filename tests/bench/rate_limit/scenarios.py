@@ -47,14 +47,14 @@ class LightmeterController:
     def wait_s(self, now: float, in_flight: int) -> float:
         return self.limiter.wait_s(now, in_flight)
 
-    def sent(self, now: float) -> SendRecord:
+    def on_sent(self, now: float) -> SendRecord:
         self.limiter.on_admitted(now)
         return self.limiter.on_sent(now)
 
-    def answered(self, now: float, latency_s: float, token: Any) -> None:
+    def on_answer(self, now: float, latency_s: float, token: Any) -> None:
         self.limiter.on_answer(now, latency_s, token)
 
-    def throttled(self, now: float, retry_after_s: float | None, token: Any) -> None:
+    def on_throttled(self, now: float, retry_after_s: float | None, token: Any) -> None:
         self.limiter.on_throttled(now, retry_after_s, token)
 
 
@@ -69,12 +69,12 @@ class Oracle:
     def wait_s(self, now: float, in_flight: int) -> float:
         return self.pacer.wait_s(now, self.rate)
 
-    def sent(self, now: float) -> None:
+    def on_sent(self, now: float) -> None:
         self.pacer.on_admitted(now, self.rate)
 
-    def answered(self, now: float, latency_s: float, token: Any) -> None: ...
+    def on_answer(self, now: float, latency_s: float, token: Any) -> None: ...
 
-    def throttled(self, now: float, retry_after_s: float | None, token: Any) -> None:
+    def on_throttled(self, now: float, retry_after_s: float | None, token: Any) -> None:
         self.pacer.on_rejected(now)
 
 
@@ -172,13 +172,13 @@ def _run(job: tuple[str, str, int]) -> Figures:
     rng = random.Random(seed)  # noqa: S311 (a simulation; no secret)
     service = SCENARIOS[scenario](rng)
     steps = "step" in scenario
-    made = {**CONTROLLERS, **ORACLES}[controller](rng)
-    report = simulate(made, service, rng, SECONDS, most_rejected=math.inf if steps else MAX_REJECTED)
-    taken, rejected = len(report.taken), len(report.rejected)
+    client = {**CONTROLLERS, **ORACLES}[controller](rng)
+    report = simulate(client, service, rng, SECONDS, most_rejected=math.inf if steps else MAX_REJECTED)
+    accepted_count, rejected = len(report.accepted_at), len(report.rejected)
     up_s = _settled_up_s(report) if steps else 0.0
     return Figures(
-        min(100.0, 100 * taken / service.capacity(0.0, report.seconds)),
-        100 * rejected / (taken + rejected),
+        min(100.0, 100 * accepted_count / service.capacity(0.0, report.seconds)),
+        100 * rejected / (accepted_count + rejected),
         statistics.fmean(report.latencies) / (service.latency_s + 0.01),
         _settled_down_s(report) if steps else 0.0,
         up_s,
@@ -193,5 +193,5 @@ def _settled_down_s(report: Report) -> float:
 
 
 def _settled_up_s(report: Report) -> float:
-    good = [end for end, rate in recent_rate(report.taken, 10, SECONDS) if end >= UP_AT + 10 and rate >= 18]
+    good = [end for end, rate in recent_rate(report.accepted_at, 10, SECONDS) if end >= UP_AT + 10 and rate >= 18]
     return good[0] - UP_AT if good else float("inf")

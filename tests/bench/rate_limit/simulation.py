@@ -25,15 +25,15 @@ class Controller(Protocol):
     """The interface of a compared controller."""
 
     def wait_s(self, now: float, in_flight: int) -> float: ...
-    def sent(self, now: float) -> Any: ...
-    def answered(self, now: float, latency_s: float, token: Any) -> None: ...
-    def throttled(self, now: float, retry_after_s: float | None, token: Any) -> None: ...
+    def on_sent(self, now: float) -> Any: ...
+    def on_answer(self, now: float, latency_s: float, token: Any) -> None: ...
+    def on_throttled(self, now: float, retry_after_s: float | None, token: Any) -> None: ...
 
 
 class Reply(NamedTuple):
     """The service's reply to a request: whether it is accepted, after how long, and with which Retry-After."""
 
-    taken: bool
+    accepted: bool
     after_s: float
     retry_after_s: float | None = None
 
@@ -50,7 +50,7 @@ def _spread(rng: random.Random, mean_s: float, sigma: float = 0.25) -> float:
     return rng.lognormvariate(math.log(mean_s) - sigma**2 / 2, sigma)
 
 
-REJECTED = Reply(taken=False, after_s=0.01)
+REJECTED = Reply(accepted=False, after_s=0.01)
 
 
 @dataclass
@@ -62,17 +62,17 @@ class Bucket:
     latency_s: float = 0.2
     burst_s: float = 1.0
     tokens: float = -1.0
-    seen: float = 0.0
+    refilled_at: float = 0.0
 
     def arrive(self, now: float) -> Reply:
         rate = self.rate(now)
         burst = max(1.0, rate * self.burst_s)
-        self.tokens = burst if self.tokens < 0 else min(burst, self.tokens + (now - self.seen) * rate)
-        self.seen = now
+        self.tokens = burst if self.tokens < 0 else min(burst, self.tokens + (now - self.refilled_at) * rate)
+        self.refilled_at = now
         if self.tokens < 1:
             return REJECTED
         self.tokens -= 1
-        return Reply(taken=True, after_s=_spread(self.rng, self.latency_s))
+        return Reply(accepted=True, after_s=_spread(self.rng, self.latency_s))
 
     def capacity(self, start: float, end: float) -> float:
         steps = 1000
@@ -103,7 +103,7 @@ class Window:
             left = (number + 1) * self.period_s - self.offset_s - now
             return REJECTED._replace(retry_after_s=math.ceil(left)) if self.header else REJECTED
         self.used += 1
-        return Reply(taken=True, after_s=_spread(self.rng, self.latency_s))
+        return Reply(accepted=True, after_s=_spread(self.rng, self.latency_s))
 
     def capacity(self, start: float, end: float) -> float:
         return (end - start) * self.most / self.period_s
@@ -125,7 +125,7 @@ class Cap:
             return REJECTED
         after_s = _spread(self.rng, self.latency_s)
         heapq.heappush(self.busy, now + after_s)
-        return Reply(taken=True, after_s=after_s)
+        return Reply(accepted=True, after_s=after_s)
 
     def capacity(self, start: float, end: float) -> float:
         return (end - start) * self.most / self.latency_s
@@ -144,7 +144,7 @@ class Queue:
         start = now if len(self.free) < self.workers else max(now, heapq.heappop(self.free))
         end = start + _spread(self.rng, self.latency_s)
         heapq.heappush(self.free, end)
-        return Reply(taken=True, after_s=end - now)
+        return Reply(accepted=True, after_s=end - now)
 
     def capacity(self, start: float, end: float) -> float:
         return (end - start) * self.workers / self.latency_s
@@ -158,7 +158,7 @@ class Unlimited:
     latency_s: float = 0.2
 
     def arrive(self, now: float) -> Reply:
-        return Reply(taken=True, after_s=_spread(self.rng, self.latency_s))
+        return Reply(accepted=True, after_s=_spread(self.rng, self.latency_s))
 
     def capacity(self, start: float, end: float) -> float:
         return (end - start) * MAX_IN_FLIGHT / (self.latency_s + 0.01)
@@ -169,14 +169,14 @@ class Report:
     """The result of a simulation.
 
     Attributes:
-        taken: Times at which requests were accepted.
+        accepted_at: Times at which requests were accepted.
         rejected: Times at which requests were rejected.
         latencies: Seconds from sending to answer, of accepted requests.
         too_early: Requests sent before a Retry-After that the client knew of had ended.
         seconds: Duration in virtual seconds.
     """
 
-    taken: list[float] = field(default_factory=list)
+    accepted_at: list[float] = field(default_factory=list)
     rejected: list[float] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
     too_early: int = 0
@@ -222,7 +222,7 @@ class _World:
         """Process events: (time, order, time the request was sent or -1 for a timer, token, reply if there is one)."""
         events, random, order, arrive = self.events, self.random, self.order, self.service.arrive
         heappush, heappop = heapq.heappush, heapq.heappop
-        taken, rejected = self.report.taken.append, self.report.rejected.append
+        add_accepted, add_rejected = self.report.accepted_at.append, self.report.rejected.append
         self.report.seconds, left = seconds, most_rejected
         self.fill(0.0)
         while events and events[0][0] < seconds:
@@ -231,10 +231,10 @@ class _World:
                 self.answer(now, sent_at, token, reply)
             elif sent_at >= 0:
                 reply = arrive(now)
-                if reply.taken:
-                    taken(now)
+                if reply.accepted:
+                    add_accepted(now)
                 else:
-                    rejected(now)
+                    add_rejected(now)
                     left -= 1
                     if left < 0:
                         self.report.seconds = now
@@ -262,28 +262,28 @@ class _World:
             if now < self.quiet_until:
                 self.report.too_early += 1
             at = now + 0.002 + 0.006 * random()
-            heapq.heappush(self.events, (at, next(self.order), now, controller.sent(now), None))
+            heapq.heappush(self.events, (at, next(self.order), now, controller.on_sent(now), None))
 
     def answer(self, now: float, sent_at: float, token: Any, reply: Reply) -> None:
         self.in_flight -= 1
-        if reply.taken:
+        if reply.accepted:
             self.report.latencies.append(now - sent_at)
-            self.controller.answered(now, now - sent_at, token)
+            self.controller.on_answer(now, now - sent_at, token)
             return
         if reply.retry_after_s is not None:
             self.quiet_until = max(self.quiet_until, now + reply.retry_after_s)
-        self.controller.throttled(now, reply.retry_after_s, token)
+        self.controller.on_throttled(now, reply.retry_after_s, token)
 
 
 def recent_rate(instants: list[float], window_s: float, seconds: float) -> list[tuple[float, float]]:
     """Return (end of window, events per second in it) for windows that move by one second."""
-    kept: deque[float] = deque()
+    window: deque[float] = deque()
     found, at = [], 0
     for end in range(int(window_s), int(seconds) + 1):
         while at < len(instants) and instants[at] < end:
-            kept.append(instants[at])
+            window.append(instants[at])
             at += 1
-        while kept and kept[0] < end - window_s:
-            kept.popleft()
-        found.append((float(end), len(kept) / window_s))
+        while window and window[0] < end - window_s:
+            window.popleft()
+        found.append((float(end), len(window) / window_s))
     return found

@@ -48,13 +48,13 @@ class Load:
         begun = time.perf_counter()
         headers = {"Content-Type": "application/json"}
         async with session.post(self.base_url + "/api/fetch", data=body, headers=headers) as answer:
-            said = await answer.json()
-        while said.get("status") in {"queued", "processing"}:
+            answer_json = await answer.json()
+        while answer_json.get("status") in {"queued", "processing"}:
             await asyncio.sleep(POLL_S)
-            async with session.get(f"{self.base_url}/api/response/{said['request_id']}") as answer:
-                said = await answer.json()
-        if said.get("status") != "completed" or len(said["all"]["assets"]) != self.pictures:
-            raise RuntimeError(json.dumps(said)[:500])
+            async with session.get(f"{self.base_url}/api/response/{answer_json['request_id']}") as answer:
+                answer_json = await answer.json()
+        if answer_json.get("status") != "completed" or len(answer_json["all"]["assets"]) != self.pictures:
+            raise RuntimeError(json.dumps(answer_json)[:500])
         self.latencies_s.append(time.perf_counter() - begun)
         self.done += self.pictures
 

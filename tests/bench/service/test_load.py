@@ -96,7 +96,7 @@ def test_load(tmp_path):
         for number, (name, (workers, kill)) in enumerate(ROWS.items()):
             folder = tmp_path / str(number)
             folder.mkdir()
-            seen = row(new_database(f"load_{number}"), folder, workers, kill=kill)
-            print(f"{name:16}{seen['p50']:8.2f}{seen['p99']:8.2f}{seen['rate']:10.1f}{seen['failed']:8.0f}")  # noqa: T201
-            assert seen["failed"] == 0
-            assert 0 <= seen["charged"] - seen["images"] <= USERS * PICTURES  # locust leaves out what ends last
+            ended = row(new_database(f"load_{number}"), folder, workers, kill=kill)
+            print(f"{name:16}{ended['p50']:8.2f}{ended['p99']:8.2f}{ended['rate']:10.1f}{ended['failed']:8.0f}")  # noqa: T201
+            assert ended["failed"] == 0
+            assert 0 <= ended["charged"] - ended["images"] <= USERS * PICTURES  # locust leaves out what ends last

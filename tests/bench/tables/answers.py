@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-__all__ = ["ROWS_EACH", "made", "write_answers"]
+__all__ = ["ROWS_EACH", "answer_of", "write_answers"]
 
 POOL = 2000
 ROWS_EACH = 30 + 10 + 5 + 2 + 3 + 1 + 1
@@ -19,7 +19,7 @@ _SENTENCE = "A woman walks a small dog along the beach while waves break under a
 _CORNERS = ((12, 18), (318, 18), (318, 95), (12, 95))
 
 
-def made(place: int) -> dict[str, Any]:
+def answer_of(place: int) -> dict[str, Any]:
     """One answer about one picture: three taggers, ten colours, both forms of nsfw, texts with polygons, a face."""
     rng = random.Random(place)  # noqa: S311 (the same answers from run to run; nothing is secret)
     tags: dict[str, list[dict[str, Any]]] = {}
@@ -60,7 +60,7 @@ def _color(rng: random.Random) -> tuple[str, list[dict[str, Any]]]:
 
 def write_answers(path: Path, count: int) -> None:
     """`count` answers, one a line: a pool of `POOL` over and over, each time under another request id."""
-    pool = [orjson.dumps(made(place)) for place in range(min(POOL, count))]
+    pool = [orjson.dumps(answer_of(place)) for place in range(min(POOL, count))]
     with path.open("wb") as file:
         for place in range(count):
             old = b'"r%d"' % (place % POOL)

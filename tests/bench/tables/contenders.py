@@ -40,26 +40,26 @@ def lines(path: Path) -> Iterator[bytes]:
 
 
 def chunks(path: Path) -> Iterator[list[bytes]]:
-    held: list[bytes] = []
+    chunk: list[bytes] = []
     for line in lines(path):
-        held.append(line)
-        if len(held) == CHUNK:
-            yield held
-            held = []
-    if held:
-        yield held
+        chunk.append(line)
+        if len(chunk) == CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
 
 
 def records(answers: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Entries of each feature with the answer's id: what each peer that cannot read open-ended keys is given."""
-    told: dict[str, list[dict[str, Any]]] = {table: [] for table in FIELDS}
+    tables: dict[str, list[dict[str, Any]]] = {table: [] for table in FIELDS}
     for answer in answers:
         asset, item = answer["all"]["assets"][0], answer["request_id"]
-        for table, rows in told.items():
+        for table, rows in tables.items():
             entries = asset[table]
             groups = entries.values() if isinstance(entries, dict) else (entries,)
             rows.extend({"item_id": item, "url": asset["name"], **entry} for group in groups for entry in group)
-    return told
+    return tables
 
 
 class Parts:

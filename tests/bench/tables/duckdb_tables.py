@@ -75,7 +75,7 @@ END)
 _SIDES = "list_transform(corners(e.bounding_poly), lambda v: v.{})"
 _WIDE, _HIGH = _SIDES.format("x"), _SIDES.format("y")
 _FELT = ", ".join(f"{{'key': '{word}', 'value': step_of(e.{word}_likelihood)}}" for word in _EMOTIONS)
-_SAID = ", ".join(f"e.{word}_likelihood IS NOT NULL" for word in _EMOTIONS)
+_ANY_LIKELIHOOD = ", ".join(f"e.{word}_likelihood IS NOT NULL" for word in _EMOTIONS)
 
 _COLUMNS = {
     "tags": "e.name, e.score, e.source",
@@ -95,7 +95,7 @@ e.name, coalesce(e.score, e.confidence) AS score, corners(e.bounding_poly) AS po
 (place - 1)::INTEGER AS face, list_min({_WIDE}) AS "left", list_min({_HIGH}) AS top,
 list_max({_WIDE}) - list_min({_WIDE}) AS width, list_max({_HIGH}) - list_min({_HIGH}) AS height,
 NULL::DOUBLE AS age_low, NULL::DOUBLE AS age_high, NULL::VARCHAR AS gender, NULL::DOUBLE AS gender_score,
-map_from_entries(list_where([{_FELT}], [{_SAID}])) AS emotions, raw::VARCHAR AS raw, e.source
+map_from_entries(list_where([{_FELT}], [{_ANY_LIKELIHOOD}])) AS emotions, raw::VARCHAR AS raw, e.source
 """,
 }
 
@@ -122,8 +122,8 @@ def _query(table: str) -> str:
 
 def css_colors() -> dict[str, str]:
     """Name → rrggbb, as ours has them; asked of another process, for ours would count as the peer's memory."""
-    asked = "import json; from lightmeter.tables.arrow.color_names import CSS_NAMES; print(json.dumps(CSS_NAMES))"
-    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, check=True)
+    program = "import json; from lightmeter.tables.arrow.color_names import CSS_NAMES; print(json.dumps(CSS_NAMES))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     return json.loads(done.stdout)
 
 

@@ -56,8 +56,10 @@ def source(tmp_path_factory):
 
 def write_answers(path: Path, count: int) -> None:
     """Made in a process of its own: this folder is no package."""
-    made = f"from answers import write_answers; from pathlib import Path; write_answers(Path({str(path)!r}), {count})"
-    subprocess.run([sys.executable, "-c", made], check=True, cwd=HERE)
+    program = (
+        f"from answers import write_answers; from pathlib import Path; write_answers(Path({str(path)!r}), {count})"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=HERE)
 
 
 def measured(name: str, source: Path, folder: Path) -> dict[str, float] | str:
@@ -69,7 +71,7 @@ def measured(name: str, source: Path, folder: Path) -> dict[str, float] | str:
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=HERE) as process:
         peak_mb = 0.0
         while process.poll() is None:
-            peak_mb = max(peak_mb, sum(map(held_mb, family(process.pid))))
+            peak_mb = max(peak_mb, sum(map(memory_mb, family(process.pid))))
             time.sleep(SAMPLED_S)
         printed, error = process.stdout.read(), process.stderr.read()
     return json.loads(printed) | {"peak_mb": peak_mb} if process.returncode == 0 else error.strip().splitlines()[-1]
@@ -77,13 +79,17 @@ def measured(name: str, source: Path, folder: Path) -> dict[str, float] | str:
 
 def family(pid: int) -> list[int]:
     """A process, and all that it has started; not what is still its double, in its memory, about to start a program."""
-    told = [said(path) for path in Path(f"/proc/{pid}/task").glob("*/children")]
-    own = said(Path(f"/proc/{pid}/cmdline"))
-    children = [int(child) for child in " ".join(told).split() if said(Path(f"/proc/{child}/cmdline")) != own]
+    child_lists = [read_process_file(path) for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    own = read_process_file(Path(f"/proc/{pid}/cmdline"))
+    children = [
+        int(child)
+        for child in " ".join(child_lists).split()
+        if read_process_file(Path(f"/proc/{child}/cmdline")) != own
+    ]
     return [pid, *(one for child in children for one in family(child))]
 
 
-def said(path: Path) -> str:
+def read_process_file(path: Path) -> str:
     """What a file says of a process; nothing where it has just ended."""
     try:
         return path.read_text(encoding="ascii")
@@ -91,46 +97,55 @@ def said(path: Path) -> str:
         return ""
 
 
-def held_mb(pid: int) -> float:
+def memory_mb(pid: int) -> float:
     """Memory of a process in MB of 2**20 bytes; what it shares with others counts by halves, thirds and so on (PSS)."""
-    told = said(Path(f"/proc/{pid}/smaps_rollup"))
-    return int(told.split("\nPss:")[1].split()[0]) / 1024 if "\nPss:" in told else 0.0
+    smaps = read_process_file(Path(f"/proc/{pid}/smaps_rollup"))
+    return int(smaps.split("\nPss:")[1].split()[0]) / 1024 if "\nPss:" in smaps else 0.0
 
 
 def show(found: dict[str, dict[str, float] | str], floors: list[dict[str, float]]) -> None:
     own = found.get(OURS)
     titles = ("seconds", "CPU s", "rows/s", "peak MB", "disk MB", "x ours", "x floors", "CPU x")
     print(f"\n\n{ANSWERS:,} answers\n{'':24}{''.join(f'{title:>11}' for title in titles)}")
-    for name, said in found.items():
-        if isinstance(said, str):
-            print(f"{name:24}  skipped: {said}")
+    for name, figures_or_error in found.items():
+        if isinstance(figures_or_error, str):
+            print(f"{name:24}  skipped: {figures_or_error}")
             continue
-        seconds = said["seconds"]
-        figures = [f"{seconds:.2f}", f"{said['cpu_s']:.2f}", f"{said['rows'] / seconds:,.0f}", f"{said['peak_mb']:.0f}"]
-        figures.append(f"{said['size_bytes'] / 2**20:.1f}")
+        seconds = figures_or_error["seconds"]
+        figures = [
+            f"{seconds:.2f}",
+            f"{figures_or_error['cpu_s']:.2f}",
+            f"{figures_or_error['rows'] / seconds:,.0f}",
+            f"{figures_or_error['peak_mb']:.0f}",
+        ]
+        figures.append(f"{figures_or_error['size_bytes'] / 2**20:.1f}")
         figures.append(f"{seconds / own['seconds']:.2f}" if isinstance(own, dict) else "-")
-        beside = [said[of] / sum(floor[of] for floor in floors) if floors else 0.0 for of in ("seconds", "cpu_s")]
+        beside = [
+            figures_or_error[of] / sum(floor[of] for floor in floors) if floors else 0.0 for of in ("seconds", "cpu_s")
+        ]
         figures += [f"{ratio:.2f}" if ratio else "-" for ratio in beside]
         print(f"{name:24}{''.join(f'{figure:>11}' for figure in figures)}")
 
 
-def told_goals(found: dict[str, dict[str, float] | str], floors: list[dict[str, float]]) -> list[str]:
+def goal_lines(found: dict[str, dict[str, float] | str], floors: list[dict[str, float]]) -> list[str]:
     """Which goals this run met; on a busy machine, run again."""
     own = found.get(OURS)
     if not isinstance(own, dict):
         return []
-    said = []
+    goals = []
     if floors:
         ratio = own["x_floors"]
-        said.append(f"{'met' if ratio <= MAX_FLOORS else 'missed'}: at most {MAX_FLOORS} x both floors ({ratio:.2f} x)")
-    said.append(f"{'met' if own['peak_mb'] <= MAX_MB else 'missed'}: at most {MAX_MB} MB ({own['peak_mb']:.0f} MB)")
+        goals.append(
+            f"{'met' if ratio <= MAX_FLOORS else 'missed'}: at most {MAX_FLOORS} x both floors ({ratio:.2f} x)"
+        )
+    goals.append(f"{'met' if own['peak_mb'] <= MAX_MB else 'missed'}: at most {MAX_MB} MB ({own['peak_mb']:.0f} MB)")
     best = {"seconds": found.get(TWO_PROCESSES, own), "peak_mb": own}
     for title, of in (("time on two cores", "seconds"), ("memory", "peak_mb")):
         peers = [name for name in PEERS if isinstance(found.get(name), dict)]
         ahead = [name for name in peers if found[name][of] <= best[of][of]]
         met = f"missed: behind {', '.join(ahead)}" if ahead else "met: ahead of every peer"
-        said.append(f"{met} in {title}")
-    return said
+        goals.append(f"{met} in {title}")
+    return goals
 
 
 def in_turn(names: list[str], source: Path, folder: Path) -> dict[str, list[dict[str, float] | str]]:
@@ -148,26 +163,26 @@ def in_turn(names: list[str], source: Path, folder: Path) -> dict[str, list[dict
 
 def middle(rounds: list[dict[str, float] | str]) -> dict[str, float] | str:
     """The round of the middle time, with the memory of the worst; what went wrong, if anything did."""
-    errors = [said for said in rounds if isinstance(said, str)]
+    errors = [result for result in rounds if isinstance(result, str)]
     if errors:
         return errors[0]
-    ordered = sorted(rounds, key=lambda said: said["seconds"])
-    return ordered[(len(ordered) - 1) // 2] | {"peak_mb": max(said["peak_mb"] for said in rounds)}
+    ordered = sorted(rounds, key=lambda result: result["seconds"])
+    return ordered[(len(ordered) - 1) // 2] | {"peak_mb": max(result["peak_mb"] for result in rounds)}
 
 
 def test_flatten_beside_its_peers(source, tmp_path):
     """Every contender writes the same number of rows; the table tells what it took."""
     wanted = os.environ.get("LIGHTMETER_BENCH_ONLY", ",".join(ALL)).split(",")
     rounds = in_turn([name for name in ALL if name in wanted], source, tmp_path)
-    found = {name: middle(said) for name, said in rounds.items()}
+    found = {name: middle(results) for name, results in rounds.items()}
     floors = [found.get(name) for name in FLOORS]
     whole = all(isinstance(floor, dict) for floor in floors)
     if whole and isinstance(found.get(OURS), dict):
         turns = zip(*(rounds[name] for name in (OURS, *FLOORS)), strict=True)
         found[OURS]["x_floors"] = median(own["seconds"] / (a["seconds"] + b["seconds"]) for own, a, b in turns)
     show(found, floors if whole else [])
-    print("\n".join(told_goals(found, floors if whole else [])))
-    rows = {said["rows"] for said in found.values() if isinstance(said, dict)}
+    print("\n".join(goal_lines(found, floors if whole else [])))
+    rows = {figures["rows"] for figures in found.values() if isinstance(figures, dict)}
     assert len(rows) == 1, found
 
 

@@ -168,10 +168,10 @@ class ForkServer:
         for pipe in pipes:
             os.mkfifo(pipe)
         self._send_line(json.dumps({"copy": [*map(str, pipes)]}))
-        made = copy(self)
-        made.folder, made._process = folder, None
-        made._orders, made._answers = pipes[0].open("wb"), pipes[1].open("rb")
-        return made
+        duplicate = copy(self)
+        duplicate.folder, duplicate._process = folder, None
+        duplicate._orders, duplicate._answers = pipes[0].open("wb"), pipes[1].open("rb")
+        return duplicate
 
     def start(
         self, *argv: object, env: dict[str, str], fault: Fault | None = None, limits: dict[str, int] | None = None
@@ -202,8 +202,8 @@ class ForkServer:
     def count_busiest_thread_calls(self) -> int:
         """Return the number of calls in the last strace log by the thread that made most of them."""
         lines = (self.folder / "trace").read_text("utf-8", "replace").splitlines()
-        made = Counter(line.split()[0] for line in lines if "(" in line)
-        return max(made.values(), default=0)
+        calls_by_thread = Counter(line.split()[0] for line in lines if "(" in line)
+        return max(calls_by_thread.values(), default=0)
 
     def _attach_strace(self, pid: int, fault: Fault) -> subprocess.Popen[bytes]:
         strace_log = (self.folder / "strace").open("wb")

@@ -43,7 +43,7 @@ class JournalSnapshot:
 
     def ok(self) -> dict[str, int]:
         """Return the submission of each URL whose row is `ok`."""
-        return {url: sent for url, status, sent in self.rows.values() if status == "ok"}
+        return {url: submission_id for url, status, submission_id in self.rows.values() if status == "ok"}
 
     def answered(self) -> set[int]:
         """Return the submissions whose answer is on disk, whether or not their charge is known."""
@@ -73,8 +73,8 @@ def read_snapshot(folder: Path) -> JournalSnapshot | None:
         rows = {
             seq: (url, *rest) for seq, url, *rest in db.execute("SELECT seq, url, status, submission_id FROM items")
         }
-        sent = db.execute("SELECT submission_id, state, hold, paid, assets FROM submissions")
-        submissions = {key: tuple(facts) for key, *facts in sent}
+        submission_rows = db.execute("SELECT submission_id, state, hold, paid, assets FROM submissions")
+        submissions = {key: tuple(facts) for key, *facts in submission_rows}
         events: dict[int, list[str]] = {key: [] for key in submissions}
         for key, event in db.execute("SELECT submission_id, event FROM transitions ORDER BY rowid"):
             events[key].append(event)
@@ -89,9 +89,9 @@ def charge_counts(ledger: dict[str, Any]) -> Counter[str]:
 
 def credits_charged(ledger: dict[str, Any]) -> int:
     """Return the credits that the service charged; its balance must agree with that sum."""
-    taken = sum(post["charged"] for post in ledger["posts"])
-    assert ledger["granted"] + ledger["moved"] - ledger["balance"] == taken
-    return taken
+    charged = sum(post["charged"] for post in ledger["posts"])
+    assert ledger["granted"] + ledger["moved"] - ledger["balance"] == charged
+    return charged
 
 
 def credits_of_lost_answers(ledger: dict[str, Any]) -> int:
@@ -140,9 +140,9 @@ def check_credits(snapshot: JournalSnapshot, ledger: dict[str, Any]) -> int:
         paid[state] = paid.get(state, 0) + (credits_ or 0)
     assert snapshot.paid == paid["settled"] + paid["proven_paid_lost"]
     assert snapshot.held == sum(hold for state, hold, *_ in snapshot.submissions.values() if state in HOLDING_STATES)
-    taken = credits_charged(ledger)
-    assert snapshot.paid <= taken <= snapshot.paid + snapshot.held, (snapshot.paid, taken, snapshot.held)
-    return taken - paid["settled"]
+    charged = credits_charged(ledger)
+    assert snapshot.paid <= charged <= snapshot.paid + snapshot.held, (snapshot.paid, charged, snapshot.held)
+    return charged - paid["settled"]
 
 
 def check_printed_counts(printed: dict[str, Any], snapshot: JournalSnapshot, ledger: dict[str, Any]) -> None:

@@ -73,9 +73,9 @@ def test_a_key_makes_a_provider_available(catalog):
     """With its key set, a provider can be made, and its key is in no text about it."""
     known = catalog(OPENAI_API_KEY="sk-secret-of-a-test")
     assert known.entries["openai"].reason is None
-    made = known.create_backend("openai")
-    assert isinstance(made, Backend)
-    assert "sk-secret" not in repr(known.entries["openai"]) + repr(made)
+    backend = known.create_backend("openai")
+    assert isinstance(backend, Backend)
+    assert "sk-secret" not in repr(known.entries["openai"]) + repr(backend)
 
 
 def test_an_own_endpoint_is_a_back_end(catalog):

@@ -24,9 +24,9 @@ TAGS = frozenset({"tags"})
 
 @pytest.fixture(scope="module")
 def backend():
-    made = CenterFace()
-    made.warm()
-    return made
+    center_face = CenterFace()
+    center_face.warm()
+    return center_face
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def astronaut(photo):
     return photo("astronaut.jpg")
 
 
-def seen(backend, picture, features=BOTH):
+def entries_of(backend, picture, features=BOTH):
     (entries,) = backend.analyze([picture], features, None)
     return entries.model_dump()
 
@@ -50,7 +50,7 @@ def maps(cells, height=8, width=8):
 
 def test_the_astronaut_has_one_face(backend, astronaut):
     """The astronaut's face is found at its position, with landmarks in order, and the tag is set."""
-    answer = seen(backend, astronaut)
+    answer = entries_of(backend, astronaut)
     (face,) = answer["faces"]
     box = face["bounding_box"]
     # Marked by hand: the middle of her face is at 222, 120 of the 512 x 512 pixels, fewer than the view's.
@@ -67,7 +67,7 @@ def test_the_astronaut_has_one_face(backend, astronaut):
 
 def test_columns_of_the_table_are_filled(backend, astronaut):
     """Box, age, gender and score have the fields that the toolkit reads; emotions and race are absent."""
-    (face,) = seen(backend, astronaut, FACES)["faces"]
+    (face,) = entries_of(backend, astronaut, FACES)["faces"]
     columns = {name: values[0] for name, values in read_faces([face]).items()}
     assert columns["width"] > 0
     assert columns["height"] > 0
@@ -83,14 +83,14 @@ def test_columns_of_the_table_are_filled(backend, astronaut):
 @pytest.mark.parametrize("name", ["chelsea.jpg", "coffee.jpg", "rocket.jpg"])
 def test_no_face_no_person(backend, photo, name):
     """A photo without a face has an empty list and no tag."""
-    answer = seen(backend, photo(name))
+    answer = entries_of(backend, photo(name))
     assert answer["faces"] == []
     assert answer["tags"] == {}
 
 
 def test_tag_alone_and_with_faces(backend, astronaut):
     """The tag is found with and without the feature faces; only requested features are filled in."""
-    alone, faces = seen(backend, astronaut, TAGS), seen(backend, astronaut, FACES)
+    alone, faces = entries_of(backend, astronaut, TAGS), entries_of(backend, astronaut, FACES)
     assert list(alone["tags"]) == ["person"]
     assert alone["faces"] is None
     assert faces["tags"] == {}
@@ -102,25 +102,25 @@ def test_a_narrow_picture_is_not_stretched(backend, astronaut):
     part = np.asarray(Image.fromarray(astronaut).resize((width * 300 // height, 300)))
     wide, high = np.zeros((300, 600, 3), np.uint8), np.zeros((600, part.shape[1], 3), np.uint8)
     wide[:, : part.shape[1]], high[:300] = part, part
-    boxes = [seen(backend, frame, FACES)["faces"][0]["bounding_box"] for frame in (wide, high)]
+    boxes = [entries_of(backend, frame, FACES)["faces"][0]["bounding_box"] for frame in (wide, high)]
     assert list(boxes[0].values()) == pytest.approx(list(boxes[1].values()), abs=1.5)
 
 
 def test_a_face_partly_outside_is_clipped(backend, astronaut):
     """A face cut through by the edge has a box that ends there."""
-    box = seen(backend, astronaut, FACES)["faces"][0]["bounding_box"]
+    box = entries_of(backend, astronaut, FACES)["faces"][0]["bounding_box"]
     cut = np.ascontiguousarray(astronaut[:, int(box["left"] + 0.3 * box["width"]) :])
-    (face,) = seen(backend, cut, FACES)["faces"]
+    (face,) = entries_of(backend, cut, FACES)["faces"]
     assert face["bounding_box"]["left"] == 0
     assert face["bounding_box"]["width"] < box["width"]
 
 
 def test_a_crowd_is_found_face_by_face(backend, astronaut):
     """A sheet of 289 copies of one face, 36 pixels each, is answered with hundreds of faces, none twice."""
-    box = seen(backend, astronaut, FACES)["faces"][0]["bounding_box"]
+    box = entries_of(backend, astronaut, FACES)["faces"][0]["bounding_box"]
     x, y, reach = box["left"] + box["width"] / 2, box["top"] + box["height"] / 2, 0.6 * box["height"]
     head = Image.fromarray(astronaut).crop((int(x - reach), int(y - reach), int(x + reach), int(y + reach)))
-    faces = seen(backend, np.tile(np.asarray(head.resize((36, 36))), (17, 17, 1)), FACES)["faces"]
+    faces = entries_of(backend, np.tile(np.asarray(head.resize((36, 36))), (17, 17, 1)), FACES)["faces"]
     boxes = [face["bounding_box"] for face in faces]
     tiles = {
         ((box["left"] + box["width"] / 2) // 36, (box["top"] + box["height"] / 2) // 36)

@@ -24,18 +24,18 @@ def test_it_names_tags_people_colours_and_text():
         Entries(texts=[Text(text="Open"), Text(text="daily")]),
         Entries(colors={"#1e46c8": [Color(hex="#1e46c8", pixel_fraction=0.6)]}),
     ]
-    said = compose_sentence(found)
-    assert said == "A picture of two people, tagged cat and sofa, mostly blue, with the text “Open daily”."
+    sentence = compose_sentence(found)
+    assert sentence == "A picture of two people, tagged cat and sofa, mostly blue, with the text “Open daily”."
 
 
 def test_a_whole_text_is_not_repeated_line_by_line():
     """If the first text is the whole text, its lines are not repeated."""
     whole = Text.model_validate({"text": "Open\ndaily", "is_full_text": True})
-    said = compose_sentence([Entries(texts=[whole, Text(text="Open"), Text(text="daily")])])
-    assert said == "A picture with the text “Open daily”."
+    sentence = compose_sentence([Entries(texts=[whole, Text(text="Open"), Text(text="daily")])])
+    assert sentence == "A picture with the text “Open daily”."
 
 
-def test_nothing_found_is_said():
+def test_nothing_found_is_reported():
     """A picture without entries gets a sentence that says so."""
     assert compose_sentence([Entries()]) == "A picture in which nothing was recognised."
 
@@ -49,11 +49,11 @@ def test_no_answer_is_an_error():
 @given(st.dictionaries(st.from_regex(r"[a-z]{3,8}", fullmatch=True), st.floats(0, 1), max_size=8))
 def test_only_likely_tags_are_named(scores):
     """No tag below the least score is in the sentence, and it is one sentence."""
-    said = compose_sentence([tagged(**scores)])
-    words = set(said.replace(",", " ").replace(".", " ").split())
+    sentence = compose_sentence([tagged(**scores)])
+    words = set(sentence.replace(",", " ").replace(".", " ").split())
     template = {"A", "picture", "in", "which", "nothing", "was", "recognised", "and", "tagged"}
     assert words - template <= {name for name, score in scores.items() if score >= MIN_TAG_SCORE}
-    assert said.count(".") == 1
+    assert sentence.count(".") == 1
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ LOCAL = sorted(name for name, builtin in BUILTIN_BACKENDS.items() if builtin.set
 @pytest.fixture(scope="module", params=LOCAL)
 def backend(request):
     """Each back end, loaded once."""
-    made = read_catalog().create_backend(request.param)
-    made.warm()
-    return made
+    new_backend = read_catalog().create_backend(request.param)
+    new_backend.warm()
+    return new_backend
 
 
 def dumped(entries):

@@ -9,10 +9,10 @@ from lightmeter.service.backends.imagenet.tagger import load_or_create
 
 def test_made_once(tmp_path):
     """A cached content is not created again."""
-    made = iter([b"first", b"second"])
+    contents = iter([b"first", b"second"])
     path = tmp_path / "deep" / "thing"
-    assert load_or_create(path, lambda: next(made)) == b"first"
-    assert load_or_create(path, lambda: next(made)) == b"first"
+    assert load_or_create(path, lambda: next(contents)) == b"first"
+    assert load_or_create(path, lambda: next(contents)) == b"first"
 
 
 @pytest.mark.parametrize("damage", [lambda whole: b"", lambda whole: whole[:-1], lambda whole: whole[:-1] + b"\0"])

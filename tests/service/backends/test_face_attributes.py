@@ -41,9 +41,9 @@ def test_small_and_turned_faces_are_left_open():
     picture = np.zeros((100, 100, 3), np.uint8)
     points = np.zeros((3, 5, 2), np.float32)
     points[:, 1, 0] = [7, 10, 30]
-    said = FaceAttributes().read(picture, points, np.array([14.0, 60.0, 60.0], np.float32))
-    assert [bool(face) for face in said] == [False, False, True]
-    assert said[2]["age_range"]["high"] - said[2]["age_range"]["low"] <= 24
+    attributes = FaceAttributes().read(picture, points, np.array([14.0, 60.0, 60.0], np.float32))
+    assert [bool(face) for face in attributes] == [False, False, True]
+    assert attributes[2]["age_range"]["high"] - attributes[2]["age_range"]["low"] <= 24
 
 
 def test_no_faces_nothing_to_say():

@@ -15,13 +15,13 @@ EMBEDDINGS = frozenset({"embeddings"})
 
 @pytest.fixture(scope="module")
 def backend():
-    made = ImageNet()
-    made.warm()
-    return made
+    imagenet = ImageNet()
+    imagenet.warm()
+    return imagenet
 
 
 @pytest.fixture(scope="module")
-def shown(backend):
+def tags_of_photo(backend):
     """The tags of a photo that pass the default filter."""
 
     def tags(picture, options):
@@ -44,15 +44,15 @@ def shown(backend):
         ("viaduct.jpg", {"bridge", "architecture"}),
     ],
 )
-def test_photos_are_tagged_right(shown, options, photo, name, expected):
+def test_photos_are_tagged_right(tags_of_photo, options, photo, name, expected):
     """On photos of things that ImageNet knows, general words pass the default filter."""
-    assert expected <= shown(photo(name), options)
+    assert expected <= tags_of_photo(photo(name), options)
 
 
-def test_scenes_are_not_seen_where_they_are_not(shown, options, photo):
+def test_scenes_are_not_seen_where_they_are_not(tags_of_photo, options, photo):
     """Indoor photos get no scene tags such as landscape or outdoor."""
     for name in ("coffee.jpg", "chelsea.jpg"):
-        assert not shown(photo(name), options) & {"landscape", "outdoor", "nature", "person", "black and white"}
+        assert not tags_of_photo(photo(name), options) & {"landscape", "outdoor", "nature", "person", "black and white"}
 
 
 def test_neighbours_change_no_tags(backend, options, photo):
@@ -62,9 +62,9 @@ def test_neighbours_change_no_tags(backend, options, photo):
     assert together == [entries for picture in pictures for entries in backend.analyze([picture], TAGS, options)]
 
 
-def test_people_get_no_garments(shown, options, photo):
+def test_people_get_no_garments(tags_of_photo, options, photo):
     """A photo of a person gets no tag for a single garment."""
-    assert shown(photo("astronaut.jpg"), options) <= {"person", "clothing"}
+    assert tags_of_photo(photo("astronaut.jpg"), options) <= {"person", "clothing"}
 
 
 def test_tags_are_few_and_ordered(backend, options, photo):

@@ -54,9 +54,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def backend(folder):
-    made = Logos(folder)
-    made.warm()
-    return made
+    logos = Logos(folder)
+    logos.warm()
+    return logos
 
 
 def real_logo():
@@ -174,11 +174,11 @@ def test_logos_that_cannot_be_found_are_named_at_load(folder, caplog, monkeypatc
     monkeypatch.setattr(logging.getLogger("lightmeter.service"), "disabled", False)
     with caplog.at_level(logging.WARNING, logger="lightmeter.service"):
         Logos(folder).warm()
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 2
-    assert any("Stripes.png" in line and "simple marks cannot be found" in line for line in told)
-    assert any(f"fewer than {MIN_FEATURES}" in line for line in told)
-    assert any("notes.txt" in line and "cannot be read" in line for line in told)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2
+    assert any("Stripes.png" in line and "simple marks cannot be found" in line for line in messages)
+    assert any(f"fewer than {MIN_FEATURES}" in line for line in messages)
+    assert any("notes.txt" in line and "cannot be read" in line for line in messages)
 
 
 @pytest.mark.parametrize("missing", [True, False], ids=["no folder", "an empty folder"])

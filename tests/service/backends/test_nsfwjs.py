@@ -23,9 +23,9 @@ ORIGINAL = {
 
 @pytest.fixture(scope="module")
 def backend():
-    made = NsfwJs()
-    made.warm()
-    return made
+    nsfwjs = NsfwJs()
+    nsfwjs.warm()
+    return nsfwjs
 
 
 @pytest.mark.parametrize("name", ["astronaut.jpg", "chelsea.jpg", "coffee.jpg", "rocket.jpg"])

@@ -247,7 +247,7 @@ def test_labels_come_from_files_or_the_model(tmp_path, graphs, onnx_backend, fou
     ],
     ids=str,
 )
-def test_what_is_wrong_is_told_at_load(tmp_path, graphs, onnx_backend, table, sentence):
+def test_what_is_wrong_is_reported_at_load(tmp_path, graphs, onnx_backend, table, sentence):
     """An invalid setting raises an error that names the back end and the setting."""
     model = graphs.mean_colours(tmp_path / "m.onnx")
     (tmp_path / "bad.json").write_text("Hello")

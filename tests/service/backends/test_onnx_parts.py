@@ -37,13 +37,13 @@ def scored_boxes(draw):
 def test_what_is_kept_overlaps_little_and_covers_the_rest(found, most):
     """Remaining boxes do not overlap too much, and each dropped box overlaps a stronger one."""
     boxes, scores = found
-    kept = non_maximum_suppression(boxes, scores, most).tolist()
-    assert len(set(kept)) == len(kept)
-    assert [float(score) for score in scores[kept]] == sorted(map(float, scores[kept]), reverse=True)
-    for place, index in enumerate(kept):
-        assert (intersection_over_union(boxes[index], boxes[kept[place + 1 :]]) <= most).all()
-    for index in set(range(len(boxes))) - set(kept):
-        over = [each for each in kept if scores[each] >= scores[index]]
+    indices = non_maximum_suppression(boxes, scores, most).tolist()
+    assert len(set(indices)) == len(indices)
+    assert [float(score) for score in scores[indices]] == sorted(map(float, scores[indices]), reverse=True)
+    for place, index in enumerate(indices):
+        assert (intersection_over_union(boxes[index], boxes[indices[place + 1 :]]) <= most).all()
+    for index in set(range(len(boxes))) - set(indices):
+        over = [each for each in indices if scores[each] >= scores[index]]
         assert (intersection_over_union(boxes[index], boxes[over]) > most).any()
 
 
@@ -51,9 +51,9 @@ def test_what_is_kept_overlaps_little_and_covers_the_rest(found, most):
 def test_suppressing_twice_changes_nothing(found, most):
     """Suppression is idempotent and keeps the best box."""
     boxes, scores = found
-    kept = non_maximum_suppression(boxes, scores, most)
-    assert non_maximum_suppression(boxes[kept], scores[kept], most).tolist() == list(range(len(kept)))
-    assert len(kept) == 0 or scores[kept[0]] == scores.max()
+    indices = non_maximum_suppression(boxes, scores, most)
+    assert non_maximum_suppression(boxes[indices], scores[indices], most).tolist() == list(range(len(indices)))
+    assert len(indices) == 0 or scores[indices[0]] == scores.max()
 
 
 @given(scored_boxes())

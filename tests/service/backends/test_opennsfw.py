@@ -13,9 +13,9 @@ NSFW = frozenset({"nsfw"})
 
 @pytest.fixture(scope="module")
 def backend():
-    made = OpenNsfw()
-    made.warm()
-    return made
+    opennsfw = OpenNsfw()
+    opennsfw.warm()
+    return opennsfw
 
 
 @pytest.mark.parametrize("name", ["astronaut.jpg", "chelsea.jpg", "coffee.jpg", "rocket.jpg"])

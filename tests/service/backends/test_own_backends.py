@@ -133,9 +133,9 @@ def test_own_back_ends_are_offered_with_their_prices(send):
 
 def test_a_model_that_is_missing_is_listed_with_the_reason(send):
     """A model with a missing file is listed as unavailable, with the file's name."""
-    (gone,) = (offer for offer in send("/api/backends")["backends"] if offer["name"] == "gone")
-    assert not gone["available"]
-    assert "gone.onnx" in gone["reason"]
+    (missing_backend,) = (offer for offer in send("/api/backends")["backends"] if offer["name"] == "gone")
+    assert not missing_backend["available"]
+    assert "gone.onnx" in missing_backend["reason"]
 
 
 def test_models_of_all_kinds_answer(send, photo_file):

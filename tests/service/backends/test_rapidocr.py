@@ -29,9 +29,9 @@ def sweep(value: object):
 
 @pytest.fixture(scope="module")
 def backend():
-    made = RapidOcr()
-    made.warm()
-    return made
+    rapidocr = RapidOcr()
+    rapidocr.warm()
+    return rapidocr
 
 
 @pytest.fixture
@@ -197,15 +197,15 @@ def test_nothing_is_downloaded_written_logged_or_blown_up(tmp_path):
     """It works without a network, writes no file or log line, and bounds memory for strips."""
     sign("Fresh bread").save(tmp_path / "sign.png")
     environment = {**os.environ, "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-    said = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", ALONE, str(tmp_path / "sign.png")],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (said.returncode, said.stderr) == (0, "")
-    texts, written, grown = said.stdout.strip().split("|")
+    assert (process.returncode, process.stderr) == (0, "")
+    texts, written, grown = process.stdout.strip().split("|")
     assert (texts, written) == ("['Fresh bread', 'Fresh bread']", "[]")
     assert int(grown) < 400
     assert [path.name for path in tmp_path.iterdir()] == ["sign.png"]
@@ -219,7 +219,7 @@ def test_a_model_that_is_not_the_known_one_is_refused(monkeypatch):
     assert "Reinstall the package rapidocr" in refused.value.hint
 
 
-def test_a_missing_model_is_told(monkeypatch):
+def test_a_missing_model_is_reported(monkeypatch):
     """A missing model file raises an error; it is not downloaded."""
     monkeypatch.setitem(rapidocr._MODELS, "Det", ("nowhere.onnx", "0"))
     with pytest.raises(BackendError, match="missing"):

@@ -38,17 +38,17 @@ def changed(name: FaultName, seed: int = 0, body=BODY, **settings) -> dict:
 @given(seeds, st.sampled_from(["temporary", "redirect", "none", "keep"]))
 def test_shuffled_assets_are_all_there(seed, names):
     """Shuffled assets are complete; only with names=keep do their names match the request."""
-    sent = [asset["name"] for asset in BODY["all"]["assets"]]
+    asset_names = [asset["name"] for asset in BODY["all"]["assets"]]
     assets = changed("shuffle", seed, names=names)["all"]["assets"]
     assert [asset["tags"] for asset in assets] == [{"cat": [ENTRY]}] * 3
     answered = [asset.get("name") for asset in assets]
     if names == "keep":
-        assert sorted(answered) == sent
+        assert sorted(answered) == asset_names
     elif names == "none":
         assert answered == [None] * 3
     else:
         assert len(set(answered)) == 3
-        assert not any(name.endswith(address) or address.endswith(name) for name in answered for address in sent)
+        assert not any(name.endswith(address) or address.endswith(name) for name in answered for address in asset_names)
 
 
 @given(seeds)

@@ -52,15 +52,15 @@ class Process:
 @pytest.fixture
 def processes(fork_server, tmp_path):
     """Return a function that creates processes; kill those that still run after the test."""
-    made = []
+    started = []
 
     def make(database, verb="serve"):
-        copy = fork_server.copy(tmp_path / "processes" / str(len(made)))
-        made.append(Process(copy, database, verb))
-        return made[-1]
+        copy = fork_server.copy(tmp_path / "processes" / str(len(started)))
+        started.append(Process(copy, database, verb))
+        return started[-1]
 
     yield make
-    for process in made:
+    for process in started:
         if process.running is not None and not process.has_died():
             process.end(signal.SIGKILL)
         process.fork_server.close()

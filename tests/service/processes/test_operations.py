@@ -43,13 +43,13 @@ def test_metrics_describe_the_process_and_its_build(process):
     """The metrics have the process, the versions, requests in flight, and times of the database."""
     process.begin()
     get(process.base_url + "/healthz")
-    told = figures(get(process.base_url + "/metrics"))
+    metrics = figures(get(process.base_url + "/metrics"))
     assert process.end(signal.SIGTERM) == 0
-    assert told["lightmeter_build_info", platform.python_version(), __version__] == 1
-    assert told["lightmeter_http_requests_in_flight",] == 1
+    assert metrics["lightmeter_build_info", platform.python_version(), __version__] == 1
+    assert metrics["lightmeter_http_requests_in_flight",] == 1
     if platform.system() == "Linux":
-        assert told["process_resident_memory_bytes",] > 0
-        assert told["process_open_fds",] > 0
+        assert metrics["process_resident_memory_bytes",] > 0
+        assert metrics["process_open_fds",] > 0
 
 
 @pytest.mark.postgres
@@ -59,7 +59,7 @@ def test_a_worker_serves_its_metrics(processes, postgres):
     worker.options = ["--metrics-port", "0", "--log-format", "json"]
     worker.begin()
     (line,) = [json.loads(line) for line in worker.log.read_text().splitlines() if '"started"' in line]
-    told = figures(get(line["metrics"]))
+    metrics = figures(get(line["metrics"]))
     assert (line["kind"], line["version"], line["database"]) == ("worker", __version__, "postgresql")
-    assert told["lightmeter_build_info", platform.python_version(), __version__] == 1
+    assert metrics["lightmeter_build_info", platform.python_version(), __version__] == 1
     assert worker.end(signal.SIGTERM) == 0

@@ -139,11 +139,11 @@ async def test_suspects_that_cause_no_crash_complete(processes, database, callin
     assert await asyncio.to_thread(site.arrived.acquire, timeout=20)
     assert not await asyncio.to_thread(site.arrived.acquire, timeout=0.3)  # one runs alone; the others wait
     caller.base_url = process.base_url
-    asked = asyncio.create_task(caller.ask(file=encoded(5)))  # another caller waits too
+    other_request = asyncio.create_task(caller.ask(file=encoded(5)))  # another caller waits too
     await asyncio.sleep(0.1)
-    assert not asked.done()
+    assert not other_request.done()
     process.end(signal.SIGKILL)
-    await asyncio.gather(asked, return_exceptions=True)
+    await asyncio.gather(other_request, return_exceptions=True)
     site.gate.set()
     process.begin()
     caller.base_url = process.base_url

@@ -50,11 +50,11 @@ async def test_a_request_of_a_killed_process_is_not_charged(processes, postgres,
     first.begin()
     second.begin()
     caller = await calling(first, credits=10)
-    asked = asyncio.create_task(caller.ask({"Idempotency-Key": "mine"}, url=site.url("held/1.png")))
+    request = asyncio.create_task(caller.ask({"Idempotency-Key": "mine"}, url=site.url("held/1.png")))
     await wait_for_fetch(site)
     first.end(signal.SIGKILL)
     with contextlib.suppress(aiohttp.ClientError):
-        await asked
+        await request
     caller.base_url = second.base_url
     assert await caller.balance() == 9
     for _ in range(400):

@@ -71,16 +71,16 @@ def stub_settings(stub, counted):
 @pytest.fixture
 def create_adapter(stub_settings):
     """Return a function that creates adapters for the stub; they are closed after the test."""
-    made = []
+    adapters = []
 
     def make(provider="openai", **more):
         # Adapters are imported here: their SDKs take seconds, in each process that collects these tests.
         adapter = resolve_name(DESCRIPTION_PROVIDERS[provider].adapter)
-        made.append(adapter(stub_settings(more.pop("name", provider), **more)))
-        return made[-1]
+        adapters.append(adapter(stub_settings(more.pop("name", provider), **more)))
+        return adapters[-1]
 
     yield make
-    for adapter in made:
+    for adapter in adapters:
         adapter.close()
 
 
@@ -106,8 +106,8 @@ def assert_shows():
     def check(encoded, picture):
         content = base64.b64decode(encoded, validate=True)
         with Image.open(BytesIO(content), formats=["JPEG"]) as opened:
-            shown = np.asarray(opened.convert("RGB")).astype(int)
-        assert shown.shape == picture.shape
-        assert np.abs(shown - picture).mean() < 8
+            pixels = np.asarray(opened.convert("RGB")).astype(int)
+        assert pixels.shape == picture.shape
+        assert np.abs(pixels - picture).mean() < 8
 
     return check

@@ -62,9 +62,9 @@ def test_pauses_that_providers_ask_for(headers, body, seconds):
 
 
 @given(st.text(max_size=30), JSON)
-def test_no_hint_breaks_anything(said, body):
+def test_no_hint_breaks_anything(header, body):
     """Any headers and any body give a wait of 0 or more seconds or None, and a message or an empty text."""
-    hint = retry_after_s({"retry-after": said}, body, NOW)
+    hint = retry_after_s({"retry-after": header}, body, NOW)
     assert hint is None or (isfinite(hint) and hint >= 0)
     assert isinstance(provider_message(body), str)
 
@@ -92,9 +92,9 @@ def test_messages_of_all_providers_are_found(body, says):
 
 
 @given(st.text(), st.text(min_size=8, alphabet="abcdef0123456789"))
-def test_sentences_are_short_and_hold_no_secret(said, secret):
+def test_sentences_are_short_and_hold_no_secret(text, secret):
     """A redacted text is one line, not longer than the limit, and does not contain the key."""
-    found = redact(f"{said}{secret} {secret}\n{said}", [secret])
+    found = redact(f"{text}{secret} {secret}\n{text}", [secret])
     assert len(found) <= MAX_MESSAGE_CHARS
     assert "\n" not in found
     assert secret not in found

@@ -48,9 +48,9 @@ def error(status, kind, text, **headers):
     return StubAnswer(body, status, headers)
 
 
-def answers(*made):
+def answers(*script):
     """Return a script of answers; the last one is repeated."""
-    rest = chain(made, repeat(made[-1]))
+    rest = chain(script, repeat(script[-1]))
     return lambda _: next(rest)
 
 
@@ -67,9 +67,9 @@ def test_the_request_is_what_the_documentation_shows(create_adapter, stub, descr
     assert "authorization" not in request.headers
     assert request.body.keys() == {"model", "max_tokens", "messages"}
     assert (request.body["model"], request.body["max_tokens"]) == ("model-1", 2048)
-    (sent,) = request.body["messages"]
-    image, text = sent["content"]
-    assert (sent["role"], image["type"], text["type"]) == ("user", "image", "text")
+    (user_message,) = request.body["messages"]
+    image, text = user_message["content"]
+    assert (user_message["role"], image["type"], text["type"]) == ("user", "image", "text")
     assert (image["source"]["type"], image["source"]["media_type"]) == ("base64", "image/jpeg")
     assert_shows(image["source"]["data"], picture)
     assert text["text"].endswith("Answer in French.")

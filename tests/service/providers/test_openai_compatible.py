@@ -21,9 +21,9 @@ KEY = "sk-proj-4f2a9c77d1e84b06"
 THROTTLED = {"error": {"message": "Rate limit reached for model-1 in organization org-Zx81bQ9a on tokens per min."}}
 
 
-def answers(*made):
+def answers(*script):
     """Return a script of answers; the last one is repeated."""
-    rest = chain(made, repeat(made[-1]))
+    rest = chain(script, repeat(script[-1]))
     return lambda _: next(rest)
 
 
@@ -47,9 +47,9 @@ def test_the_request_is_what_the_documentation_shows(create_adapter, stub, descr
     assert request.headers["content-type"] == "application/json"
     assert request.body.keys() == {"model", "messages", "max_tokens"}
     assert (request.body["model"], request.body["max_tokens"]) == ("model-1", 2048)
-    (sent,) = request.body["messages"]
-    text, image = sent["content"]
-    assert (sent["role"], text["type"], image["type"]) == ("user", "text", "image_url")
+    (message,) = request.body["messages"]
+    text, image = message["content"]
+    assert (message["role"], text["type"], image["type"]) == ("user", "text", "image_url")
     assert text["text"].endswith("Answer in English.")
     head, _, encoded = image["image_url"]["url"].partition(",")
     assert head == "data:image/jpeg;base64"
@@ -217,9 +217,9 @@ def test_refusals_are_final_and_keep_secrets(create_adapter, stub, counted, desc
     stub.answer = answers(StubAnswer(body, status))
     with pytest.raises(BackendError) as raised:
         describe(create_adapter())
-    told = str(raised.value)
-    assert says in told
-    assert not any(secret in told for secret in (KEY, "sk-proj", "4b06", "://", "<"))
+    message = str(raised.value)
+    assert says in message
+    assert not any(secret in message for secret in (KEY, "sk-proj", "4b06", "://", "<"))
     assert (len(stub.requests), counted.errors) == (1, [("openai", "refused")])
 
 

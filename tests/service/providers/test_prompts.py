@@ -56,8 +56,8 @@ def test_an_unknown_role_is_the_general_one():
 @given(st.text(min_size=1).filter(str.strip), st.sampled_from(ROLES), st.sampled_from(language_names()))
 def test_an_own_prompt_takes_the_roles_place(prompt, role, language):
     """A custom prompt is sent unchanged, followed by the language."""
-    asked = prompt_for(AnalysisOptions(role=role, language=language, prompt=prompt))
-    assert asked == f"{prompt.strip()}\n\nAnswer in {language}."
+    prompt_text = prompt_for(AnalysisOptions(role=role, language=language, prompt=prompt))
+    assert prompt_text == f"{prompt.strip()}\n\nAnswer in {language}."
 
 
 @pytest.mark.parametrize("prompt", [None, "", "  \n"])

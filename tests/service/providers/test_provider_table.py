@@ -100,8 +100,8 @@ found = cost_usd("https://api.openai.com/v1", "gpt-6-luna", TokenCounts(1000, 10
 print(json.dumps([loaded, asked, str(found), threading.active_count()]))
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded, asked, found, threads = json.loads(ran.stdout)
-    assert (loaded, asked, threads) == ([], [], 1)
+    loaded, lookups, found, threads = json.loads(ran.stdout)
+    assert (loaded, lookups, threads) == ([], [], 1)
     assert Decimal(found) > 0
 
 

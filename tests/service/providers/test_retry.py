@@ -187,16 +187,16 @@ def test_why_retries_end(failures, luck, duration_s):
         outcome = run(retrier, clock.call_with(*failures, "answer", duration_s=duration_s))
     except BackendError as error:
         outcome = str(error)
-    made = len(clock.calls)
+    call_count = len(clock.calls)
     if outcome == "answer":
-        assert made == len(failures) + 1
+        assert call_count == len(failures) + 1
     else:
-        last = failures[made - 1]
-        pause_s = last.retry_after_s or FIRST_PAUSE_S * 2 ** (made - 1)
+        last = failures[call_count - 1]
+        pause_s = last.retry_after_s or FIRST_PAUSE_S * 2 ** (call_count - 1)
         is_too_late = clock.seconds + pause_s * jitter >= DEADLINE_S
-        assert not last.is_transient or made == MAX_ATTEMPTS or pause_s > MAX_PAUSE_S or is_too_late
+        assert not last.is_transient or call_count == MAX_ATTEMPTS or pause_s > MAX_PAUSE_S or is_too_late
         assert outcome.endswith(": because")
-    assert 1 <= made <= MAX_ATTEMPTS
+    assert 1 <= call_count <= MAX_ATTEMPTS
     for failure, pause_s in zip(failures, clock.pauses, strict=False):
         assert failure.is_transient
         assert (failure.retry_after_s or 0) <= pause_s <= MAX_PAUSE_S * (1 + JITTER)

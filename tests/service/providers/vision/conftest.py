@@ -31,7 +31,7 @@ KEY, SECRET = "key-0123456789abcdef", "secret-0123456789abcdef"
 
 
 @dataclass
-class Sent:
+class ReceivedRequest:
     """A request as it arrived; header names in lowercase."""
 
     method: str
@@ -92,7 +92,7 @@ class HttpProvider:
     def __init__(self) -> None:
         self.script: deque[Callable] = deque()
         self.otherwise: Callable = reply(500)
-        self.sent: list[Sent] = []
+        self.requests: list[ReceivedRequest] = []
         self.released = threading.Event()
         self.connections: list[socket.socket] = []
         provider = self
@@ -107,7 +107,7 @@ class HttpProvider:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                provider.sent.append(Sent(self.command, self.path, headers, body))
+                provider.requests.append(ReceivedRequest(self.command, self.path, headers, body))
                 act = provider.script.popleft() if provider.script else provider.otherwise
                 try:
                     act(self, provider.released)
@@ -178,7 +178,7 @@ def short_backoff(monkeypatch):
 @pytest.fixture
 def adapter_of(counted):
     """Return a function that creates an adapter from its table row for a server on loopback."""
-    made = []
+    adapters = []
 
     def make(name: str, base_url: str, **more):
         row = VISION_PROVIDERS[name]
@@ -194,11 +194,11 @@ def adapter_of(counted):
         }
         module, _, attribute = row.adapter.partition(":")
         settings = ProviderSettings(name=name, base_url=base_url, **{**defaults, **more})
-        made.append(getattr(import_module(module), attribute)(settings))
-        return made[-1]
+        adapters.append(getattr(import_module(module), attribute)(settings))
+        return adapters[-1]
 
     yield make
-    for adapter in made:
+    for adapter in adapters:
         adapter.close()
 
 
@@ -242,9 +242,9 @@ def is_the_picture():
     """Return a function that says whether bytes are the picture as a JPEG."""
 
     def look(jpeg: bytes) -> bool:
-        with Image.open(BytesIO(jpeg)) as seen:
-            pixels = np.asarray(seen.convert("RGB")).astype(int)
-            same = seen.format == "JPEG" and seen.size == (WIDTH, HEIGHT)
+        with Image.open(BytesIO(jpeg)) as picture:
+            pixels = np.asarray(picture.convert("RGB")).astype(int)
+            same = picture.format == "JPEG" and picture.size == (WIDTH, HEIGHT)
         return same and abs(pixels[50, 20] - (255, 0, 0)).max() < 5 > abs(pixels[50, 180] - (0, 0, 255)).max()
 
     return look

@@ -35,15 +35,15 @@ class Servicer(service_pb2_grpc.V2Servicer):
 
     def __init__(self):
         self.script = deque()
-        self.sent = []
+        self.requests = []
         self.released = threading.Event()
 
     def PostModelOutputs(self, request, context):  # noqa: N802 (the protocol's name)
-        self.sent.append((request, dict(context.invocation_metadata())))
+        self.requests.append((request, dict(context.invocation_metadata())))
         if not self.script:
             return answer(CONCEPTS[request.model_id])
-        said = self.script.popleft()
-        return said(context) if callable(said) else said
+        step = self.script.popleft()
+        return step(context) if callable(step) else step
 
 
 @pytest.fixture
@@ -79,12 +79,12 @@ def aborted(code, details="", **metadata):
 def test_each_feature_is_one_call(feature, model, backend, analyze, provider, is_the_picture):
     """A call names the provider's model, carries the token as metadata and the picture as bytes."""
     entries = analyze(backend, feature, "faces")
-    ((request, metadata),) = provider.sent
+    ((request, metadata),) = provider.requests
     assert metadata["authorization"] == "Key key-0123456789abcdef"
     assert (request.user_app_id.user_id, request.user_app_id.app_id) == ("clarifai", "main")
     assert request.model_id == model
-    (sent,) = request.inputs
-    assert is_the_picture(sent.data.image.base64)
+    (image_input,) = request.inputs
+    assert is_the_picture(image_input.data.image.base64)
     assert {name for name, value in entries.model_dump().items() if value} == {feature}
 
 
@@ -110,7 +110,7 @@ def test_other_models_can_be_set(adapter_of, provider, analyze):
         "clarifai", provider.url, model="food-item-recognition", options={"nsfw_model": "moderation-recognition"}
     )
     analyze(backend)
-    assert [request.model_id for request, _ in provider.sent] == ["moderation-recognition", "food-item-recognition"]
+    assert [request.model_id for request, _ in provider.requests] == ["moderation-recognition", "food-item-recognition"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_wait_beyond_the_deadline_is_not_waited_for(hint, backend, provider, a
     provider.script.append(aborted(grpc.StatusCode.RESOURCE_EXHAUSTED, "quota", **hint))
     with pytest.raises(BackendError, match="limits the rate of calls: RESOURCE_EXHAUSTED: quota"):
         analyze(backend, "tags")
-    assert len(provider.sent) == 1
+    assert len(provider.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_what_does_not_pass_is_one_call(failure, kind, backend, provider, analyz
     with pytest.raises(BackendError) as raised:
         analyze(backend, "tags")
     assert "key-0123456789abcdef" not in str(raised.value)
-    assert (counted.errors, len(provider.sent)) == ([("clarifai", kind)], 1)
+    assert (counted.errors, len(provider.requests)) == ([("clarifai", kind)], 1)
 
 
 @pytest.mark.parametrize(
@@ -230,13 +230,13 @@ def test_proxies_of_the_environment_are_not_used(adapter_of, provider, analyze, 
 
 def test_the_connection_is_encrypted(adapter_of, analyze):
     """To an https address the first bytes are those of a TLS handshake, and no key is among them."""
-    seen = []
+    first_bytes = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def greet():
             connection, _ = listener.accept()
             with connection:
-                seen.append(connection.recv(4096))
+                first_bytes.append(connection.recv(4096))
 
         thread = threading.Thread(target=greet, daemon=True)
         thread.start()
@@ -244,8 +244,8 @@ def test_the_connection_is_encrypted(adapter_of, analyze):
         with pytest.raises(BackendError):
             analyze(adapter_of("clarifai", address, timeout_s=2, max_attempts=1), "tags")
         thread.join()
-    assert seen[0].startswith(b"\x16\x03")
-    assert b"key-0123456789abcdef" not in seen[0]
+    assert first_bytes[0].startswith(b"\x16\x03")
+    assert b"key-0123456789abcdef" not in first_bytes[0]
 
 
 @pytest.mark.parametrize(

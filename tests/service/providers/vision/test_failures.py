@@ -62,7 +62,7 @@ def test_a_wait_beyond_the_deadline_is_not_waited_for(in_seconds, name, adapter_
     http_provider.otherwise = http_provider.reply(429, body, Retry_After=header)
     with pytest.raises(BackendError, match=r"limits the rate of calls: .*Quota used up\."):
         analyze(adapter_of(name, http_provider.url, max_attempts=9), "tags")
-    assert len(http_provider.sent) == 1
+    assert len(http_provider.requests) == 1
 
 
 def test_a_refusal_is_not_retried_and_shows_no_key(name, adapter_of, http_provider, analyze, counted):
@@ -76,7 +76,7 @@ def test_a_refusal_is_not_retried_and_shows_no_key(name, adapter_of, http_provid
     assert not {secret for secret in (KEY, SECRET, basic) if secret in text}
     assert len(text) < 260
     assert text.isprintable()
-    assert (counted.errors, len(http_provider.sent)) == ([(name, "refused")], 1)
+    assert (counted.errors, len(http_provider.requests)) == ([(name, "refused")], 1)
 
 
 def test_a_server_error_passes(name, good, adapter_of, http_provider, analyze, counted):
@@ -92,7 +92,7 @@ def test_attempts_are_bounded(name, adapter_of, http_provider, analyze, counted)
     with pytest.raises(BackendError, match=r"failed \(2 calls\): .*Internal error\."):
         analyze(adapter_of(name, http_provider.url), "tags")
     assert (counted.errors, counted.usages) == ([(name, "broken")] * 2, [])
-    assert len(http_provider.sent) == 2
+    assert len(http_provider.requests) == 2
 
 
 def test_missing_answer_is_a_timeout(name, adapter_of, http_provider, analyze, counted):
@@ -151,7 +151,7 @@ def test_redirects_are_refused(rest, adapter_of, http_provider, analyze):
     http_provider.otherwise = http_provider.reply(302, b"", Location=http_provider.url + "/elsewhere")
     with pytest.raises(BackendError, match="HTTP status 302"):
         analyze(adapter_of(rest, http_provider.url), "tags")
-    assert len(http_provider.sent) == 1
+    assert len(http_provider.requests) == 1
 
 
 @pytest.mark.parametrize("rest", ["googlevision", "imagga"])

@@ -125,11 +125,11 @@ def test_it_is_a_back_end_with_the_features_of_the_price_table(backend):
 def test_only_the_requested_feature_is_called(feature, backend, analyze, http_provider, is_the_picture):
     """A request is the documented JSON, with the key in a header, the picture as base64, and one feature."""
     entries = analyze(backend, feature, "descriptions")
-    (sent,) = http_provider.sent
-    assert sent.path == "/v1/images:annotate"
-    assert sent.headers["x-goog-api-key"] == "key-0123456789abcdef"
-    assert "authorization" not in sent.headers
-    body = json.loads(sent.body)
+    (http_request,) = http_provider.requests
+    assert http_request.path == "/v1/images:annotate"
+    assert http_request.headers["x-goog-api-key"] == "key-0123456789abcdef"
+    assert "authorization" not in http_request.headers
+    body = json.loads(http_request.body)
     assert jsonschema_rs.is_valid(REQUEST, body)
     (request,) = body["requests"]
     assert [wanted["type"] for wanted in request["features"]] == [PARTS[feature][0]]
@@ -140,8 +140,8 @@ def test_only_the_requested_feature_is_called(feature, backend, analyze, http_pr
 def test_all_features_are_one_call(backend, analyze, http_provider, counted):
     """However many features are requested, the picture is sent once, and one call is counted."""
     analyze(backend)
-    (sent,) = http_provider.sent
-    wanted = [feature["type"] for feature in json.loads(sent.body)["requests"][0]["features"]]
+    (http_request,) = http_provider.requests
+    wanted = [feature["type"] for feature in json.loads(http_request.body)["requests"][0]["features"]]
     assert sorted(wanted) == sorted(kind for kind, _ in PARTS.values())
     assert (counted.usages, counted.errors) == ([("googlevision", "builtin/stable")], [])
 
@@ -149,7 +149,7 @@ def test_all_features_are_one_call(backend, analyze, http_provider, counted):
 def test_nothing_is_sent_for_features_it_does_not_offer(backend, analyze, http_provider):
     """A request without any of its features makes no call."""
     assert not any(analyze(backend, "descriptions").model_dump().values())
-    assert http_provider.sent == []
+    assert http_provider.requests == []
 
 
 def test_the_toolkit_reads_every_feature(backend, analyze, tables):
@@ -197,7 +197,10 @@ def test_another_model_is_sent_along(adapter_of, http_provider, analyze):
     http_provider.otherwise = http_provider.reply(200, {"responses": [RESULT]})
     analyze(adapter_of("googlevision", http_provider.url, model="builtin/latest"), "tags")
     analyze(adapter_of("googlevision", http_provider.url), "tags")
-    named = [json.loads(sent.body)["requests"][0]["features"][0].get("model") for sent in http_provider.sent]
+    named = [
+        json.loads(http_request.body)["requests"][0]["features"][0].get("model")
+        for http_request in http_provider.requests
+    ]
     assert named == ["builtin/latest", None]
 
 
@@ -225,7 +228,7 @@ def test_a_wait_in_the_details_is_kept(adapter_of, http_provider, analyze):
     http_provider.otherwise = http_provider.reply(429, {"error": error})
     with pytest.raises(BackendError, match=r"limits the rate.*Quota exceeded"):
         analyze(adapter_of("googlevision", http_provider.url), "tags")
-    assert len(http_provider.sent) == 1
+    assert len(http_provider.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -247,7 +250,7 @@ def test_what_is_no_answer_is_an_error(body, backend, analyze, http_provider, co
     with pytest.raises(BackendError, match="cannot be read"):
         analyze(backend, "tags")
     assert counted.errors == [("googlevision", "malformed")]
-    assert len(http_provider.sent) == 1
+    assert len(http_provider.requests) == 1
 
 
 def test_moderation_without_a_verdict_is_an_error(backend, analyze, http_provider):

@@ -44,10 +44,10 @@ def backend(adapter_of, http_provider):
     return adapter_of("imagga", http_provider.url)
 
 
-def parts_of(sent) -> dict[str, tuple[str, str, bytes]]:
+def parts_of(request) -> dict[str, tuple[str, str, bytes]]:
     """Return the fields of a form: name → file name, media type and bytes."""
-    head = f"Content-Type: {sent.headers['content-type']}\r\n\r\n".encode()
-    form = BytesParser(policy=HTTP).parsebytes(head + sent.body)
+    head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()
+    form = BytesParser(policy=HTTP).parsebytes(head + request.body)
     return {
         part.get_param("name", header="content-disposition"): (
             part.get_filename(),
@@ -62,9 +62,9 @@ def parts_of(sent) -> dict[str, tuple[str, str, bytes]]:
 def test_each_feature_is_one_upload(feature, backend, analyze, http_provider, is_the_picture, counted):
     """A call carries both halves of the key as basic authentication, and the picture in the field `image`."""
     entries = analyze(backend, feature, "faces")
-    (sent,) = http_provider.sent
-    assert (sent.path, sent.headers["authorization"]) == (PATHS[feature], BASIC)
-    ((name, (file_name, kind, jpeg)),) = parts_of(sent).items()
+    (request,) = http_provider.requests
+    assert (request.path, request.headers["authorization"]) == (PATHS[feature], BASIC)
+    ((name, (file_name, kind, jpeg)),) = parts_of(request).items()
     assert (name, file_name, kind) == ("image", "picture.jpg", "image/jpeg")
     assert is_the_picture(jpeg)
     assert {name for name, value in entries.model_dump().items() if value} == {feature}
@@ -122,7 +122,7 @@ def test_what_is_no_answer_is_an_error(feature, body, adapter_of, http_provider,
     http_provider.script.append(http_provider.reply(200, body))
     with pytest.raises(BackendError, match="cannot be read"):
         analyze(adapter_of("imagga", http_provider.url), feature)
-    assert (counted.errors, len(http_provider.sent)) == ([("imagga", "malformed")], 1)
+    assert (counted.errors, len(http_provider.requests)) == ([("imagga", "malformed")], 1)
 
 
 def test_without_both_halves_of_the_key_it_is_not_made(adapter_of):

@@ -77,17 +77,17 @@ def backend(adapter_of, answers):
     return adapter_of("rekognition", answers.url, options={"region": "eu-west-1"})
 
 
-def signature_of(sent, secret: str) -> str:
+def signature_of(request, secret: str) -> str:
     """Return the signature of a request by the reference of AWS Signature Version 4."""
-    told = dict(re.findall(r"(\w+)=([^,]+)", sent.headers["authorization"]))
-    _, day, region, service, kind = told["Credential"].split("/")
-    names = told["SignedHeaders"].split(";")
-    headers = "".join(f"{name}:{' '.join(sent.headers[name].split())}\n" for name in names)
-    body = hashlib.sha256(sent.body).hexdigest()
-    canonical = "\n".join((sent.method, sent.path, "", headers, ";".join(names), body))
+    fields = dict(re.findall(r"(\w+)=([^,]+)", request.headers["authorization"]))
+    _, day, region, service, kind = fields["Credential"].split("/")
+    names = fields["SignedHeaders"].split(";")
+    headers = "".join(f"{name}:{' '.join(request.headers[name].split())}\n" for name in names)
+    body = hashlib.sha256(request.body).hexdigest()
+    canonical = "\n".join((request.method, request.path, "", headers, ";".join(names), body))
     scope = f"{day}/{region}/{service}/{kind}"
     digest = hashlib.sha256(canonical.encode()).hexdigest()
-    text = "\n".join(("AWS4-HMAC-SHA256", sent.headers["x-amz-date"], scope, digest))
+    text = "\n".join(("AWS4-HMAC-SHA256", request.headers["x-amz-date"], scope, digest))
     key = f"AWS4{secret}".encode()
     for part in (day, region, service, kind):
         key = hmac.digest(key, part.encode(), "sha256")
@@ -98,18 +98,18 @@ def signature_of(sent, secret: str) -> str:
 def test_each_feature_is_one_signed_call(feature, backend, analyze, http_provider, is_the_picture):
     """A call is the documented JSON for its operation, signed with the account's keys for its region."""
     entries = analyze(backend, feature, "descriptions")
-    (sent,) = http_provider.sent
+    (request,) = http_provider.requests
     target, _, arguments = ANSWERS[feature]
-    assert (sent.headers["x-amz-target"], sent.headers["content-type"]) == (target, "application/x-amz-json-1.1")
-    body = json.loads(sent.body)
+    assert (request.headers["x-amz-target"], request.headers["content-type"]) == (target, "application/x-amz-json-1.1")
+    body = json.loads(request.body)
     assert is_the_picture(base64.b64decode(body.pop("Image")["Bytes"], validate=True))
     assert body == arguments
-    authorization = sent.headers["authorization"]
+    authorization = request.headers["authorization"]
     assert authorization.startswith(f"AWS4-HMAC-SHA256 Credential={KEY}/")
     assert "/eu-west-1/rekognition/aws4_request" in authorization
     assert {"host", "x-amz-date", "x-amz-target"} <= set(re.findall(r"[a-z0-9-]+", authorization.split("Headers=")[1]))
-    assert authorization.endswith(f"Signature={signature_of(sent, SECRET)}")
-    assert not authorization.endswith(f"Signature={signature_of(sent, 'another secret')}")
+    assert authorization.endswith(f"Signature={signature_of(request, SECRET)}")
+    assert not authorization.endswith(f"Signature={signature_of(request, 'another secret')}")
     assert {name for name, value in entries.model_dump().items() if value} == {feature}
 
 
@@ -187,7 +187,7 @@ def test_what_is_no_answer_is_an_error(answer, backend, analyze, http_provider, 
     http_provider.script.append(http_provider.reply(200, answer))
     with pytest.raises(BackendError, match="cannot be read"):
         analyze(backend, "tags")
-    assert (counted.errors, len(http_provider.sent)) == ([("rekognition", "malformed")], 1)
+    assert (counted.errors, len(http_provider.requests)) == ([("rekognition", "malformed")], 1)
 
 
 def test_a_box_without_finite_numbers_is_an_error(backend, analyze, http_provider):
@@ -221,10 +221,10 @@ def test_nothing_of_the_environment_is_read(adapter_of, answers, analyze, monkey
     }.items():
         monkeypatch.setenv(name, value)
     assert analyze(adapter_of("rekognition", answers.url), "tags").tags
-    (sent,) = http_provider.sent
-    assert f"Credential={KEY}/" in sent.headers["authorization"]
-    assert "/us-east-1/" in sent.headers["authorization"]
-    assert "x-amz-security-token" not in sent.headers
+    (request,) = http_provider.requests
+    assert f"Credential={KEY}/" in request.headers["authorization"]
+    assert "/us-east-1/" in request.headers["authorization"]
+    assert "x-amz-security-token" not in request.headers
 
 
 def test_temporary_keys_come_with_their_token(adapter_of, answers, analyze, http_provider):
@@ -232,9 +232,9 @@ def test_temporary_keys_come_with_their_token(adapter_of, answers, analyze, http
     token = "session-token-0123456789"
     backend = adapter_of("rekognition", answers.url, options={"session_token": token})
     analyze(backend, "tags")
-    (sent,) = http_provider.sent
-    assert sent.headers["x-amz-security-token"] == token
-    assert sent.headers["authorization"].endswith(f"Signature={signature_of(sent, SECRET)}")
+    (request,) = http_provider.requests
+    assert request.headers["x-amz-security-token"] == token
+    assert request.headers["authorization"].endswith(f"Signature={signature_of(request, SECRET)}")
     denied = {"__type": "ExpiredTokenException", "message": f"The token {token} of {KEY} ({SECRET}) has expired"}
     http_provider.script.append(http_provider.reply(400, denied))
     with pytest.raises(BackendError, match="ExpiredTokenException") as raised:

@@ -56,9 +56,9 @@ def test_a_token_is_fetched_once_and_sent(backend, http_provider, analyze, priva
     http_provider.otherwise = http_provider.reply(200, RESULT)
     assert analyze(backend, "tags").tags
     assert analyze(backend, "tags").tags
-    asked, *calls = http_provider.sent
-    form = parse_qs(asked.body.decode())
-    assert (asked.path, form["grant_type"]) == ("/token", ["urn:ietf:params:oauth:grant-type:jwt-bearer"])
+    token_request, *calls = http_provider.requests
+    form = parse_qs(token_request.body.decode())
+    assert (token_request.path, form["grant_type"]) == ("/token", ["urn:ietf:params:oauth:grant-type:jwt-bearer"])
     signed, _, signature = form["assertion"][0].rpartition(".")
     private_key.public_key().verify(part(signature), signed.encode(), padding.PKCS1v15(), hashes.SHA256())
     claims = json.loads(part(signed.split(".")[1]))
@@ -77,7 +77,7 @@ def test_an_account_that_is_refused_is_an_error(backend, http_provider, analyze,
     with pytest.raises(BackendError, match=r"refused the call: no access token: .*invalid_grant"):
         analyze(backend, "tags")
     assert counted.errors == [("googlevision", "refused")]
-    assert {sent.path for sent in http_provider.sent} == {"/token"}
+    assert {request.path for request in http_provider.requests} == {"/token"}
 
 
 def test_a_token_server_that_cannot_be_reached_is_an_error(backend, http_provider, analyze, counted):
@@ -102,4 +102,4 @@ def test_an_api_key_is_used_before_an_account(adapter_of, http_provider, analyze
     """If there are an API key and a key file, no token is requested."""
     http_provider.otherwise = http_provider.reply(200, RESULT)
     analyze(adapter_of("googlevision", http_provider.url, options={"credentials_file": str(key_file)}), "tags")
-    assert [sent.path for sent in http_provider.sent] == ["/v1/images:annotate"]
+    assert [request.path for request in http_provider.requests] == ["/v1/images:annotate"]
