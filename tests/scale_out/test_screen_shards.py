@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from functools import partial
 from pathlib import Path
 
@@ -101,7 +102,8 @@ async def test_a_killed_worker_changes_no_decision(manifest, tmp_path, dask, mon
 @pytest.mark.sweep
 async def test_a_stopped_screen_keeps_the_answers_of_finished_shards(manifest, tmp_path, dask, monkeypatch):
     """The next plan analyzes only the rows that no finished shard has, also without a cluster."""
-    monkeypatch.setattr("lightmeter.api.screen_shards.analyze_shard", fail_later)
+    failing = partial(fail_after_first_shard, tmp_path / "first_done")
+    monkeypatch.setattr("lightmeter.api.screen_shards.analyze_shard", failing)
     with pytest.raises(ValueError, match="stopped"):
         await planned(manifest, tmp_path, monkeypatch, "there", executor=dask, shard_rows=4)
     assert screened_run(tmp_path, "there").summary().counts["ok"] >= 4
@@ -117,7 +119,13 @@ def kill_once(mark: Path, shard):
     return analyze_shard(shard)
 
 
-def fail_later(shard):
-    if shard.name != "0" * 12:
-        raise ValueError("stopped")
-    return analyze_shard(shard)
+def fail_after_first_shard(first_done: Path, shard):
+    if shard.name == "0" * 12:
+        analyzed = analyze_shard(shard)
+        first_done.touch()
+        return analyzed
+    deadline = time.monotonic() + 120
+    while not first_done.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(2)  # so that the result of the first shard arrives before this error
+    raise ValueError("stopped")
