@@ -1,4 +1,4 @@
-"""What a person sees of a planned run who must approve its price."""
+"""What the form shows about a planned run to the person who must approve its price."""
 
 from __future__ import annotations
 

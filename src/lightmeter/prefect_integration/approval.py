@@ -73,11 +73,16 @@ async def approve_run(out: Path, above: int, hours: float, manifest: str) -> Sta
     """
     price, summary = price_of_rest(out), summarize(out)
     most = most_credits(price, summary)
-    plan = [manifest, *plan_lines(out, price, summary)]
-    if most is None or most > above:
-        values = {"rows": summary.rows, "price_high": price.high, "approve_above": above}
-        emit_event("lightmeter.run.approval_required", str(out), **values)
-    return await ask_for_approval(most, above, hours, plan)
+    if not _needs_approval(most, above):
+        return None
+    values = {"rows": summary.rows, "price_high": price.high, "approve_above": above}
+    emit_event("lightmeter.run.approval_required", str(out), **values)
+    return await ask_for_approval(most, above, hours, [manifest, *plan_lines(out, price, summary)])
+
+
+def _needs_approval(most: int | None, above: int) -> bool:
+    """Return whether a run that may spend `most` credits (None: not known) may spend more than `above`."""
+    return most is None or most > above
 
 
 def plan_lines(out: Path, price: CreditRange, summary: RunSummary) -> list[str]:
@@ -92,7 +97,7 @@ def plan_lines(out: Path, price: CreditRange, summary: RunSummary) -> list[str]:
     with open_read_only(out) as db:
         reasons = [f"{rows:,} {status} ({reason})" for status, reason, rows, _ in count_by_reason(db)]
     counts = ", ".join(f"{rows:,} {status.replace('_', ' ')}" for status, rows in summary.counts.items() if rows)
-    others = [f"{counted(len(reasons) - _MOST_REASONS, 'other reason')}"] if len(reasons) > _MOST_REASONS else []
+    others = [counted(len(reasons) - _MOST_REASONS, "other reason")] if len(reasons) > _MOST_REASONS else []
     values = {
         "rows": f"{summary.rows:,}: {counts}",
         "rows not sent or failed": ", ".join([*reasons[:_MOST_REASONS], *others]),
@@ -114,7 +119,7 @@ async def ask_for_approval(most: int | None, above: int, hours: float, plan: lis
         hours: Hours to wait for the answer.
         plan: What the form shows about the plan: rows of a Markdown table with two columns.
     """
-    if most is not None and most <= above:
+    if not _needs_approval(most, above):
         return None
     cost = "an amount that is not known" if most is None else f"at most {most:,} credits"
     text = "\n".join([f"This run costs {cost}; {above:,} need no approval.", "", "| plan | |", "|---|---|", *plan])
