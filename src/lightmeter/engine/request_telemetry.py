@@ -56,8 +56,8 @@ def request_span(options: Options, request: InFlightRequest) -> Iterator[Request
         "lightmeter.backends": tuple(options.backends or ()),
         "lightmeter.features": tuple(options.features or ()),
     }
-    with _exchange("lightmeter.request", "lightmeter.client.request.duration", attributes) as exchange:
-        yield exchange
+    with _timed_span("lightmeter.request", "lightmeter.client.request.duration", attributes) as http_span:
+        yield http_span
 
 
 @contextmanager
@@ -68,17 +68,17 @@ def poll_span(polled: PolledRequest) -> Iterator[RequestSpan]:
         "lightmeter.request_id": polled.request_id,
         "lightmeter.polls": polled.polls,
     }
-    with _exchange("lightmeter.poll", "lightmeter.client.poll.duration", attributes) as exchange:
-        yield exchange
+    with _timed_span("lightmeter.poll", "lightmeter.client.poll.duration", attributes) as http_span:
+        yield http_span
 
 
 @contextmanager
-def _exchange(name: str, metric: str, attributes: telemetry.Attributes) -> Iterator[RequestSpan]:
+def _timed_span(name: str, metric: str, attributes: telemetry.Attributes) -> Iterator[RequestSpan]:
     start_s = time.perf_counter()
     with telemetry.span(name, attributes, kind="client") as span:
-        exchange = RequestSpan(span)
+        http_span = RequestSpan(span)
         try:
-            yield exchange
+            yield http_span
         finally:
-            outcome = {"lightmeter.outcome": exchange.outcome, "http.response.status_code": exchange.http_status}
+            outcome = {"lightmeter.outcome": http_span.outcome, "http.response.status_code": http_span.http_status}
             telemetry.record_seconds(metric, time.perf_counter() - start_s, outcome)

@@ -155,8 +155,8 @@ class ManifestReader:
             if files.kind == "media":
                 self._must_name_no_column()
                 digest = sha256()
-                for row, size_and_mtime in files.media_rows():
-                    digest.update(size_and_mtime)
+                for row, file_state in files.media_rows():
+                    digest.update(file_state)
                     yield row
                 self._sha256 = digest.hexdigest()
             elif files.kind == "tar":
